@@ -1,0 +1,1 @@
+"""Out-of-core, distributed, white-box representation learning with the sparse manifold transform."""

@@ -1,0 +1,36 @@
+"""The errors a user meets. Each message is one sentence: where, what was found, what was expected, what to do."""
+
+
+class SmtdistError(Exception):
+    """Anything that ends a run with a sentence instead of a traceback (exit code 1)."""
+
+
+class DataError(SmtdistError):
+    """The input cannot be read or is not what was asked for."""
+
+
+class ConfigurationError(SmtdistError, ValueError):
+    """A setting, or a combination of settings, that has no meaning."""
+
+
+class MemoryBudgetError(SmtdistError):
+    """A pass would need more memory than a worker may use; the message has the numbers and the remedy."""
+
+
+class ModelError(SmtdistError):
+    """A model, statistics or representation file that cannot be used."""
+
+
+class CheckpointError(SmtdistError):
+    """A checkpoint folder that does not belong to this run, or cannot be read or written."""
+
+
+class InterruptedRun(SmtdistError):
+    """The run was asked to stop; what had been checkpointed can be resumed.
+
+    `exit_code` follows the shell's convention: 128 + the signal's number (130 for SIGINT, 143 for SIGTERM).
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,104 @@
+"""The shapes that flow between kernels: geometry of the patches, the encoder's parameters, sparse codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Array = Any
+"""A NumPy or CuPy array; kernels pick their way from the array they are given."""
+
+
+class Geometry(NamedTuple):
+    """Every T x T patch of an image at stride 1; positions run row, column; pixels run row, column, channel."""
+
+    height: int
+    width: int
+    channels: int
+    patch: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of positions."""
+        return self.height - self.patch + 1
+
+    @property
+    def columns(self) -> int:
+        """Columns of positions."""
+        return self.width - self.patch + 1
+
+    @property
+    def positions(self) -> int:
+        """Patches in one image, n."""
+        return self.rows * self.columns
+
+    @property
+    def pixels(self) -> int:
+        """Numbers in one patch, p."""
+        return self.patch * self.patch * self.channels
+
+
+class PixelScale(NamedTuple):
+    """How raw pixels become integers: unit = one integer step as a share of the range [0, 1].
+
+    uint8: integer = 256 x value, unit = 1 / (255 x 256), so one grey level is 256 units.
+    float: integer = rint(2^16 (value - black) / (white - black)), unit = 2^-16, one grey level is 65536 / 255 units.
+    """
+
+    black: float
+    white: float
+    is_float: bool
+
+    @property
+    def unit(self) -> float:
+        """Size of one integer step when the whole range is 1."""
+        return 2.0**-16 if self.is_float else 1.0 / (255 * 256)
+
+    @property
+    def grey_level(self) -> float:
+        """Integer steps in one of 255 grey levels."""
+        return 65536 / 255 if self.is_float else 256.0
+
+
+class Codes(NamedTuple):
+    """Sparse binary codes of N patches over K atoms, patch by patch; a patch that is left out has no entry.
+
+    The atoms of patch i are `indices[indptr[i]:indptr[i + 1]]`, strictly ascending. The N patches are whole images:
+    N = images x rows x columns, in that order.
+    """
+
+    indptr: Array  # (N + 1,) int64
+    indices: Array  # (entries,) uint16
+    n_atoms: int
+
+    @property
+    def n_patches(self) -> int:
+        """Patches, those left out included."""
+        return len(self.indptr) - 1
+
+
+@dataclass(frozen=True)
+class Whitener:
+    """What turns an image into unit patches on the integer grid; everything in it is fixed before the pass."""
+
+    geometry: Geometry
+    scale: PixelScale
+    grey: bool
+    mean: str
+    mean_context: int | str
+    global_mean: Array | None  # (p,) int64 in pixel units, for mean = "global"
+    min_contrast: float  # grey levels, root mean square
+    whiten: Array | None  # (p, p) float64 with integer values, from `integer_whitening`; None: not whitened yet
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What turns an image into sparse codes."""
+
+    whitener: Whitener
+    atoms: Array  # (K, p) float32 with integer values: the dictionary on the grid
+    feature: str  # "gq" | "vq"
+    cut: int  # "gq": smallest integer dot product of an active atom
+    euclidean: bool  # "vq": nearest by distance (atoms need not be unit vectors) instead of by cosine
+    constant_patch: str
+    zero_code: str
