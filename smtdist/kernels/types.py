@@ -88,7 +88,9 @@ class Whitener:
     mean_context: int | str
     global_mean: Array | None  # (p,) int64 in pixel units, for mean = "global"
     min_contrast: float  # grey levels, root mean square
-    whiten: Array | None  # (p, p) float64 with integer values, from `integer_whitening`; None: not whitened yet
+    whiten: (
+        Array | None
+    )  # (p, p) float64 with integer values, from `integer_whitening`; None: not whitened yet
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,258 @@
+"""Images in an HDF5 dataset, carried by name: no handle is kept between two uses."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
+from smtdist.errors import DataError
+
+CACHED_CHUNK_ROWS: Final = (
+    2  # a read that straddles two rows of chunks must not decompress either of them twice
+)
+LISTED_NAMES: Final = 5
+VISITED_OBJECTS: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Hdf5Source(Source):
+    """A dataset of images in an HDF5 file; make it with `Hdf5Source.open`.
+
+    Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
+    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
+    """
+
+    path: str
+    dataset: str
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+    chunks: tuple[int, ...] | None
+    filtered: bool
+    has_channels: bool
+    file_bytes: int
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], dataset: str) -> Hdf5Source:
+        """Look at a dataset once and remember its name, shape, dtype and chunking.
+
+        Raises DataError for a file that is missing, truncated or not HDF5, and for a dataset that is missing,
+        a group, empty, not of rank 3 or 4, not of a pixel dtype, or stored with a filter or in files that are
+        not there.
+        """
+        full_path = os.path.abspath(os.fspath(path))
+        with open_dataset(full_path, dataset) as stored:
+            name = f"{full_path}:{stored.name.strip('/')}"
+            dtype = pixel_dtype(stored.dtype, name)
+            shape = image_shape(stored.shape, name)
+            _require_readable(stored, name)
+            sample_bytes = math.prod(shape[1:]) * dtype.itemsize
+            chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
+            return cls(
+                path=full_path,
+                dataset=stored.name.strip("/"),
+                shape=shape,
+                dtype=dtype,
+                chunk_samples=chunks[0] if chunks else aligned_samples(sample_bytes),
+                chunks=chunks,
+                filtered=stored.id.get_create_plist().get_nfilters() > 0,
+                has_channels=stored.ndim == 4,
+                file_bytes=os.stat(full_path).st_size,
+            )
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it: path:dataset."""
+        return f"{self.path}:{self.dataset}"
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Raw bytes in memory while one row of chunks is read; edge chunks are stored and counted whole."""
+        if self.chunks is None:
+            return self.chunk_samples * self.sample_bytes
+        return math.prod(self.chunks) * self._chunks_in_row * self.dtype.itemsize
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes of the chunk cache of an open reader, and of the chunk a filter is working on."""
+        if self.chunks is None:
+            return 0
+        filtering = 2 * math.prod(self.chunks) * self.dtype.itemsize if self.filtered else 0
+        return CACHED_CHUNK_ROWS * self.chunk_bytes + filtering
+
+    @property
+    def _chunks_in_row(self) -> int:
+        lengths = self.shape[1:]
+        return math.prod(
+            -(-length // chunk) for length, chunk in zip(lengths, (self.chunks or ())[1:], strict=False)
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, path, dataset, shape, dtype and chunking as plain JSON."""
+        return {
+            "kind": "hdf5",
+            "path": self.path,
+            "dataset": self.dataset,
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+            "chunk_samples": self.chunk_samples,
+            "chunks": None if self.chunks is None else list(self.chunks),
+        }
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Open the file for the length of a `with` block, with room for two rows of chunks in HDF5's cache.
+
+        Raises DataError if the file or the dataset is no longer what it was when this source was made.
+        """
+        cache: dict[str, Any] = {}
+        if self.chunks is not None:
+            # a chunk is dropped when its hash slot is taken; w0 = 1 evicts chunks that were read whole first
+            slots = _next_prime(min(100 * CACHED_CHUNK_ROWS * self._chunks_in_row, 1_000_000))
+            nbytes = max(CACHED_CHUNK_ROWS * self.chunk_bytes, 1)
+            cache = {"rdcc_nbytes": nbytes, "rdcc_nslots": slots, "rdcc_w0": 1.0}
+        with open_dataset(self.path, self.dataset, **cache) as stored:
+            size = os.stat(self.path).st_size
+            if size != self.file_bytes:
+                raise DataError(
+                    f"{self.path} has {size} bytes but had {self.file_bytes} when it was first opened; "
+                    f"it was changed meanwhile: start again with the finished file."
+                )
+            full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
+            if (
+                full != self.shape
+                or stored.dtype.newbyteorder("=") != self.dtype
+                or stored.chunks != self.chunks
+            ):
+                raise DataError(
+                    f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
+                    f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
+                )
+            yield _Hdf5Reader(self, stored)
+
+
+class _Hdf5Reader(Reader):
+    def __init__(self, source: Hdf5Source, stored: Any) -> None:
+        super().__init__(source)
+        self._stored = stored
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        target = out.reshape(out.shape[: self._stored.ndim])
+        try:
+            self._stored.read_direct(target, np.s_[start:stop])
+        except (OSError, RuntimeError) as error:
+            raise DataError(
+                f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
+                f"({_reason(error)}); the file is damaged there: restore it from its origin."
+            ) from error
+
+
+@contextmanager
+def open_dataset(path: str | os.PathLike[str], dataset: str, **cache: Any) -> Iterator[Any]:
+    """Open an HDF5 file without locking it and yield the h5py dataset of that name; errors are DataErrors."""
+    with open_file(path, **cache) as file:
+        yield find_dataset(file, os.fspath(path), dataset)
+
+
+@contextmanager
+def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
+    """Open an HDF5 file for reading without locking it; a file that cannot be opened is a DataError."""
+    try:
+        # network file systems often refuse locks, and nothing is written here
+        file = h5py.File(os.fspath(path), "r", locking=False, **cache)
+    except OSError as error:
+        raise DataError(_why_unopened(os.fspath(path), error)) from error
+    with file:
+        yield file
+
+
+def find_dataset(file: Any, path: str, dataset: str) -> Any:
+    """Return a dataset of an open file; a missing one, or a group, is a DataError that lists near names."""
+    try:
+        found = file[dataset.strip("/") or "/"]
+    except (KeyError, OSError, ValueError):
+        near = _near_names(file, dataset.strip("/"))
+        hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
+        raise DataError(f"{path} has no dataset {dataset!r}; {hint}.") from None
+    if not isinstance(found, h5py.Dataset):
+        inside = [f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]]
+        hint = f"name a dataset, such as {', '.join(inside)}" if inside else "it holds no dataset"
+        raise DataError(f"{path}: {dataset!r} is a group, but a dataset is needed; {hint}.")
+    return found
+
+
+def _why_unopened(path: str, error: OSError) -> str:
+    if not os.path.exists(path):
+        return f"The file {path} does not exist; check the path, also as the workers see it."
+    if os.path.isdir(path):
+        return f"{path} is a folder, but an HDF5 file is needed; name the file."
+    reason = _reason(error)
+    if "truncated" in reason:
+        return f"{path} is shorter than its own header says ({reason}); copy or download it again in full."
+    if "signature" in reason:
+        return f"{path} is not an HDF5 file; convert the data to HDF5 first."
+    return f"{path} cannot be opened as HDF5 ({reason}); check its permissions and that the copy is whole."
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).strip().rstrip(".").replace("\n", " ")
+
+
+def _dataset_names(group: Any) -> list[str]:
+    names: list[str] = []
+    visited = 0
+
+    def visit(name: str, item: Any) -> bool | None:
+        nonlocal visited
+        visited += 1
+        if isinstance(item, h5py.Dataset):
+            names.append(name)
+        return True if visited >= VISITED_OBJECTS else None  # a value ends the walk through a very large file
+
+    group.visititems(visit)
+    return names
+
+
+def _near_names(file: Any, dataset: str) -> list[str]:
+    names = _dataset_names(file)
+    same_leaf = [name for name in names if name.rpartition("/")[2] == dataset.rpartition("/")[2]]
+    near = difflib.get_close_matches(dataset, names, n=LISTED_NAMES, cutoff=0.5)
+    return list(dict.fromkeys([*near, *same_leaf, *names]))[:LISTED_NAMES]
+
+
+def _require_readable(stored: Any, name: str) -> None:
+    plist = stored.id.get_create_plist()
+    for index in range(plist.get_nfilters()):
+        number, _, _, label = plist.get_filter(index)
+        if not h5py.h5z.filter_avail(number):
+            title = label.decode(errors="replace") or "unnamed"
+            raise DataError(
+                f"{name} is stored with HDF5 filter {number} ({title}), which is not installed here; "
+                f"install hdf5plugin and import it, or store the data with gzip or uncompressed."
+            )
+    if stored.is_virtual:
+        # HDF5 reads the fill value where a source file is missing, without an error
+        folder = os.path.dirname(stored.file.filename)
+        files = {piece.file_name for piece in stored.virtual_sources()} - {"."}
+        for file_name in sorted(files):
+            if "%b" not in file_name and not os.path.exists(os.path.join(folder, file_name)):
+                raise DataError(
+                    f"{name} is a virtual dataset whose file {file_name} does not exist; put it back."
+                )
+
+
+def _next_prime(number: int) -> int:
+    candidate = max(number, 521) | 1
+    while any(candidate % divisor == 0 for divisor in range(3, math.isqrt(candidate) + 1, 2)):
+        candidate += 2
+    return candidate

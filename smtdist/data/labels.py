@@ -1,0 +1,40 @@
+"""Class labels beside the images."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.hdf5 import open_dataset
+from smtdist.errors import DataError
+
+
+def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> npt.NDArray[np.int64]:
+    """Return the labels of `n_samples` samples as int64 (N,); a stored (N, 1) counts as (N,).
+
+    Memory: 8 bytes a sample. Raises DataError for a dataset that is missing, not of integers, or of another
+    length.
+    """
+    with open_dataset(path, dataset) as stored:
+        name = f"{os.fspath(path)}:{stored.name.strip('/')}"
+        if stored.dtype.kind not in "iu":
+            raise DataError(
+                f"{name} has the type {stored.dtype}, but labels are whole numbers; store them as int64."
+            )
+        if stored.shape not in ((n_samples,), (n_samples, 1)):
+            raise DataError(
+                f"{name} has the shape {stored.shape}, but there are {n_samples} samples; "
+                f"give one label a sample."
+            )
+        try:
+            labels = stored[()].reshape(-1)
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{name} cannot be read ({error}); the file is damaged: restore it.") from error
+    if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
+        index = int(labels.argmax())
+        raise DataError(
+            f"{name}, sample {index}: the label {labels[index]} does not fit in int64; renumber the classes."
+        )
+    return labels.astype(np.int64)  # type: ignore[no-any-return]  # h5py has no types

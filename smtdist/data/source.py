@@ -1,0 +1,170 @@
+"""What every place that samples come from has in common: a shape, an alignment, and a reader."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.errors import DataError
+
+PIXEL_DTYPES: Final = ("uint8", "float16", "float32", "float64")
+ALIGNMENT_BYTES: Final = 4 * 2**20
+"""Unchunked samples are aligned to the largest power of two of them that fits in this many bytes."""
+
+
+class Source:
+    """Images by name or by value: small, frozen and picklable, so that tasks can carry it.
+
+    Attributes
+    ----------
+    shape : (samples, height, width, channels); images without a channel axis have one channel.
+    dtype : uint8, float16, float32 or float64, in native byte order.
+    chunk_samples : reads and leaves that start at multiples of it touch each stored chunk once.
+    name : what messages call it, "path:dataset" or "array".
+    """
+
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+    name: str
+
+    @property
+    def n_samples(self) -> int:
+        """Samples, N."""
+        return self.shape[0]
+
+    @property
+    def sample_bytes(self) -> int:
+        """Raw bytes of one sample."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Raw bytes that are in memory while one row of chunks is read."""
+        return self.chunk_samples * self.sample_bytes
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes that an open reader may hold on top of the arrays it returns."""
+        return 0
+
+    def describe(self) -> dict[str, Any]:
+        """Return what this source is, as plain JSON."""
+        raise NotImplementedError
+
+    def opened(self) -> AbstractContextManager[Reader]:
+        """Open a reader for the length of a `with` block; no handle outlives it."""
+        raise NotImplementedError
+
+
+class Reader:
+    """Reads ranges of samples from an open source and counts what it read.
+
+    Attributes
+    ----------
+    read_bytes : raw bytes handed out so far.
+    n_reads : calls of `read` so far that asked for at least one sample.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.read_bytes = 0
+        self.n_reads = 0
+
+    def read(self, start: int, stop: int, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Return samples `start` to `stop` (excluded) as a C-contiguous (m, H, W, C) array.
+
+        Memory: m times `sample_bytes`, or nothing with `out`, a C-contiguous array of the source's dtype with
+        room for at least m samples, whose first m are overwritten and returned. A range outside the source
+        raises ValueError; samples that cannot be read, and floats that are not finite, raise DataError.
+        """
+        source = self.source
+        if not 0 <= start <= stop <= source.n_samples:
+            raise ValueError(
+                f"{source.name} has {source.n_samples} samples; the range {start} to {stop} is not inside."
+            )
+        shape = (stop - start, *source.shape[1:])
+        block = np.empty(shape, source.dtype) if out is None else _room(out, shape, source.dtype)
+        if start < stop:
+            self._fill(start, stop, block)
+            self.n_reads += 1
+            self.read_bytes += block.nbytes
+            if source.dtype.kind == "f":
+                _require_finite(block, start, source.name)
+        return block
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        raise NotImplementedError
+
+
+def aligned_samples(sample_bytes: int) -> int:
+    """Return how many unchunked samples make one aligned piece: a fixed function of their size.
+
+    >>> aligned_samples(28 * 28), aligned_samples(32 * 32 * 3), aligned_samples(10**9)
+    (4096, 1024, 1)
+    """
+    return int(2 ** max(0, (ALIGNMENT_BYTES // sample_bytes).bit_length() - 1))
+
+
+def image_shape(shape: tuple[int, ...] | None, name: str) -> tuple[int, int, int, int]:
+    """Return (samples, height, width, channels), or raise a DataError if `shape` is not that of images.
+
+    >>> image_shape((60000, 28, 28), "a.h5:images")
+    (60000, 28, 28, 1)
+    """
+    if shape is None or len(shape) not in (3, 4):
+        found = "has no shape" if shape is None else f"has the shape {tuple(map(int, shape))}"
+        raise DataError(
+            f"{name} {found}, but images are (samples, height, width) or (samples, height, width, channels); "
+            f"reshape them."
+        )
+    n, height, width, *channels = (int(length) for length in shape)
+    full = (n, height, width, channels[0] if channels else 1)
+    if 0 in full:
+        raise DataError(
+            f"{name} is empty, its shape is {tuple(map(int, shape))}; "
+            f"give at least one sample with at least one pixel."
+        )
+    return full
+
+
+def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
+    """Return `dtype` in native byte order, or raise a DataError if it is not one that pixels may have.
+
+    >>> pixel_dtype(">f4", "array")
+    dtype('float32')
+    """
+    native: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
+    if native.name not in PIXEL_DTYPES:
+        raise DataError(
+            f"{name} has the type {native.name}, but pixels are one of {', '.join(PIXEL_DTYPES)}; "
+            f"convert them to uint8, or to float32 with a stated pixel_range."
+        )
+    return native
+
+
+def _room(out: npt.NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    if out.shape[1:] != shape[1:] or out.dtype != dtype or len(out) < shape[0] or not out.flags.c_contiguous:
+        raise ValueError(
+            f"The buffer is {out.dtype} {out.shape}; a C-contiguous {dtype} of at least {shape} is needed."
+        )
+    return out[: shape[0]]
+
+
+def _require_finite(block: npt.NDArray[Any], start: int, name: str) -> None:
+    # NaN and infinity survive min and max, which need no temporary array as large as the block
+    if np.isfinite(block.min()) and np.isfinite(block.max()):
+        return
+    for offset, sample in enumerate(block):
+        bad = np.argwhere(~np.isfinite(sample))
+        if len(bad):
+            row, column, channel = (int(i) for i in bad[0])
+            raise DataError(
+                f"{name}, sample {start + offset}: row {row}, column {column}, channel {channel} is "
+                f"{sample[row, column, channel]}, but every pixel must be a finite number; "
+                f"repair or leave out that sample."
+            )

@@ -1,0 +1,163 @@
+"""The seam between the passes and the machines that run them, and its simplest side: one process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from smtdist.engine.events import Report
+from smtdist.engine.memory import memory_limit
+
+Handle = Any
+"""A submitted task; opaque, hashable, and allowed among the arguments of another task, which gets its result."""
+
+
+class TaskLost(Exception):
+    """A task's machine went away, not the task itself: it is safe to submit it again."""
+
+
+class Executor(Protocol):
+    """Runs tasks. Everything else (plans, trees, checkpoints, retries) is shared code above this seam.
+
+    A task function is called with its arguments and two keywords: `report`, which takes progress events, and
+    `permit`, which makes the context for writing a partial.
+    """
+
+    def slots(self) -> int:
+        """Return how many tasks can run at once, now."""
+        ...
+
+    def threads(self) -> int:
+        """Return how many threads a task may use."""
+        ...
+
+    def limit_bytes(self) -> int:
+        """Return the memory limit of the weakest worker."""
+        ...
+
+    def share(self, value: Any, *, everywhere: bool = True) -> Handle:
+        """Bring a value to all workers once, to be passed to many tasks, or to one worker for one task."""
+        ...
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
+        """Start a task, on the machine that holds `near` if it can be."""
+        ...
+
+    def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
+        """Return one of the tasks that ended, or None after `timeout` seconds."""
+        ...
+
+    def check(self, handle: Handle) -> None:
+        """Raise what the task raised; TaskLost where its machine was lost."""
+        ...
+
+    def result(self, handle: Handle) -> Any:
+        """Return the task's result, or raise like `check`."""
+        ...
+
+    def release(self, handles: list[Handle]) -> None:
+        """Forget tasks: those that run may be cancelled, results are dropped."""
+        ...
+
+    def reports_to(self, receiver: Report) -> AbstractContextManager[None]:
+        """Deliver the tasks' progress events to `receiver` inside the context."""
+        ...
+
+
+class SerialExecutor:
+    """Runs each task when it is submitted, in this process: the reference that every other executor must equal."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or available_cores()
+        self._receiver: Report = lambda event: None
+
+    def slots(self) -> int:
+        """Return 1."""
+        return 1
+
+    def threads(self) -> int:
+        """Return the cores this process may use, unless told otherwise."""
+        return self._threads
+
+    def limit_bytes(self) -> int:
+        """Return the memory limit of this process."""
+        return memory_limit()
+
+    def share(self, value: Any, *, everywhere: bool = True) -> Handle:
+        """Return a finished handle."""
+        return Finished(value, None)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
+        """Run the task now."""
+        return run(function, arguments, self._receiver)
+
+    def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
+        """Return the first handle: all have ended."""
+        return handles[0] if handles else None
+
+    def check(self, handle: Handle) -> None:
+        """Raise what the task raised."""
+        if handle.error is not None:
+            raise handle.error
+
+    def result(self, handle: Handle) -> Any:
+        """Return the task's result or raise what it raised."""
+        self.check(handle)
+        return handle.value
+
+    def release(self, handles: list[Handle]) -> None:
+        """Drop the results."""
+        for handle in handles:
+            handle.value = None
+
+    @contextmanager
+    def reports_to(self, receiver: Report) -> Iterator[None]:
+        """Call `receiver` from inside the tasks."""
+        previous, self._receiver = self._receiver, receiver
+        try:
+            yield
+        finally:
+            self._receiver = previous
+
+
+class Finished:
+    """A handle to a task that has ended."""
+
+    def __init__(self, value: Any, error: Exception | None) -> None:
+        self.value = value
+        self.error = error
+
+
+def run(function: Callable[..., Any], arguments: tuple[Any, ...], report: Report) -> Finished:
+    """Run a task whose arguments may be finished handles."""
+    values = [argument.value if isinstance(argument, Finished) else argument for argument in arguments]
+    try:
+        return Finished(function(*values, report=report, permit=contextlib.nullcontext), None)
+    except Exception as error:
+        return Finished(None, error)
+
+
+def available_cores() -> int:
+    """Return the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class StopRequest:
+    """Set by a signal, read between tasks: a run that is asked to stop leaves a checkpoint that can be resumed."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.exit_code = 130
+
+    def set(self, exit_code: int = 130) -> None:
+        """Ask the run to stop."""
+        self.exit_code = exit_code
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Tell whether the run was asked to stop."""
+        return self._event.is_set()

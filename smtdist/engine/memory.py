@@ -1,0 +1,68 @@
+"""What a process may use and what it has used: control-group limits, and the peak of the resident set."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import psutil
+
+BUDGET_SHARE = 0.55
+"""Share of a worker's limit that a pass may plan for: Dask spills from 60 % and pauses at 80 %."""
+
+
+def memory_limit() -> int:
+    """Return the bytes this process may use: the tightest of the machine's memory and its control groups."""
+    limits = [psutil.virtual_memory().total]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes", *_own_groups()):
+        with contextlib.suppress(OSError, ValueError):
+            limits.append(int(Path(path).read_text()))
+    return min(limits)
+
+
+def _own_groups() -> list[str]:
+    """Return the limit files of the control groups this process is in, all levels up."""
+    paths = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            base, name = ("/sys/fs/cgroup", "memory.max") if not controllers else ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            while group not in ("/", ""):
+                paths.append(f"{base}{group}/{name}")
+                group = group.rsplit("/", 1)[0]
+    return paths
+
+
+def reset_peak() -> None:
+    """Start a new peak measurement, where the kernel offers it (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """Return the largest resident set since the last `reset_peak`; where it is unknown, the present one."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resident_bytes()
+
+
+def resident_bytes() -> int:
+    """Return the resident set now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def readable(size: float) -> str:
+    """Write a number of bytes for a person.
+
+    >>> readable(512), readable(3 * 1024**2), readable(1.5 * 1024**3)
+    ('512 B', '3.0 MiB', '1.5 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError

@@ -1,0 +1,158 @@
+"""What runs on a worker: stream leaves through a statistic, merge two partial sums, map a range of samples.
+
+Plain functions of plain arguments: no executor, no open handle and no shared state is visible here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.fingerprint import LeafHasher
+from smtdist.data.source import Reader, Source
+from smtdist.engine.checkpoint import PassFolder
+from smtdist.engine.events import Report
+from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
+from smtdist.engine.tree import Node
+from smtdist.kernels.threads import set_threads
+from smtdist.statistics.base import State, Statistic
+
+Permit = Callable[[], AbstractContextManager[Any]]
+"""Makes the context in which a partial is written; an executor may limit how many write at once."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a pass share; sent to each worker once."""
+
+    statistic: Statistic
+    source: Source
+    name: str
+    bounds: tuple[int, ...]
+    batch: int
+    block: int
+    threads: int
+    fingerprint: bool
+    folder: PassFolder | None
+
+
+def accumulate(
+    job: Job, task: str, covers: Cover, start: Partial | StoredPartial | None, data: Source | None, *, report: Report, permit: Permit
+) -> Partial | StoredPartial:
+    """Sum over the leaves of `covers`, on top of `start`; exact statistics only.
+
+    Without a checkpoint folder the result is the partial itself. With one it is a file, and running twice is
+    harmless: the file of the same leaves is the same sum. `start` in memory may be another task's too, so it is
+    copied; in a file it is replaced once the new file is whole.
+    """
+    reset_peak()
+    set_threads(job.threads)
+    wanted = join(start.covers, covers) if start is not None else covers
+    if job.folder is not None and (done := job.folder.find(wanted)):
+        return done
+    if isinstance(start, StoredPartial):
+        assert job.folder is not None
+        partial = job.folder.load(start)
+    elif start is not None:
+        partial = copy(start)
+    else:
+        partial = Partial(job.statistic.zero(), (), Counters())
+    _stream(job, data, task, covers, partial, report)
+    return _hand_over(job, partial, [start], permit)
+
+
+def subtree(job: Job, task: str, node: Node, data: Source | None, *, report: Report, permit: Permit) -> Partial | StoredPartial:
+    """Sum over the leaves under a node of the fixed tree, along that tree; for floating-point statistics."""
+    reset_peak()
+    set_threads(job.threads)
+    n_leaves = len(job.bounds) - 1
+    first, last = node.leaves(n_leaves)
+    if job.folder is not None and (done := job.folder.find(((first, last),))):
+        return done
+
+    def value(node: Node) -> Partial:
+        begin, end = node.leaves(n_leaves)
+        if node.level == 0:
+            leaf = Partial(job.statistic.zero(), (), Counters())
+            _stream(job, data, f"{task}.{begin}", ((begin, end),), leaf, report)
+            return leaf
+        left = value(Node(node.level - 1, 2 * node.index))
+        right = Node(node.level - 1, 2 * node.index + 1)
+        return left if right.first >= n_leaves else merge(job.statistic, left, value(right))
+
+    return _hand_over(job, value(node), [], permit)
+
+
+def combine(
+    job: Job, left: Partial | StoredPartial, right: Partial | StoredPartial, *, report: Report, permit: Permit
+) -> Partial | StoredPartial:
+    """Merge two partial sums; neither is changed, and files are replaced by the file of both."""
+    reset_peak()
+    if job.folder is not None and (done := job.folder.find(join(left.covers, right.covers))):
+        return done
+    whole = [job.folder.load(side) if isinstance(side, StoredPartial) and job.folder else side for side in (left, right)]
+    first = whole[0] if isinstance(left, StoredPartial) else copy(whole[0])  # type: ignore[arg-type]
+    partial = merge(job.statistic, first, whole[1])  # type: ignore[arg-type]
+    return _hand_over(job, partial, [left, right], permit)
+
+
+def _hand_over(job: Job, partial: Partial, included: list[Partial | StoredPartial | None], permit: Permit) -> Partial | StoredPartial:
+    partial.counters.peak_bytes = max(partial.counters.peak_bytes, peak_bytes())
+    if job.folder is None:
+        return partial
+    with permit():
+        stored = job.folder.save(partial)
+        for old in included:
+            if isinstance(old, StoredPartial):
+                job.folder.discard(old)
+    return stored
+
+
+def _stream(job: Job, data: Source | None, task: str, covers: Cover, partial: Partial, report: Report) -> None:
+    """Add leaves to a partial, batch by batch, reporting the task's running totals."""
+    counters = Counters()
+    with (data or job.source).opened() as reader:
+        for leaf in (leaf for start, stop in covers for leaf in range(start, stop)):
+            hasher = LeafHasher() if job.fingerprint else None
+            for first, images in batches(reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, hasher):
+                counters.n_positions += job.statistic.update(partial.state, images, first)
+                counters.n_samples += len(images)
+                counters.read_bytes = reader.read_bytes
+                report({"pass": job.name, "task": task, **_counted(counters)})
+            if hasher is not None:
+                counters.digests[leaf] = hasher.hexdigest()
+    partial.counters = partial.counters + counters
+    partial.covers = join(partial.covers, covers)
+
+
+def _counted(counters: Counters) -> dict[str, int]:
+    return {"n_samples": counters.n_samples, "n_positions": counters.n_positions, "read_bytes": counters.read_bytes}
+
+
+def batches(
+    reader: Reader, start: int, stop: int, block: int, batch: int, hasher: LeafHasher | None = None
+) -> Iterator[tuple[int, NDArray[np.generic]]]:
+    """Read [start, stop) in blocks of whole chunks, each once, and cut the blocks into batches."""
+    for begin in range(start, stop, block):
+        images = reader.read(begin, min(begin + block, stop))
+        if hasher is not None:
+            hasher.update(images)
+        for at in range(0, len(images), batch):
+            yield begin + at, images[at : at + batch]
+
+
+def probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int) -> int:
+    """Compile and warm the kernels of a pass on one black image and return the bytes then resident."""
+    set_threads(threads)
+    twin = statistic.miniature()
+    state: State = twin.zero()
+    with contextlib.suppress(ArithmeticError):
+        twin.update(state, np.zeros((1, *shape[1:]), dtype), 0)
+    return resident_bytes()

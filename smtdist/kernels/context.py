@@ -1,0 +1,83 @@
+"""Sums over neighbouring patches of an image: who is kept, how many neighbours, co-occurrence, second order."""
+
+from __future__ import annotations
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import context as cpu
+from smtdist.kernels.device import array_module, is_host
+from smtdist.kernels.generic import context as generic
+from smtdist.kernels.types import Array, Codes
+
+
+def kept_mask(codes: Codes, shape: tuple[int, int, int]) -> Array:
+    """Return which patches are kept, bool (images, rows, columns): those with an active atom.
+
+    >>> import numpy as np
+    >>> kept_mask(Codes(np.array([0, 0, 2]), np.array([0, 1], np.uint16), 2), (1, 1, 2)).tolist()
+    [[[False, True]]]
+    """
+    xp = array_module(codes.indptr)
+    _check_shape(codes, shape)
+    return (xp.diff(codes.indptr) > 0).reshape(shape)
+
+
+def degrees(kept: Array, context: int | str) -> Array:
+    """Return the number of kept neighbours within `context` rows and columns, itself left out; 0 where not kept.
+
+    kept : bool (B, R, C); context : positions, or "whole" for the image. Returns int32 (B, R, C).
+
+    >>> import numpy as np
+    >>> degrees(np.ones((1, 1, 3), bool), 1).tolist()
+    [[[1, 2, 1]]]
+    """
+    xp = array_module(kept)
+    reach = max(kept.shape[1:]) if context == "whole" else int(context)
+    return xp.where(kept, generic.box_sum(kept, reach) - 1, 0).astype(xp.int32)
+
+
+def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:
+    """Add Σ a_i a_jᵀ over ordered pairs i ≠ j of kept patches at most d rows and d columns apart.
+
+    The result is symmetric; its upper triangle is added to `out`.
+
+    out : int32 or int64 (K, K); an entry grows by at most N ((2d + 1)² - 1) a call. kept : bool (B, R, C).
+    Memory (CPU): 10 bytes an entry, 8 K bytes a thread.
+
+    >>> import numpy as np
+    >>> out = np.zeros((2, 2), np.int64)
+    >>> codes = Codes(np.array([0, 1, 2]), np.array([0, 1], np.uint16), 2)
+    >>> add_window_cooccurrence(out, codes, np.ones((1, 1, 2), bool), 1)
+    >>> out.tolist()
+    [[0, 1], [0, 0]]
+    """
+    _check_shape(codes, kept.shape)
+    body = cpu if is_host(out) else generic
+    body.add_window_cooccurrence(out, codes, kept, min(d, max(kept.shape[1:])))
+
+
+def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
+    """Add Σ A L Aᵀ with L = rint(2^20 D Dᵀ): the second-order objective ‖PAD‖² of SMT 2018 and 2023.
+
+    Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column. For windows
+    L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within 2 d; for the
+    whole image of n kept patches, n / (n - 1) on the diagonal and -n / (n - 1)² beside it.
+
+    out : int64 (K, K), in units of 2^-20. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work.
+    Raises ConfigurationError for another type, and where a call could pass 2^63.
+    """
+    _check_shape(codes, kept.shape)
+    if out.dtype.name != "int64":
+        raise ConfigurationError(f"Second-order sums need int64, not {out.dtype}.")
+    if codes.n_patches * kept[0].size >= 2**38:
+        raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
+    body = cpu if is_host(out) else generic
+    reach = context if context == "whole" else min(int(context), max(kept.shape[1:]))
+    body.add_second_order(out, codes, kept, reach)
+
+
+def _check_shape(codes: Codes, shape: tuple[int, ...]) -> None:
+    images, rows, columns = shape
+    if codes.n_patches != images * rows * columns:
+        raise ConfigurationError(
+            f"Codes of {codes.n_patches} patches do not fill {images} images of {rows} x {columns} positions."
+        )

@@ -1,0 +1,1 @@
+"""Bodies compiled for the CPU; they return the integers of `smtdist.kernels.generic`, sooner."""

@@ -1,0 +1,210 @@
+"""How the CPU bodies are compiled, and the few vector operations that loops alone do not become.
+
+Everything here is plain LLVM on vectors of fixed length: it becomes AVX-512, AVX2 or NEON as the machine has it.
+Nothing is compiled with fast-math: products and sums keep their IEEE rounding, and no operation is contracted.
+Masks are read as bytes in little-endian order, which holds on every platform that Numba supports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+BLOCK_WORDS = 8
+BLOCK = 64 * BLOCK_WORDS
+"""Atoms in a block of bits: one vector of 8 x 64."""
+BLOCK_TYPE = ir.VectorType(I64, BLOCK_WORDS)
+LANES = 16
+
+
+def compiled(function: Function) -> Function:
+    """Compile with Numba, outside the interpreter lock, cached on disk."""
+    return cast(Function, numba.njit(nogil=True, cache=True)(function))
+
+
+def vector_operation(function: Function) -> Function:
+    """Make a builder of LLVM code callable from compiled functions."""
+    return cast(Function, intrinsic(function))
+
+
+def splat(builder: Any, value: Any, lanes: int) -> Any:
+    """Return a vector with the scalar in every lane."""
+    kind = ir.VectorType(value.type, lanes)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
+    return builder.shuffle_vector(
+        first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+    )
+
+
+def pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, kind: Any) -> Any:
+    """Return the address of a contiguous array's flat element, as a pointer to `kind`."""
+    data = context.make_array(array_type)(context, builder, value=array).data
+    return builder.bitcast(builder.gep(data, [index]), kind.as_pointer())
+
+
+@vector_operation
+def popcount(_typing: Any, word: Any) -> Any:
+    """Return the number of set bits of a 64-bit word."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
+@vector_operation
+def lowest_bit(_typing: Any, word: Any) -> Any:
+    """Return the index of the lowest set bit of a 64-bit word that is not zero."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@vector_operation
+def reach_mask(_typing: Any, values: Any, index: Any, cut: Any) -> Any:
+    """Return 64 bits: which of the 64 float32 from flat `index` on are at least `cut`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, bound = arguments
+        kind = ir.VectorType(ir.FloatType(), 64)
+        block = builder.load(pointer(context, builder, signature.args[0], array, at, kind), align=4)
+        return builder.bitcast(builder.fcmp_ordered(">=", block, splat(builder, bound, 64)), I64)
+
+    return types.uint64(values, types.intp, types.float32), generate
+
+
+@vector_operation
+def score_block(_typing: Any, values: Any, index: Any, norms: Any, at: Any, best: Any) -> Any:
+    """Raise best[0:16] to the largest 2 x value - norm of 64 values, lane by lane, in int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, norm_array, norm_index, best_array = arguments
+        floats, whole = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(I32, LANES)
+        target = pointer(context, builder, signature.args[4], best_array, I64(0), whole)
+        top = builder.load(target, align=4)
+        for part in range(64 // LANES):
+            offset = I64(part * LANES)
+            where = builder.add(index, offset), builder.add(norm_index, offset)
+            dots = builder.load(pointer(context, builder, signature.args[0], array, where[0], floats), align=4)
+            norm = builder.load(
+                pointer(context, builder, signature.args[2], norm_array, where[1], whole), align=4
+            )
+            twice = builder.shl(builder.fptosi(dots, whole), splat(builder, I32(1), LANES))
+            score = builder.sub(twice, norm)
+            top = builder.select(builder.icmp_signed(">", score, top), score, top)
+        builder.store(top, target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(values, types.intp, norms, types.intp, best), generate
+
+
+@vector_operation
+def add_sixteen(_typing: Any, words: Any, base: Any, members: Any, first: Any, planes: Any) -> Any:
+    """Add 16 rows of 512 bits to bit-sliced counters; the carry (worth 16) is left in plane 4 of `planes`.
+
+    Row r is the 8 words from words[base + 8 r] on, for r in members[first : first + 16]; planes 0 to 3 hold bits 0 to
+    3 of the 512 counters. Each full adder is two three-input operations (carry-save adder, Harley and Seal).
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word_array, base, member_array, first, plane_array = arguments
+
+        def plane(level: int) -> Any:
+            at = I64(level * BLOCK_WORDS)
+            return pointer(context, builder, signature.args[4], plane_array, at, BLOCK_TYPE)
+
+        def row(offset: int) -> Any:
+            at = builder.add(first, I64(offset))
+            member = builder.load(pointer(context, builder, signature.args[2], member_array, at, I32))
+            flat = builder.add(base, builder.mul(builder.zext(member, I64), I64(BLOCK_WORDS)))
+            return builder.load(
+                pointer(context, builder, signature.args[0], word_array, flat, BLOCK_TYPE), align=8
+            )
+
+        def full_adder(a: Any, b: Any, c: Any) -> tuple[Any, Any]:
+            half = builder.xor(a, b)
+            carry = builder.or_(builder.and_(a, b), builder.and_(half, c))
+            return builder.xor(half, c), carry
+
+        sums = [builder.load(plane(level), align=8) for level in range(4)]
+
+        def carry_of(level: int, offset: int) -> Any:
+            """Carry out of `level` after 2^(level + 1) rows from `offset` on."""
+            if level < 0:
+                return row(offset)
+            half = 1 << level
+            left, right = carry_of(level - 1, offset), carry_of(level - 1, offset + half)
+            sums[level], carry = full_adder(sums[level], left, right)
+            return carry
+
+        carry = carry_of(3, 0)
+        for level in range(4):
+            builder.store(sums[level], plane(level), align=8)
+        builder.store(carry, plane(4), align=8)
+        return context.get_dummy_value()
+
+    return types.void(words, types.intp, members, types.intp, planes), generate
+
+
+@vector_operation
+def half_add(_typing: Any, planes: Any, level: Any, carry: Any) -> Any:
+    """Add plane `carry` to plane `level`, and leave there what is carried on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, *levels = arguments
+        where = [
+            pointer(context, builder, signature.args[0], array, builder.mul(x, I64(BLOCK_WORDS)), BLOCK_TYPE)
+            for x in levels
+        ]
+        value, carried = (builder.load(at, align=8) for at in where)
+        builder.store(builder.xor(value, carried), where[0], align=8)
+        builder.store(builder.and_(value, carried), where[1], align=8)
+        return context.get_dummy_value()
+
+    return types.void(planes, types.intp, types.intp), generate
+
+
+@vector_operation
+def expand_add(
+    _typing: Any, out: Any, index: Any, planes: Any, n_planes: Any, group: Any, weight: Any
+) -> Any:
+    """Add weight x the counters 16 group to 16 group + 15 of bit-sliced `planes` to 16 numbers of `out`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        out_array, index, plane_array, n_planes, group, weight = arguments
+        counters = ir.VectorType(I32, LANES)
+        bits = ir.VectorType(ir.IntType(1), LANES)
+        total = cgutils.alloca_once_value(builder, ir.Constant(counters, [0] * LANES))
+        base = pointer(context, builder, signature.args[2], plane_array, I64(0), I16)
+        with cgutils.for_range(builder, n_planes) as loop:
+            at = builder.add(builder.mul(loop.index, I64(4 * BLOCK_WORDS)), group)
+            mask = builder.bitcast(builder.load(builder.gep(base, [at]), align=2), bits)
+            worth = builder.shl(I32(1), builder.trunc(loop.index, I32))
+            step = builder.select(mask, splat(builder, worth, LANES), ir.Constant(counters, [0] * LANES))
+            builder.store(builder.add(builder.load(total), step), total)
+        number = I32 if signature.args[0].dtype == types.int32 else I64
+        kind = ir.VectorType(number, LANES)
+        amount = builder.load(total)
+        amount = amount if number is I32 else builder.zext(amount, kind)
+        factor = builder.trunc(weight, I32) if number is I32 else weight
+        target = pointer(context, builder, signature.args[0], out_array, index, kind)
+        product = builder.mul(amount, splat(builder, factor, LANES))
+        builder.store(
+            builder.add(builder.load(target, align=number.width // 8), product),
+            target,
+            align=number.width // 8,
+        )
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, planes, types.intp, types.intp, types.int64), generate

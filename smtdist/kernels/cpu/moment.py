@@ -1,0 +1,152 @@
+"""Σ a_i a_iᵀ of sparse codes by bit-sliced counting.
+
+For atom k the row of the sum is the column count of the bit rows of all patches in which k is active. The bits of
+512 atoms are one vector, and counts are kept as bit planes, so that one patch costs a load and two three-input
+operations per 512 atoms, however many of them are active. Planes become numbers once per atom, block and batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, add_sixteen, compiled, expand_add, half_add
+from smtdist.kernels.threads import even_ranges, run_ranges
+from smtdist.kernels.types import Array, Codes
+
+PLANES = 20
+"""Enough for the 2^16 patches of a run, with room for the carry."""
+RUN_PATCHES = 1 << 15
+"""Patches at a time: the more, the fewer passes over the K x K sum; the fewer, the less cache they need."""
+TASK_ATOMS = 128
+
+
+@compiled
+def set_bits(words: Array, indptr: Array, indices: Array, start: int, stop: int, n_rows: int) -> None:
+    """Set the bit of every entry of patches start to stop; words: (blocks, n_rows, 8) flat, zero at first."""
+    one = np.uint64(1)
+    for patch in range(start, stop):
+        for entry in range(indptr[patch], indptr[patch + 1]):
+            atom = np.int64(indices[entry])
+            word = ((atom >> 9) * n_rows + patch) * BLOCK_WORDS + ((atom >> 6) & 7)
+            words[word] |= one << np.uint64(atom & 63)
+
+
+@compiled
+def count_atoms(indptr: Array, indices: Array, start: int, stop: int, counts: Array) -> None:
+    """Count the entries of each atom in patches start to stop."""
+    for entry in range(indptr[start], indptr[stop]):
+        counts[indices[entry]] += 1
+
+
+@compiled
+def place_members(
+    indptr: Array, indices: Array, start: int, stop: int, places: Array, members: Array
+) -> None:
+    """Write each patch of start to stop behind the members of each of its atoms; `places` moves on."""
+    for patch in range(start, stop):
+        for entry in range(indptr[patch], indptr[patch + 1]):
+            atom = indices[entry]
+            members[places[atom]] = patch
+            places[atom] += 1
+
+
+def by_atom(codes: Codes) -> tuple[Array, Array]:
+    """Return (starts int64 (K + 1,), members int32): the patches of every atom, ascending; a counting sort."""
+    bounds = even_ranges(codes.n_patches, max(1024, -(-codes.n_patches // 8)))
+    counts = np.zeros((len(bounds), codes.n_atoms), np.int64)
+    part = {start: row for row, (start, _) in enumerate(bounds)}
+    indptr, indices = codes.indptr, codes.indices
+    run_ranges(lambda a, b: count_atoms(indptr, indices, a, b, counts[part[a]]), bounds)
+    starts = np.zeros(codes.n_atoms + 1, np.int64)
+    np.cumsum(counts.sum(axis=0), out=starts[1:])
+    places = np.cumsum(counts, axis=0) - counts + starts[:-1]
+    members = np.empty(starts[-1], np.int32)
+    base = int(indptr[0])
+    if base:
+        indptr, indices = indptr - base, indices[base:]
+    run_ranges(lambda a, b: place_members(indptr, indices, a, b, places[part[a]], members), bounds)
+    return starts, members
+
+
+@compiled
+def count_rows(
+    words: Array, block: int, n_rows: int, members: Array, start: int, stop: int, planes: Array, tail: Array
+) -> int:
+    """Count the bits of `members[start:stop]` in one block of 512 atoms; returns how many planes are in use."""
+    used = 5
+    while (1 << used) <= stop - start:
+        used += 1
+    planes[: (used + 1) * BLOCK_WORDS] = 0
+    base = block * n_rows * BLOCK_WORDS
+    first = start
+    while first < stop:
+        if first + 16 <= stop:
+            add_sixteen(words, base, members, first, planes)
+        else:
+            for entry in range(16):  # the last row is empty
+                tail[entry] = members[first + entry] if first + entry < stop else n_rows - 1
+            add_sixteen(words, base, tail, 0, planes)
+        # plane 4 holds the carry, planes 5 on the bits from 16 up
+        for level in range(5, used + 1):
+            half_add(planes, level, 4)
+        first += 16
+    for word in range(4 * BLOCK_WORDS, used * BLOCK_WORDS):
+        planes[word] = planes[word + BLOCK_WORDS]
+    return used
+
+
+@compiled
+def add_rows(
+    out: Array, words: Array, n_rows: int, starts: Array, members: Array, low: int, high: int, weight: int
+) -> None:
+    """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum."""
+    n_atoms = out.shape[0]
+    flat = out.reshape(-1)
+    planes = np.empty((PLANES + 1) * BLOCK_WORDS, np.uint64)
+    tail = np.empty(16, np.int32)
+    for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
+        for atom in range(low, min(high, (block + 1) * BLOCK)):
+            if starts[atom] == starts[atom + 1]:
+                continue
+            used = count_rows(words, block, n_rows, members, starts[atom], starts[atom + 1], planes, tail)
+            column = block * BLOCK
+            inside = max(0, atom - column)
+            for word in range(used * BLOCK_WORDS):  # what lies left of the diagonal is not ours to touch
+                below = inside - 64 * (word & 7)
+                if below >= 64:
+                    planes[word] = 0
+                elif below > 0:
+                    planes[word] &= ~np.uint64(0) << np.uint64(below)
+            width = min(BLOCK, n_atoms - column)
+            for group in range(inside // 16, width // 16):
+                expand_add(flat, atom * n_atoms + column + 16 * group, planes, used, group, weight)
+            for lane in range(max(width // 16 * 16, inside), width):
+                count = 0
+                for level in range(used):
+                    bit = planes[level * BLOCK_WORDS + (lane >> 6)] >> np.uint64(lane & 63)
+                    count += np.int64(bit & np.uint64(1)) << level
+                flat[atom * n_atoms + column + lane] += count * weight
+
+
+def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
+    """Add weight x Σ a_i a_iᵀ; see `smtdist.kernels.scatter`."""
+    for start, stop in even_ranges(codes.n_patches, RUN_PATCHES):
+        first, last = int(codes.indptr[start]), int(codes.indptr[stop])
+        part = Codes(codes.indptr[start : stop + 1] - first, codes.indices[first:last], codes.n_atoms)
+        if first < last:
+            _add_run(out, part, weight)
+
+
+def _add_run(out: Array, codes: Codes, weight: int) -> None:
+    n_rows = codes.n_patches + 1
+    blocks = -(-codes.n_atoms // BLOCK)
+    words = np.zeros(blocks * n_rows * BLOCK_WORDS, np.uint64)
+    indptr, indices = codes.indptr, codes.indices
+    run_ranges(
+        lambda a, b: set_bits(words, indptr, indices, a, b, n_rows), even_ranges(codes.n_patches, 2048)
+    )
+    starts, members = by_atom(codes)
+    run_ranges(
+        lambda a, b: add_rows(out, words, n_rows, starts, members, a, b, weight),
+        even_ranges(codes.n_atoms, TASK_ATOMS),
+    )

@@ -1,0 +1,58 @@
+"""Patches minus their mean, on any array module."""
+
+from __future__ import annotations
+
+from smtdist.kernels.device import array_module
+from smtdist.kernels.types import Array, Geometry
+
+
+def centred_patches(grid: Array, geometry: Geometry, mean: str, reach: int, offset: Array | None) -> Array:
+    """Return float64 (p, B n); see `smtdist.kernels.patches`."""
+    xp = array_module(grid)
+    size, channels = geometry.patch, geometry.channels
+    rows, columns = geometry.rows, geometry.columns
+    patches = xp.empty((size * size, channels, grid.shape[0] * geometry.positions), dtype=xp.float64)
+    for pixel in range(size * size):
+        row, column = divmod(pixel, size)
+        part = grid[:, row : row + rows, column : column + columns]
+        patches[pixel] = xp.moveaxis(part, -1, 0).reshape(channels, -1)
+        if mean == "context":
+            patches[pixel] -= _context_mean(grid, geometry, reach, row, column)
+    if mean == "patch":
+        patches -= _rounded(patches.sum(axis=(0, 1)), size * size * channels)
+    elif mean == "channel":
+        patches -= _rounded(patches.sum(axis=0), size * size)
+    elif mean == "global" and offset is not None:
+        patches -= offset.reshape(size * size, channels, 1)
+    return patches.reshape(size * size * channels, -1)
+
+
+def _context_mean(grid: Array, geometry: Geometry, reach: int, row: int, column: int) -> Array:
+    """Mean of one pixel over the neighbouring patches, (C, B n): a box sum by cumulative sums."""
+    xp = array_module(grid)
+    total = xp.zeros((grid.shape[0], geometry.height + 1, geometry.width + 1, grid.shape[3]), dtype=xp.int64)
+    total[:, 1:, 1:] = grid.astype(xp.int64).cumsum(axis=1).cumsum(axis=2)
+    top, bottom = _interval(xp, geometry.rows, reach)
+    left, right = _interval(xp, geometry.columns, reach)
+    lower, upper = total[:, bottom + row], total[:, top + row]
+    box = (
+        lower[:, :, right + column]
+        - upper[:, :, right + column]
+        - lower[:, :, left + column]
+        + upper[:, :, left + column]
+    )
+    count = ((bottom - top)[:, None] * (right - left)[None, :])[None, :, :, None]
+    return xp.moveaxis(_rounded(box, count), -1, 0).reshape(grid.shape[3], -1)
+
+
+def _interval(xp: Array, length: int, reach: int) -> tuple[Array, Array]:
+    """First position, and the one past the last, within `reach` of every position."""
+    at = xp.arange(length)
+    return xp.maximum(at - reach, 0), xp.minimum(at + reach + 1, length)
+
+
+def _rounded(total: Array, count: Array | int) -> Array:
+    """Whole-number mean, halves up; the floor of an integer quotient."""
+    xp = array_module(total)
+    total = total.astype(xp.int64)
+    return (2 * total + count) // (2 * count)

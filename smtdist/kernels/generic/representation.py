@@ -1,0 +1,42 @@
+"""Embedding and pooling on any array module, in a fixed order of summation."""
+
+from __future__ import annotations
+
+from smtdist.kernels.device import array_module
+from smtdist.kernels.types import Array, Codes
+
+
+def unit_rows(values: Array) -> Array:
+    """Return float32 (..., L) with rows of unit length; squares are added in float64 in the order of L."""
+    xp = array_module(values)
+    total = xp.zeros(values.shape[:-1], dtype=xp.float64)
+    for component in range(values.shape[-1]):
+        wide = values[..., component].astype(xp.float64)
+        total += wide * wide
+    norm = xp.where(total > 0, xp.sqrt(total), 1.0)
+    return (values / norm[..., None]).astype(xp.float32)
+
+
+def embed(codes: Codes, components_t: Array) -> Array:
+    """Return float32 (N, L); the j-th atom of every patch is added in round j."""
+    xp = array_module(components_t)
+    counts = xp.diff(codes.indptr)
+    result = xp.zeros((codes.n_patches, components_t.shape[1]), dtype=xp.float32)
+    rounds = int(counts.max()) if codes.n_patches else 0
+    for entry in range(rounds):
+        patches = xp.nonzero(counts > entry)[0]
+        atoms = codes.indices[codes.indptr[patches] + entry].astype(xp.int64)
+        result[patches] += components_t[atoms]
+    return unit_rows(result)
+
+
+def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
+    """Return float32 (B, rows', columns', L)."""
+    xp = array_module(grid)
+    down, across = (shape[0] - 1) * stride + 1, (shape[1] - 1) * stride + 1
+    total = xp.zeros((grid.shape[0], *shape, grid.shape[3]), dtype=xp.float32)
+    for row in range(size):
+        for column in range(size):
+            total += grid[:, row : row + down : stride, column : column + across : stride]
+    total /= xp.float32(size * size)
+    return unit_rows(total)

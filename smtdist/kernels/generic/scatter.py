@@ -1,0 +1,109 @@
+"""Sums over sparse codes on any array module: dense blocks and exact products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smtdist.kernels.device import array_module
+from smtdist.kernels.types import Array, Codes
+
+BLOCK_BYTES = 64 << 20
+PANEL_BYTES = 16 << 20
+
+
+def dense(codes: Codes, start: int, stop: int, dtype: str) -> Array:
+    """Return the codes of patches start to stop as a dense (patches, K) array of zeros and ones."""
+    xp = array_module(codes.indices)
+    ends = codes.indptr[start : stop + 1]
+    rows = xp.repeat(
+        xp.arange(stop - start), xp.diff(ends).tolist() if xp.__name__ == "cupy" else xp.diff(ends)
+    )
+    block = xp.zeros((stop - start, codes.n_atoms), dtype=dtype)
+    block[rows, codes.indices[int(ends[0]) : int(ends[-1])].astype(xp.int64)] = 1
+    return block
+
+
+def blocks(codes: Codes, dtype: str) -> Iterator[tuple[int, int, Array]]:
+    """Yield (start, stop, dense block) over the patches."""
+    item = 4 if dtype == "float32" else 8
+    step = max(1, BLOCK_BYTES // (item * codes.n_atoms))
+    for start in range(0, codes.n_patches, step):
+        stop = min(start + step, codes.n_patches)
+        yield start, stop, dense(codes, start, stop, dtype)
+
+
+def add_upper(out: Array, left: Array, right: Array) -> None:
+    """Add the upper triangle of leftᵀ right, whole numbers held as floats, to `out`, in row panels."""
+    xp = array_module(out)
+    size = len(out)
+    step = max(1, PANEL_BYTES // (left.dtype.itemsize * size))
+    for start in range(0, size, step):
+        stop = min(start + step, size)
+        panel = (left[:, start:stop].T @ right[:, start:]).astype(out.dtype)
+        out[start:stop, start:] += xp.triu(panel)
+
+
+def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
+    """Add Σ w_i a_i to int64 `out`."""
+    for start, stop, block in blocks(codes, "float64"):
+        out += (weights[start:stop].astype("float64") @ block).astype(out.dtype)
+
+
+def add_second_moment(out: Array, codes: Codes) -> None:
+    """Add Σ a_i a_iᵀ; a block has fewer than 2^24 patches, so float32 is exact."""
+    for _, _, block in blocks(codes, "float32"):
+        add_upper(out, block, block)
+
+
+def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
+    """Add Σ w_i a_i a_iᵀ."""
+    for start, stop, block in blocks(codes, "float64"):
+        part = weights[start:stop]
+        if bool((part != 0).any()):
+            add_upper(out, block * part[:, None], block)
+
+
+def image_counts(codes: Codes, images: int) -> Array:
+    """Return s = A 1 of every image, int32 (B, K)."""
+    xp = array_module(codes.indices)
+    counts = xp.zeros((images, codes.n_atoms), dtype=xp.int32)
+    step = codes.n_patches // images
+    ends = codes.indptr[::step].tolist()
+    for image in range(images):
+        part = codes.indices[ends[image] : ends[image + 1]]
+        counts[image] = xp.bincount(part, minlength=codes.n_atoms)
+    return counts
+
+
+def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None) -> None:
+    """Add Σ_b w_b s_b s_bᵀ."""
+    add_outer_of(out, image_counts(codes, images), weights)
+
+
+def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
+    """Add Σ_b w_b s_b s_bᵀ of counts (B, K), in groups of images whose sums are provably exact."""
+    xp = array_module(out)
+    squares = counts.astype(xp.int64) ** 2
+    if weights is not None:
+        squares *= abs(weights.astype(xp.int64))[:, None]
+    for start, stop, dtype in exact_groups(squares):
+        right = counts[start:stop].astype(dtype)
+        left = right if weights is None else right * weights[start:stop, None].astype(dtype)
+        add_upper(out, left, right)
+
+
+def exact_groups(squares: Array) -> Iterator[tuple[int, int, str]]:
+    """Yield (start, stop, dtype) such that Σ |w| s² of every atom stays below 2^24 (float32) or 2^53 (float64)."""
+    xp = array_module(squares)
+    largest = xp.cumsum(squares, axis=0).max(axis=1).tolist()
+    dtype = "float32" if largest and largest[-1] < 2**24 else "float64"
+    limit = 2**24 if dtype == "float32" else 2**53
+    single = squares.max(axis=1).tolist()
+    start, total = 0, 0
+    for image, value in enumerate(single):
+        if total + value >= limit and image > start:
+            yield start, image, dtype
+            start, total = image, 0
+        total += value
+    if single:
+        yield start, len(single), dtype

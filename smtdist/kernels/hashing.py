@@ -1,0 +1,45 @@
+"""Keyed hashes of patch positions: random choices that depend on what is chosen, never on who or when."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_LIMIT = (1 << 64) - 1
+
+
+def position_hashes(
+    seed: int, first_sample: int, samples: int, positions: int, view: int
+) -> NDArray[np.uint64]:
+    """Hash (seed, sample, position, view) to 64 bits, by two rounds of the splitmix64 finaliser.
+
+    Returns (samples, positions) uint64; 16 bytes of workspace a position.
+
+    >>> whole = position_hashes(7, 0, 10, 5, 0)
+    >>> bool((whole[4:6] == position_hashes(7, 4, 2, 5, 0)).all())
+    True
+    """
+    with np.errstate(over="ignore"):
+        key = np.uint64(_mix_int((seed * 2 + view + 1) & _LIMIT))
+        sample = _mix(
+            np.arange(first_sample, first_sample + samples, dtype=np.uint64) * np.uint64(_GOLDEN) + key
+        )
+        position = np.arange(1, positions + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+        return _mix(sample[:, None] + position[None, :])
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def _mix_int(x: int) -> int:
+    x = (x + _GOLDEN) & _LIMIT
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _LIMIT
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _LIMIT
+    return x ^ (x >> 31)

@@ -1,0 +1,52 @@
+"""Every T x T patch of an image at stride 1, minus its mean, in whole pixel units."""
+
+from __future__ import annotations
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import patches as cpu
+from smtdist.kernels.device import is_host, like
+from smtdist.kernels.generic import patches as generic
+from smtdist.kernels.types import Array, Geometry
+
+MODES = ("context", "patch", "channel", "global")
+
+
+def centred_patches(
+    grid: Array, geometry: Geometry, mean: str, mean_context: int | str, global_mean: Array | None
+) -> Array:
+    """Return the patches of the images minus their mean: ẋ_i = x_i - mean (SMT 2023, section 3 and appendix).
+
+    mean = "context": per pixel, over the patches within `mean_context` rows and columns (itself included, clipped
+    at the border; "whole": all of the image). "patch": one scalar. "channel": a scalar per channel. "global": the
+    vector `global_mean`, or nothing where it is None. Means are rounded to whole units, halves up.
+
+    grid : (B, H, W, C) integers of `pixel_grid`. Returns float64 (p, B n) of whole numbers, |value| <= 2^16; pixels
+    run row, column, channel, and patches image, row, column.
+    Memory: 8 p bytes a patch; box sums take 8 bytes a number of the image.
+    Raises ConfigurationError for a contextual mean over images with one position.
+
+    >>> import numpy as np
+    >>> image = np.array([[0, 512], [256, 768]], np.int32).reshape(1, 2, 2, 1)
+    >>> centred_patches(image, Geometry(2, 2, 1, 1), "context", "whole", None).tolist()
+    [[-384.0, 128.0, -128.0, 384.0]]
+    """
+    if mean not in MODES:
+        raise ConfigurationError(f"The mean is {mean!r}; choose one of {', '.join(MODES)}.")
+    if grid.shape[1:] != geometry[:3]:
+        raise ConfigurationError(
+            f"Images of {grid.shape[1:]} (rows, columns, channels) meet a model of {tuple(geometry[:3])}; "
+            "bring them to that shape first."
+        )
+    if geometry.rows < 1 or geometry.columns < 1:
+        raise ConfigurationError(
+            f"A patch of {geometry.patch} pixels does not fit an image of {geometry.height} x {geometry.width}; "
+            "choose a smaller patch."
+        )
+    if mean == "context" and geometry.positions == 1:
+        raise ConfigurationError(
+            'With one patch per image the contextual mean is the patch itself; choose mean "patch", "channel" or "global".'
+        )
+    reach = max(geometry.rows, geometry.columns) if mean_context == "whole" else int(mean_context)
+    offset = None if global_mean is None else like(grid, global_mean)
+    body = cpu if is_host(grid) else generic
+    return body.centred_patches(grid, geometry, mean, reach, offset)

@@ -1,0 +1,71 @@
+"""From codes to the representation of an image: embed every patch, normalise, pool."""
+
+from __future__ import annotations
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import representation as cpu
+from smtdist.kernels.device import array_module, is_host, like
+from smtdist.kernels.generic import representation as generic
+from smtdist.kernels.types import Array, Codes
+
+
+def embed(codes: Codes, components_t: Array) -> Array:
+    """Return β_i = P a_i / ‖P a_i‖ of every patch (SMT 2023, section 3: the embedding of a sparse code).
+
+    The columns of P are added in ascending order of the atoms and the norm in that of the components, so that the
+    bits depend on the patch alone. A patch without a code is zero, and so is one whose sum is zero.
+
+    components_t : float32 (K, L), the transpose of P. Returns float32 (N, L). Memory: 4 L bytes a patch.
+
+    >>> import numpy as np
+    >>> codes = Codes(np.array([0, 2, 2]), np.array([0, 1], np.uint16), 2)
+    >>> embed(codes, np.array([[3.0, 0.0], [0.0, 4.0]], np.float32)).round(3).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    if components_t.ndim != 2 or len(components_t) != codes.n_atoms:
+        raise ConfigurationError(
+            f"Components of shape {components_t.shape} meet codes over {codes.n_atoms} atoms; expected (K, L)."
+        )
+    body = cpu if is_host(codes.indices) else generic
+    components = array_module(codes.indices).ascontiguousarray(
+        like(codes.indices, components_t), dtype="float32"
+    )
+    return body.embed(codes, components)
+
+
+def pooled_shape(rows: int, columns: int, size: int, stride: int) -> tuple[int, int]:
+    """Return rows and columns after pooling windows of `size` positions, `stride` apart, that fit whole.
+
+    Raises ConfigurationError where no window fits.
+
+    >>> pooled_shape(27, 27, 4, 2)
+    (12, 12)
+    """
+    if size < 1 or stride < 1 or size > min(rows, columns):
+        raise ConfigurationError(
+            f"A pooling window of {size} (stride {stride}) does not fit {rows} x {columns} positions; "
+            "choose a smaller pool_size."
+        )
+    return (rows - size) // stride + 1, (columns - size) // stride + 1
+
+
+def pool(embedded: Array, images: int, rows: int, columns: int, size: int, stride: int) -> Array:
+    """Return window averages of the patch embeddings, each brought to unit length; zero stays zero.
+
+    Windows are summed row by row in float32, norms in component order in float64.
+
+    embedded : float32 (images x rows x columns, L). Returns float32 (images, rows', columns', L).
+    Memory: three times the result.
+
+    >>> import numpy as np
+    >>> pool(np.array([[2.0], [4.0]], np.float32), 1, 1, 2, 1, 1).ravel().tolist()
+    [1.0, 1.0]
+    """
+    shape = pooled_shape(rows, columns, size, stride)
+    if len(embedded) != images * rows * columns:
+        raise ConfigurationError(
+            f"{len(embedded)} embedded patches do not fill {images} images of {rows} x {columns} positions."
+        )
+    grid = embedded.reshape(images, rows, columns, embedded.shape[1])
+    body = cpu if is_host(embedded) else generic
+    return body.pool(grid, shape, size, stride)

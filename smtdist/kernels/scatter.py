@@ -1,0 +1,135 @@
+"""Sums over sparse codes: activity, second moments, per-image counts and their outer products; integers, exact.
+
+K x K sums are added into the upper triangle of `out` (diagonal included); its lower triangle is never touched.
+"""
+
+from __future__ import annotations
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.context import add_second_order, add_window_cooccurrence, degrees, kept_mask
+from smtdist.kernels.cpu import scatter as cpu
+from smtdist.kernels.device import array_module, is_host
+from smtdist.kernels.generic import scatter as generic
+from smtdist.kernels.types import Array, Codes
+
+__all__ = [
+    "add_activity",
+    "add_image_outer",
+    "add_moments",
+    "add_second_moment",
+    "add_second_order",
+    "add_window_cooccurrence",
+    "degrees",
+    "image_counts",
+    "kept_mask",
+    "symmetric",
+]
+
+
+def add_activity(out: Array, codes: Codes, weights: Array | None = None) -> None:
+    """Add Σ a_i, or Σ w_i a_i, to `out`: how often each atom is active.
+
+    out : int64 (K,); weights : whole numbers (N,). Memory: 8 bytes an atom, and 16 an entry with weights.
+
+    >>> import numpy as np
+    >>> out = np.zeros(2, np.int64)
+    >>> add_activity(out, Codes(np.array([0, 2, 3]), np.array([0, 1, 1], np.uint16), 2))
+    >>> out.tolist()
+    [1, 2]
+    """
+    xp = array_module(out)
+    if weights is None:
+        out += xp.bincount(codes.indices, minlength=codes.n_atoms)
+        return
+    body = cpu if is_host(out) else generic
+    body.add_weighted_activity(out, codes, weights)
+
+
+def add_second_moment(out: Array, codes: Codes) -> None:
+    """Add Σ a_i a_iᵀ to the upper triangle of `out`: V of SMT 2023, eq. 5, before its division by N.
+
+    out : int32 or int64 (K, K); the caller keeps int32 below its limit (an entry grows by at most N a call).
+    Memory (CPU): 6 bytes an entry, 64 bytes a patch and thread; (other modules) blocks of 64 MiB.
+
+    >>> import numpy as np
+    >>> out = np.zeros((2, 2), np.int64)
+    >>> add_second_moment(out, Codes(np.array([0, 2, 3]), np.array([0, 1, 1], np.uint16), 2))
+    >>> out.tolist()
+    [[1, 1], [0, 2]]
+    """
+    _check_out(out, codes)
+    body = cpu if is_host(out) else generic
+    body.add_second_moment(out, codes)
+
+
+def add_moments(second: Array | None, deficit: Array, codes: Codes, weights: Array) -> None:
+    """Add Σ a_i a_iᵀ to `second` (unless None) and Σ w_i a_i a_iᵀ to `deficit`.
+
+    The first-order context scatter is A diag(deg) Aᵀ - cooccurrence; with w = full degree - deg, nearly all zero,
+    A diag(deg) Aᵀ is full degree x second - deficit, so that one full sweep is enough.
+
+    second : int32 or int64 (K, K); deficit : int64 (K, K); weights : whole numbers (N,), zeros are skipped.
+    """
+    _check_out(deficit, codes)
+    if second is not None:
+        add_second_moment(second, codes)
+    body = cpu if is_host(deficit) else generic
+    body.add_weighted_moment(deficit, codes, weights)
+
+
+def image_counts(codes: Codes, images: int) -> Array:
+    """Return s = A 1 of every image, int32 (B, K): how often each atom is active in it. Memory: 4 K bytes an image.
+
+    >>> import numpy as np
+    >>> image_counts(Codes(np.array([0, 2, 3]), np.array([0, 1, 1], np.uint16), 2), 1).tolist()
+    [[1, 2]]
+    """
+    _positions(codes, images)
+    body = cpu if is_host(codes.indices) else generic
+    return body.image_counts(codes, images)
+
+
+def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None = None) -> None:
+    """Add Σ_b w_b s_b s_bᵀ to the upper triangle of `out`, s_b = A_b 1 (w = 1 where None).
+
+    For a whole-image context the first-order scatter is n Σ a aᵀ - s sᵀ. Products run in float32 only while
+    max_k Σ_b s_bk² < 2^24 (by Cauchy-Schwarz then every sum is below it, hence exact), else in float64 below 2^53.
+
+    out : int32 or int64 (K, K); weights : whole numbers (B,). Memory: 8 K bytes an image and row panels of 16 MiB.
+    """
+    _check_out(out, codes)
+    _positions(codes, images)
+    body = cpu if is_host(out) else generic
+    body.add_image_outer(out, codes, images, weights)
+
+
+def symmetric(upper: Array) -> Array:
+    """Return the full symmetric matrix of an upper triangle; what lies below the diagonal is ignored.
+
+    >>> import numpy as np
+    >>> symmetric(np.array([[1, 2], [9, 3]])).tolist()
+    [[1, 2], [2, 3]]
+    """
+    xp = array_module(upper)
+    full = xp.triu(upper)
+    for start in range(0, len(full), 1024):  # panels keep the transposed copy small
+        stop = start + 1024
+        full[stop:, start:stop] = full[start:stop, stop:].T
+        block = full[start:stop, start:stop]
+        block += xp.triu(block, 1).T
+    return full
+
+
+def _positions(codes: Codes, images: int) -> int:
+    if images < 1 or codes.n_patches % images:
+        raise ConfigurationError(
+            f"Codes of {codes.n_patches} patches are not those of {images} whole images."
+        )
+    return codes.n_patches // images
+
+
+def _check_out(out: Array, codes: Codes) -> None:
+    if out.shape != (codes.n_atoms, codes.n_atoms) or out.dtype.name not in ("int32", "int64"):
+        raise ConfigurationError(
+            f"The sum over {codes.n_atoms} atoms needs an int32 or int64 matrix of that size, not {out.dtype} {out.shape}."
+        )

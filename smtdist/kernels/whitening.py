@@ -1,0 +1,145 @@
+"""Second moments of patches, their whitening, and unit vectors on the integer grid: every step exact."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor, sqrt
+
+import numpy as np
+
+from smtdist.errors import DataError
+from smtdist.kernels.cpu import whitening as cpu
+from smtdist.kernels.device import array_module, is_host, like, to_host
+from smtdist.kernels.generic import whitening as generic
+from smtdist.kernels.types import Array, PixelScale
+
+MOMENT_SLICE = 1 << 20
+"""Patches whose products can be summed in float64: 2^20 x (2^16)^2 is 2^52."""
+
+
+def patch_moment(centred: Array) -> Array:
+    """Return Σ m mᵀ over patches: the sum behind the covariance of SMT 2023's whitening (λI + Σ)^(-1/2).
+
+    centred : (p, N) whole numbers, |m| <= 2^16. Returns int64 (p, p), exact for up to 2^31 patches.
+    Memory: 16 p² bytes.
+
+    >>> patch_moment(np.array([[1.0, 2.0], [0.0, 3.0]])).tolist()
+    [[5, 6], [6, 9]]
+    """
+    xp = array_module(centred)
+    total = xp.zeros((centred.shape[0], centred.shape[0]), dtype=xp.int64)
+    for start in range(0, centred.shape[1], MOMENT_SLICE):
+        part = centred[:, start : start + MOMENT_SLICE]
+        total += (part @ part.T).astype(xp.int64)
+    return total
+
+
+def patch_sum(centred: Array) -> Array:
+    """Return Σ m over patches, int64 (p,), exact.
+
+    >>> patch_sum(np.array([[1.0, 2.0], [0.0, 3.0]])).tolist()
+    [3, 3]
+    """
+    return centred.sum(axis=1).astype(array_module(centred).int64)
+
+
+def whitening_matrices(covariance: Array, ridge: float) -> tuple[Array, Array]:
+    """Return (λI + Σ)^(-1/2) and (λI + Σ)^(1/2) (SMT 2023, appendix: whitening), both symmetric float64 (p, p).
+
+    covariance : (p, p), for pixels in [0, 1]; ridge : λ > 0, same units. Runs on the CPU; the result goes back to
+    where the input is. Raises DataError where the covariance is not finite.
+
+    >>> whiten, unwhiten = whitening_matrices(np.diag([3.0, 8.0]), 1.0)
+    >>> np.round(unwhiten, 6).tolist()
+    [[2.0, 0.0], [0.0, 3.0]]
+    """
+    host = np.asarray(to_host(covariance), dtype=np.float64)
+    if not np.isfinite(host).all():
+        raise DataError("The covariance of the patches has entries that are not finite; check the pixels.")
+    values, vectors = np.linalg.eigh((host + host.T) / 2)
+    values = np.maximum(values, 0.0) + ridge  # rounding may leave a null direction slightly negative
+    whiten, unwhiten = (vectors * values**-0.5) @ vectors.T, (vectors * values**0.5) @ vectors.T
+    return like(covariance, (whiten + whiten.T) / 2), like(covariance, (unwhiten + unwhiten.T) / 2)
+
+
+def integer_whitening(whiten: Array) -> Array:
+    """Return the whitening times a power of two, rounded to whole numbers: only directions matter after it.
+
+    With b = min(28, 37 - ⌈log2 p⌉) bits every product and sum with pixels |m| <= 2^16 stays below 2^53, hence exact
+    in float64 whatever the order. Returns float64 (p, p), |entry| <= 2^b.
+
+    >>> float(integer_whitening(np.eye(2))[0, 0]) == 2**27
+    True
+    """
+    xp = array_module(whiten)
+    largest = float(abs(whiten).max())
+    if not (np.isfinite(largest) and largest > 0):
+        raise DataError("The whitening matrix is zero or not finite; check the pixels and the ridge.")
+    bits = min(28, 37 - (whiten.shape[0] - 1).bit_length())
+    exponent = int(np.frexp(largest)[1])
+    return xp.rint(whiten * 2.0 ** (bits - exponent))
+
+
+def grid_scale(p: int) -> int:
+    """Return s = ⌊4096 - √p / 2⌋: a unit vector times s, rounded, has a squared norm of at most 2^24.
+
+    So float32 holds every partial sum of a dot product of two such vectors exactly.
+
+    >>> [grid_scale(p) for p in (36, 108, 3072)]
+    [4093, 4090, 4068]
+    """
+    return floor(4096 - sqrt(p) / 2)
+
+
+def contrast_floor(min_contrast: float, p: int, scale: PixelScale) -> float:
+    """Return the sum of squares below which a patch is constant: p (min_contrast x units per grey level)².
+
+    >>> contrast_floor(1.0, 36, PixelScale(0.0, 255.0, False))
+    2359296.0
+    """
+    return p * (min_contrast * scale.grey_level) ** 2
+
+
+def unit_grid(centred: Array, whiten: Array | None, floor_sum: float) -> tuple[Array, Array]:
+    """Return whitened unit patches on the grid, g = rint(s y / ‖y‖) with y = W m, and which patches are constant.
+
+    A patch is constant where Σ m² < `floor_sum` or y is zero; its g is zero. ‖y‖² is summed in pixel order and
+    no operation is contracted, so that every machine returns the same bits.
+
+    centred : (p, N) whole numbers, |m| <= 2^16; whiten : (p, p) from `integer_whitening`, or None for y = m.
+    Returns float32 (p, N) of whole numbers and bool (N,). Memory: 20 p bytes a patch beyond the input.
+
+    >>> unit_grid(np.array([[3.0, 0.0], [4.0, 0.0]]), None, 1.0)[0].tolist()
+    [[2457.0, 0.0], [3276.0, 0.0]]
+    """
+    matrix = None if whiten is None else like(centred, whiten)
+    body = cpu if is_host(centred) else generic
+    return body.unit_grid(centred, matrix, floor_sum, grid_scale(centred.shape[0]))
+
+
+def atoms_to_grid(vectors: Array) -> Array:
+    """Return dictionary atoms on the grid, rint(s x / ‖x‖).
+
+    vectors : (K, p), any length but zero. Returns float32 (K, p) of whole numbers.
+    Raises DataError for a zero vector or one that is not finite.
+
+    >>> atoms_to_grid(np.array([[3.0, 4.0]])).tolist()
+    [[2457.0, 3276.0]]
+    """
+    xp = array_module(vectors)
+    values = vectors.astype(xp.float64).T
+    largest = abs(values).max(axis=0)
+    bad = np.flatnonzero(~to_host(xp.isfinite(largest) & (largest > 0)))
+    if len(bad):
+        raise DataError(f"Atom {bad[0]} of the dictionary is zero or not finite; leave it out.")
+    squares = generic.square_sum(values)
+    return xp.rint(grid_scale(vectors.shape[1]) * (values / xp.sqrt(squares))).astype(xp.float32).T.copy()
+
+
+def threshold_cut(t: float, p: int) -> int:
+    """Return ⌈t s²⌉, the smallest dot product on the grid of an active atom, with t the decimal fraction as written.
+
+    >>> threshold_cut(0.3, 108)
+    5018430
+    """
+    return ceil(Fraction(str(float(t))) * grid_scale(p) ** 2)

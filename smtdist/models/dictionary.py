@@ -1,0 +1,195 @@
+"""Dictionaries: seeded random patches, a diverse sample of them, k-means centroids, or the user's own atoms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.source import Source
+from smtdist.data.subset import chunk_subset
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.types import Encoder, Whitener
+from smtdist.kernels.whitening import atoms_to_grid, grid_scale
+from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.candidates import Candidates
+from smtdist.statistics.centroids import Centroids
+
+CANDIDATES_PER_ATOM = 16
+"""A diverse dictionary chooses among this many random patches for each atom it is to have."""
+
+SPARES_PER_ROUND = 1024
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """Atoms on the integer grid, and where they come from.
+
+    `grid` (K, p) holds whole numbers; divided by `grid_scale(p)` they are the atoms, unit vectors up to rounding
+    (Euclidean centroids are shorter). `counts` are the patches nearest to each atom in the last k-means round, or
+    zeros. `source_sample` and `source_position` are -1 for atoms that are not patches of the data.
+    """
+
+    grid: NDArray[np.float32]
+    counts: NDArray[np.int64]
+    source_sample: NDArray[np.int64]
+    source_position: NDArray[np.int32]
+    source_view: NDArray[np.uint8]
+
+    @property
+    def atoms(self) -> NDArray[np.float64]:
+        """The atoms in whitened space, (K, p)."""
+        return self.grid.astype(np.float64) / grid_scale(self.grid.shape[1])
+
+
+def without_source(grid: NDArray[np.float32], counts: NDArray[np.int64] | None = None) -> Dictionary:
+    """Return a dictionary of atoms that are no patches of the data."""
+    size = len(grid)
+    return Dictionary(
+        np.ascontiguousarray(grid, np.float32),
+        np.zeros(size, np.int64) if counts is None else counts,
+        np.full(size, -1, np.int64),
+        np.full(size, -1, np.int32),
+        np.zeros(size, np.uint8),
+    )
+
+
+def given_dictionary(atoms: NDArray[np.floating[Any]], pixels: int) -> Dictionary:
+    """Take the user's atoms (K, p) in whitened space: unit length, on the grid, equal ones once."""
+    atoms = np.asarray(atoms)
+    if atoms.ndim != 2 or atoms.shape[1] != pixels:
+        raise ConfigurationError(f"The given atoms have the shape {atoms.shape}; they must be (atoms, {pixels}), whitened patches.")
+    grid = atoms_to_grid(atoms)
+    _, first = np.unique(grid, axis=0, return_index=True)
+    return without_source(grid[np.sort(first)])
+
+
+def fit_dictionary(
+    source: Source, whitener: Whitener, settings: Configuration, engine: Engine
+) -> tuple[Dictionary, list[dict[str, Any]]]:
+    """Choose or learn the atoms; return them with the records of the passes it took."""
+    method = settings.dictionary_method
+    size = settings.dictionary * (CANDIDATES_PER_ATOM if method == "diverse" else 1)
+    sketch = Candidates(whitener, settings.flip, size, settings.seed)
+    partial, record = engine.reduce("dictionary", sketch, source)
+    if method == "diverse":
+        return diverse(partial.state, settings.dictionary, settings.dictionary_cosine), [record]
+    start = _sampled(partial.state, np.arange(len(partial.state["hash"])))
+    if len(start.grid) < settings.dictionary:
+        raise DataError(
+            f"{source.name} has only {len(start.grid)} distinct patches that are not constant, fewer than the "
+            f"{settings.dictionary} atoms asked for; lower dictionary or min_contrast, or give more samples."
+        )
+    if method == "random":
+        return start, [record]
+    learned, records = _k_means(start.grid, source, whitener, settings, engine)
+    return learned, [record, *records]
+
+
+def diverse(state: State, size: int, cosine: float) -> Dictionary:
+    """Take random patches in order, leaving out any whose signed cosine with a chosen one exceeds `cosine`.
+
+    Greedy, by blocks: one product of a block with the atoms so far, then within the block. The cosine is compared
+    as the integer dot product on the grid with floor(cosine s²).
+    """
+    vectors = state["vector"].astype(np.float32)
+    scale = grid_scale(vectors.shape[1])
+    limit = int(Fraction(str(cosine)) * scale * scale // 1)
+    chosen: list[int] = []
+    block = 512
+    for start in range(0, len(vectors), block):
+        fresh = vectors[start : start + block]
+        free = np.ones(len(fresh), bool)
+        if chosen:
+            free &= (fresh @ vectors[chosen].T).max(axis=1) <= limit
+        inside = fresh @ fresh.T
+        for i in range(len(fresh)):
+            if free[i]:
+                chosen.append(start + i)
+                free[i + 1 :] &= inside[i, i + 1 :] <= limit
+        if len(chosen) >= size:
+            return _sampled(state, np.array(chosen[:size]))
+    raise ConfigurationError(
+        f"Only {len(chosen)} of {len(vectors)} random patches keep a cosine of at most {cosine} to each other, fewer than the "
+        f"{size} atoms asked for; raise dictionary_cosine or lower dictionary."
+    )
+
+
+def _sampled(state: State, rows: NDArray[np.int64]) -> Dictionary:
+    return Dictionary(
+        np.ascontiguousarray(state["vector"][rows], np.float32),
+        np.zeros(len(rows), np.int64),
+        state["sample"][rows].astype(np.int64),
+        state["position"][rows].astype(np.int32),
+        state["view"][rows].astype(np.uint8),
+    )
+
+
+@dataclass(frozen=True)
+class _Centres:
+    """Between two rounds: centroids at full precision and on the grid, and the patches each has seen."""
+
+    exact: NDArray[np.float64]
+    grid: NDArray[np.float32]
+    seen: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+def _k_means(
+    start: NDArray[np.float32], source: Source, whitener: Whitener, settings: Configuration, engine: Engine
+) -> tuple[Dictionary, list[dict[str, Any]]]:
+    """Run 1-sparse dictionary learning (SMT 2023, appendix D, algorithm 1) through the engine's rounds."""
+    spherical = settings.dictionary_method == "spherical"
+    encoder = Encoder(whitener, start, "vq", 0, not spherical, "leave_out", "leave_out")
+
+    def make(centres: _Centres, number: int) -> tuple[Statistic, Source]:
+        spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.seed + number)
+        batch = chunk_subset(source, settings.dictionary_samples, settings.seed + number)
+        return Centroids(replace(encoder, atoms=centres.grid), settings.flip, spares), batch
+
+    def update(centres: _Centres, state: State, number: int) -> _Centres | None:
+        return updated(centres, state, spherical, mini_batch=settings.dictionary_samples > 0)
+
+    zeros = np.zeros(len(start), np.int64)
+    first = _Centres(start.astype(np.float64), start, zeros, zeros)
+    centres, records = engine.rounds("dictionary", first, make, update, settings.dictionary_rounds)
+    # "gq" compares cosines, which only unit atoms give
+    grid = atoms_to_grid(centres.grid) if settings.feature == "gq" and not spherical else centres.grid
+    return without_source(grid, centres.counts), records
+
+
+def updated(centres: _Centres, state: State, spherical: bool, mini_batch: bool) -> _Centres | None:
+    """Move centroids towards their patches: c += (Σ x - n c) / h; None when no atom moved on the grid.
+
+    Lloyd takes h = n, the mean; a mini-batch takes h = the patches the atom has ever been nearest to. Spherical
+    centroids return to unit length. Atoms nobody has been nearest to become fresh random patches, in hash order.
+    """
+    counts = state["counts"].astype(np.int64)
+    seen = centres.seen + counts if mini_batch else counts
+    weight = np.maximum(seen, 1)[:, None]
+    sums = state["sums"].astype(np.float64)
+    moved = centres.exact + (sums - counts[:, None] * centres.exact) / weight if mini_batch else sums / weight
+    moved = np.where(counts[:, None] > 0, moved, centres.exact)
+    scale = grid_scale(moved.shape[1])
+    if spherical:
+        length = np.sqrt(_ordered_sum_of_squares(moved))
+        moved = moved / np.where(length > 0, length, 1)[:, None] * scale
+    grid = np.rint(moved).astype(np.float32)
+    empty = np.flatnonzero(seen == 0)
+    fresh = state["spare_vector"][: len(empty)].astype(np.float64)
+    moved[empty[: len(fresh)]] = fresh
+    grid[empty[: len(fresh)]] = fresh
+    return None if np.array_equal(grid, centres.grid) else _Centres(moved, grid, seen, counts)
+
+
+def _ordered_sum_of_squares(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum squares in pixel order: the same bits on any machine, unlike a library's own summation."""
+    total = np.zeros(len(vectors))
+    for column in vectors.T:
+        total += column * column
+    return total

@@ -1,0 +1,159 @@
+"""From a source to a model: whitening pass, dictionary passes, statistics pass, solve."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.fingerprint import combine
+from smtdist.data.source import Source
+from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.partial import Partial
+from smtdist.engine.passes import Engine
+from smtdist.errors import DataError, ModelError
+from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.types import Encoder, Whitener
+from smtdist.kernels.whitening import whitening_matrices
+from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
+from smtdist.models.model import Model, Whitening, image_geometry, make_encoder, unwhitened, whitened
+from smtdist.solve.generalized import Solution, centred_moment, smallest_components, solve_bytes
+from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.covariance import PatchMoment, covariance
+from smtdist.statistics.sums import Statistics, finish
+
+Record = dict[str, Any]
+
+
+def fit(
+    source: Source,
+    settings: Configuration,
+    engine: Engine,
+    *,
+    atoms: NDArray[np.floating[Any]] | None = None,
+    base: Model | None = None,
+) -> tuple[Model, list[Record]]:
+    """Fit the sparse manifold transform (SMT 2023, section 2) and return the model with the records of its passes.
+
+    With `base` its whitening and dictionary are reused and only the statistics are summed; with `atoms` (and
+    `dictionary_method = "given"`) the dictionary is the user's. The driver needs the memory of `solve_bytes`.
+    """
+    started = time.perf_counter()
+    geometry = image_geometry(settings, source.shape, source.name)
+    scale = pixel_scale(source.dtype, settings.pixel_range)
+    if base is not None and (geometry, scale) != (base.geometry, base.scale):
+        raise ModelError(
+            f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
+            f"{tuple(geometry)}; fit without --from-model."
+        )
+    engine.events.emit("run_started", passes=[*([] if base else ["whitening", "dictionary"]), "statistics", "solve"])
+    records: list[Record] = []
+    digests: dict[int, str] = {}
+    if base is None:
+        first = unwhitened(settings, geometry, scale)
+        whitening, partial, record = _fit_whitening(source, first, settings, engine)
+        digests = partial.counters.digests
+        records.append(record)
+        dictionary, some = _choose_dictionary(source, whitened(first, whitening), settings, engine, atoms)
+        records.extend([joined("dictionary", some)] if some else [])
+    else:
+        whitening, dictionary = base.whitening, base.dictionary
+    settings = replace(settings, dictionary=len(dictionary.grid))
+    encoder = make_encoder(settings, whitened(unwhitened(settings, geometry, scale), whitening), dictionary.grid)
+    sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
+    partial, record = engine.reduce("statistics", sums, source, fingerprint=not digests, work_per_sample=_work(encoder, settings))
+    records.append(record)
+    digests = digests or partial.counters.digests
+    statistics = finish(sums, partial.state)
+    if statistics.n_positions == 0:
+        raise DataError(f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best.")
+    embedding, record = timed_solve(statistics, settings, engine)
+    records.append(record)
+    model = Model(
+        settings, geometry, scale, whitening, dictionary, statistics if settings.keep_statistics else None, embedding,
+        _provenance(source, digests),
+    )  # fmt: skip
+    engine.events.emit("run_finished", seconds=time.perf_counter() - started)
+    return model, records
+
+
+def _fit_whitening(source: Source, whitener: Whitener, settings: Configuration, engine: Engine) -> tuple[Whitening, Partial, Record]:
+    partial, record = engine.reduce("whitening", PatchMoment(whitener, settings.flip), source, fingerprint=True)
+    moment, mean = covariance(partial.state, whitener)
+    if not moment.any():
+        raise DataError(f"All patches of {source.name} are constant; there is nothing to whiten.")
+    whiten, unwhiten = whitening_matrices(moment, settings.ridge)
+    return Whitening(moment, whiten, unwhiten, mean), partial, record
+
+
+def _choose_dictionary(
+    source: Source, whitener: Whitener, settings: Configuration, engine: Engine, atoms: NDArray[np.floating[Any]] | None
+) -> tuple[Dictionary, list[Record]]:
+    if (settings.dictionary_method == "given") != (atoms is not None):
+        raise ModelError("Atoms of your own go with dictionary_method=given, and the other way round; give both or neither.")
+    if atoms is not None:
+        return given_dictionary(atoms, whitener.geometry.pixels), []
+    return fit_dictionary(source, whitener, settings, engine)
+
+
+def solve(statistics: Statistics, settings: Configuration) -> Solution:
+    """Solve min ‖PAD‖² subject to P V Pᵀ = I (SMT 2023, eq. 3) from the sums, both divided by the positions."""
+    count = statistics.n_positions
+    moment: NDArray[np.float64]
+    if settings.moment == "centred":
+        moment = centred_moment(statistics.second_moment, statistics.activity, count)
+    elif statistics.one_hot:
+        moment = statistics.activity / count
+    else:
+        moment = statistics.second_moment / count
+    scatter = statistics.context_scatter.astype(np.float64)
+    scatter /= count * statistics.scatter_scale
+    return smallest_components(
+        scatter, moment, settings.n_components + settings.drop, null_tolerance=settings.null_tolerance
+    )
+
+
+def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:
+    """Solve on the driver, as a pass of its own in the stream of events."""
+    projected = resident_bytes() + solve_bytes(len(statistics.activity), statistics.one_hot and settings.moment == "second")
+    engine.events.emit("pass_started", **{"pass": "solve"}, n_samples=0, n_leaves=0, resumed_leaves=0, workers=1, projected_bytes=projected)
+    started = time.perf_counter()
+    reset_peak()
+    embedding = solve(statistics, settings)
+    record: Record = {
+        "name": "solve", "seconds": time.perf_counter() - started, "n_samples": 0, "n_positions": 0, "read_bytes": 0,
+        "peak_bytes": peak_bytes(), "projected_bytes": projected,
+    }  # fmt: skip
+    engine.events.emit("pass_finished", **{"pass": "solve"}, **{key: value for key, value in record.items() if key != "name"})
+    return embedding, record
+
+
+def joined(name: str, records: list[Record]) -> Record:
+    """Return several passes as one record: times and bytes add up, peaks do not."""
+    total: Record = {"name": name, "rounds": len(records)}
+    for key in ("seconds", "n_samples", "n_positions", "read_bytes"):
+        total[key] = sum(record[key] for record in records)
+    highest = max(records, key=lambda record: record["peak_bytes"])
+    return {**total, "peak_bytes": highest["peak_bytes"], "projected_bytes": highest["projected_bytes"]}
+
+
+def _work(encoder: Encoder, settings: Configuration) -> float:
+    geometry = encoder.whitener.geometry
+    return geometry.positions * geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)
+
+
+def _provenance(source: Source, digests: dict[int, str]) -> dict[str, Any]:
+    ordered = [digests[leaf] for leaf in sorted(digests)]
+    packages = ("smtdist", "numpy", "scipy", "h5py", "dask", "distributed")
+    return {
+        "source": source.describe(),
+        "fingerprint": combine(ordered, source.shape, source.dtype),
+        "leaf_digests": ordered,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+    }

@@ -1,0 +1,108 @@
+"""Images to representations: codes, embedding, pooling; streamed, in any order, same bits (SMT 2023, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.engine.memory import BUDGET_SHARE, readable
+from smtdist.engine.passes import Engine
+from smtdist.engine.worker import batches
+from smtdist.errors import MemoryBudgetError, ModelError
+from smtdist.kernels.codes import encode_pieces
+from smtdist.kernels.device import place, to_host
+from smtdist.kernels.memory import batch_bytes, code_capacity
+from smtdist.kernels.representation import embed, pool
+from smtdist.kernels.threads import set_threads
+from smtdist.kernels.types import Encoder
+from smtdist.models.model import Model, image_geometry
+
+BATCH_BYTES = 256 * 1024**2
+RESULT_BYTES = 32 * 1024**2
+
+
+@dataclass(frozen=True)
+class Represent:
+    """z = pool(L2(P f(x))), L2 at each pooled position; zero where a patch has no code.
+
+    Memory: a batch's codes and patch embeddings (positions x components x 4 bytes an image), and the result.
+    """
+
+    encoder: Encoder
+    components: NDArray[np.float32]  # (K, L)
+    size: int
+    stride: int
+    dtype: str
+    batch: int
+    threads: int
+
+    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
+        """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
+        geometry = self.encoder.whitener.geometry
+        parts = []
+        capacity = code_capacity(geometry, len(self.encoder.atoms), self.encoder.feature, len(images))
+        for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
+            embedded = embed(codes, self.components)
+            parts.append(to_host(pool(embedded, count, geometry.rows, geometry.columns, self.size, self.stride)))
+        return np.concatenate(parts).astype(self.dtype, copy=False)
+
+
+def representer(model: Model, engine: Engine, n_components: int | None, drop: int | None) -> Represent:
+    """Choose the batch within a worker's budget; refuse a model too large for it."""
+    components = model.components(n_components, drop)
+    encoder, settings, geometry = model.encoder, model.settings, model.geometry
+    rows, columns, count = model.feature_shape(components.shape[1])
+
+    def needed(images: int) -> int:
+        stages = batch_bytes(geometry, len(encoder.atoms), encoder.feature, images, components=count, pooled=rows * columns)
+        return max(stages.encoding, stages.embedding)
+
+    budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
+    batch = 256
+    while batch > 1 and needed(batch) > min(budget, BATCH_BYTES):
+        batch //= 2
+    if needed(batch) > budget:
+        raise MemoryBudgetError(
+            f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may plan for; "
+            f"use fewer components or larger workers."
+        )
+    return Represent(
+        encoder, components, settings.pool_size, settings.pool_stride, settings.dtype, batch, engine.executor.threads()
+    )
+
+
+def represent_range(represent: Represent, source: Source, start: int, stop: int) -> NDArray[np.floating[Any]]:
+    """Represent samples [start, stop) of a source."""
+    set_threads(represent.threads)
+    with source.opened() as reader:
+        return np.concatenate([represent(images) for _, images in batches(reader, start, stop, stop - start, represent.batch)])
+
+
+def transform(
+    model: Model, source: Source, engine: Engine, *, n_components: int | None = None, drop: int | None = None
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
+    """Yield (first sample, representations (m, rows', columns', L)) for all samples, in whatever order they end."""
+    geometry = image_geometry(model.settings, source.shape, source.name)
+    if geometry != model.geometry:
+        raise ModelError(
+            f"The model takes images of {model.geometry.height} x {model.geometry.width} with {model.geometry.channels} channels, "
+            f"{source.name} has {geometry.height} x {geometry.width} with {geometry.channels}; give images like those it was fitted on."
+        )
+    represent = representer(model, engine, n_components, drop)
+    sample = int(np.prod(model.feature_shape(represent.components.shape[1]))) * np.dtype(represent.dtype).itemsize
+    step = source.chunk_samples * max(1, RESULT_BYTES // (source.chunk_samples * sample))
+    ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
+    done = 0
+    engine.events.emit("pass_started", **{"pass": "transform"}, n_samples=source.n_samples, n_leaves=len(ranges), resumed_leaves=0,
+                       workers=engine.executor.slots(), projected_bytes=0)  # fmt: skip
+    for (start, stop), result in engine.map(represent_range, represent, source, ranges):
+        done += stop - start
+        engine.events.emit("progress", **{"pass": "transform"}, n_samples=done, n_positions=done * geometry.positions,
+                           read_bytes=done * source.sample_bytes)  # fmt: skip
+        yield start, result
+    engine.events.emit("pass_finished", **{"pass": "transform"}, n_samples=done)

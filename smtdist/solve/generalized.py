@@ -1,0 +1,328 @@
+"""The eigenproblem that turns statistics into an embedding, dense and in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from smtdist.errors import ConfigurationError, ModelError
+
+Matrix = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+ROW_BLOCK: Final = 256
+INT32_WORKSPACE_ROWS: Final = 32_766
+"""The largest n whose 1 + 6 n + 2 n² work numbers LAPACK can still count in 32 bits."""
+NEGATIVE: Final = 1e-6
+"""V is a moment of codes: eigenvalues below minus this share of the largest are not rounding."""
+TIE: Final = 1e-6
+"""Entries of a component that agree with its largest to this share: which is larger is rounding noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Rows of P in order of ascending eigenvalue, and how far to trust them.
+
+    Attributes
+    ----------
+    components : (L, K) P, with P V Pᵀ = I; the entry of largest magnitude in each row is positive (of entries
+        that agree to one part in a million, the first); columns of dead atoms are zero.
+    eigenvalues : (L,) the diagonal of P C Pᵀ, in units of C over V.
+    residuals : (L,) ‖C p - μ V p‖ / ((‖C‖₁ + |μ| ‖V‖₁) ‖p‖): the relative change of C and V that would make
+        the pair exact. Around 1e-15 is as good as float64 gets; above 1e-8 something is wrong with C or V.
+    rank : dimension of the space that was searched, the rank of V.
+    dead : (K,) True for atoms that never fire, whose rows of V are zero, and for those that `active` leaves
+        out.
+    """
+
+    components: Float64
+    eigenvalues: Float64
+    residuals: Float64
+    rank: int
+    dead: npt.NDArray[np.bool_]
+
+    @property
+    def n_dead(self) -> int:
+        """Atoms without a part in the embedding."""
+        return int(self.dead.sum())
+
+
+def smallest_components(
+    context_scatter: Matrix,
+    moment: Matrix,
+    n_components: int,
+    *,
+    null_tolerance: float | None = None,
+    active: npt.NDArray[np.bool_] | None = None,
+) -> Solution:
+    """Minimise tr(P C Pᵀ) over the L x K matrices P with P V Pᵀ = I (SMT 2023 eq. 3).
+
+    With V = E diag(w) Eᵀ on its range, P = Uᵀ w^(-1/2) Eᵀ, where the columns of U are the eigenvectors of
+    w^(-1/2) Eᵀ C E w^(-1/2) with the smallest eigenvalues. Rows of V that are zero (dead atoms) leave
+    exactly; eigenvalues of V of at most `null_tolerance` times its largest (default K eps) are its null space
+    and leave too.
+
+    `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,),
+    as for one-hot codes; neither is changed. `active` (K,) marks the atoms that may take part. Memory:
+    `solve_bytes`; time O(K³). Raises ModelError where C or V cannot be what they are said to be, and
+    ConfigurationError where V has fewer than `n_components` dimensions.
+
+    >>> solution = smallest_components(np.diag([3.0, 1.0, 0.0]), np.array([1.0, 4.0, 0.0]), 1)
+    >>> solution.components, solution.eigenvalues, solution.rank
+    (array([[0. , 0.5, 0. ]]), array([0.25]), 2)
+    """
+    n_atoms = _checked_size(context_scatter, moment, active)
+    alive = _alive(moment, active)
+    tolerance = n_atoms * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
+    solve = _solve_diagonal if moment.ndim == 1 else _solve_full
+    kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
+    components = np.zeros((n_components, n_atoms))
+    components[:, kept] = vectors.T
+    del vectors
+    _fix_signs(components)
+    eigenvalues, residuals = _quality(context_scatter, moment, components)
+    return Solution(components, eigenvalues, residuals, rank, ~alive)
+
+
+def solve_bytes(n_atoms: int, diagonal: bool, n_components: int | None = None) -> int:
+    """Return the peak bytes of `smallest_components`, with C and V (float64) themselves, for K atoms.
+
+    In arrays of K x K float64: 2 + L/K for a diagonal V and 5 for a full one; 4 and 6 where more than half of
+    the components are wanted (or their number is not given); 2 and 1 more in that case and for a full V
+    beyond K = 32,766, where the 32-bit workspace of the in-place solver ends. Row blocks of fixed height come
+    on top.
+
+    >>> round(solve_bytes(16384, True, 400) / (16384**2 * 8), 1)
+    2.1
+    """
+    wanted = n_atoms if n_components is None else min(n_components, n_atoms)
+    square = n_atoms * n_atoms
+    many = 2 * wanted > n_atoms
+    beyond = n_atoms > INT32_WORKSPACE_ROWS
+    if diagonal:
+        numbers = (6 if beyond else 4) * square if many else 2 * square + n_atoms * wanted
+    else:
+        numbers = max((8 if beyond else 6) * square if many else 0, (7 if beyond else 5) * square)
+    return 8 * (numbers + 6 * ROW_BLOCK * n_atoms + 64 * n_atoms)
+
+
+def centred_moment(second_moment: Matrix, activity: Matrix, n_positions: int) -> Float64:
+    """Return the covariance V = M/N - a aᵀ/N² of the codes (SMT 2018), in float64.
+
+    `second_moment` M is the (K, K) sum of a aᵀ over N positions, or its diagonal (K,) for one-hot codes;
+    `activity` a (K,) the sum of the codes. Memory: one K x K float64 array. Raises ModelError for shapes that
+    do not match and for no positions.
+
+    >>> centred_moment(np.array([3, 1]), np.array([3, 1]), 4)
+    array([[ 0.1875, -0.1875],
+           [-0.1875,  0.1875]])
+    """
+    n_atoms = len(activity)
+    if activity.shape != (n_atoms,) or second_moment.shape not in ((n_atoms,), (n_atoms, n_atoms)):
+        raise ModelError(
+            f"The second moment has the shape {second_moment.shape} and the activity {activity.shape}; they "
+            f"must be (K, K) or (K,), and (K,): take both from the same statistics."
+        )
+    if n_positions < 1:
+        raise ModelError("The statistics hold no position, so no covariance; add samples first.")
+    mean = activity.astype(np.float64) / n_positions
+    moment = np.zeros((n_atoms, n_atoms))
+    if second_moment.ndim == 1:
+        np.fill_diagonal(moment, second_moment)
+    else:
+        moment[...] = second_moment
+    for start in range(0, n_atoms, ROW_BLOCK):
+        rows = slice(start, start + ROW_BLOCK)
+        moment[rows] /= n_positions
+        # a share of 1 times a mean is that mean: an atom that always fires gets exact zeros
+        moment[rows] -= np.multiply.outer(mean[rows], mean)
+    return moment
+
+
+def _solve_diagonal(
+    scatter: Matrix, moment: Matrix, n_components: int, tolerance: float, alive: npt.NDArray[np.bool_]
+) -> tuple[Indices, int, Float64]:
+    """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ) for a diagonal V."""
+    weights = moment.astype(np.float64)
+    kept = np.flatnonzero(alive & (weights > tolerance * weights[alive].max()))
+    _require_rank(len(kept), n_components, alive)
+    scale = 1.0 / np.sqrt(weights[kept])
+    quotient = _gather(scatter, kept, "context_scatter")
+    quotient *= scale[:, None]
+    quotient *= scale
+    vectors = _smallest_eigenvectors(quotient, n_components)
+    vectors *= scale[:, None]
+    return kept, len(kept), vectors
+
+
+def _solve_full(
+    scatter: Matrix, moment: Matrix, n_components: int, tolerance: float, alive: npt.NDArray[np.bool_]
+) -> tuple[Indices, int, Float64]:
+    """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ) for a full V."""
+    kept = np.flatnonzero(alive)
+    weights, whiten = _eigh(_gather(moment, kept, "V"))
+    if weights[0] < -NEGATIVE * weights[-1]:
+        raise ModelError(
+            f"V has the eigenvalue {weights[0]:.3g} beside a largest of {weights[-1]:.3g}, but a moment of "
+            f"codes has none below zero; the statistics are damaged or were subtracted once too often."
+        )
+    first = int(np.searchsorted(weights, tolerance * weights[-1], side="right"))
+    rank = len(weights) - first
+    _require_rank(rank, n_components, alive)
+    # ascending order: the null space is the leading columns, and the rest is a view, not a copy
+    whiten = whiten[:, first:]
+    whiten /= np.sqrt(weights[first:])
+    quotient = _project(scatter, kept, whiten)
+    return kept, rank, whiten @ _smallest_eigenvectors(quotient, n_components)
+
+
+def _project(scatter: Matrix, kept: Indices, whiten: Float64) -> Float64:
+    scattered = np.empty_like(whiten, order="C")
+    for rows, block in _row_blocks(scatter, kept, "context_scatter"):
+        np.matmul(block, whiten, out=scattered[rows])
+    return whiten.T @ scattered
+
+
+def _smallest_eigenvectors(matrix: Float64, count: int) -> Float64:
+    """Return eigenvectors of the `count` smallest eigenvalues as columns; `matrix` is overwritten."""
+    if 2 * count > len(matrix):
+        return _eigh(matrix)[1][:, :count]
+    try:
+        # the transpose of a symmetric array is the same matrix in the order LAPACK overwrites without a copy
+        _, vectors = scipy.linalg.eigh(
+            matrix.T, subset_by_index=(0, count - 1), driver="evr", overwrite_a=True, check_finite=False
+        )
+    except scipy.linalg.LinAlgError as error:
+        raise _not_converged(len(matrix)) from error
+    return vectors
+
+
+def _eigh(matrix: Float64) -> tuple[Float64, Float64]:
+    """Return all eigenvalues, ascending, and eigenvectors as columns; `matrix` is overwritten."""
+    try:
+        if len(matrix) > INT32_WORKSPACE_ROWS:
+            # NumPy's wheels call a 64-bit LAPACK; the price is two arrays more
+            return np.linalg.eigh(matrix)
+        values, vectors = scipy.linalg.eigh(matrix.T, driver="evd", overwrite_a=True, check_finite=False)
+    except (scipy.linalg.LinAlgError, np.linalg.LinAlgError) as error:
+        raise _not_converged(len(matrix)) from error
+    return values, vectors
+
+
+def _not_converged(rows: int) -> ModelError:
+    return ModelError(
+        f"The eigensolver did not converge on a matrix of {rows} rows; raise null_tolerance to leave out "
+        f"directions in which the codes hardly vary."
+    )
+
+
+def _row_blocks(matrix: Matrix, kept: Indices, name: str) -> Iterator[tuple[slice, Float64]]:
+    """Yield the rows and columns `kept` of a matrix as float64, a few rows at a time."""
+    everything = len(kept) == len(matrix)
+    for start in range(0, len(kept), ROW_BLOCK):
+        rows = slice(start, min(start + ROW_BLOCK, len(kept)))
+        part = matrix[rows] if everything else matrix[np.ix_(kept[rows], kept)]
+        block = part.astype(np.float64, copy=False)
+        if not (np.isfinite(block.min()) and np.isfinite(block.max())):
+            bad = kept[start + int(np.argwhere(~np.isfinite(block))[0, 0])]
+            raise ModelError(
+                f"Row {bad} of {name} is not finite; the statistics are damaged: accumulate them again."
+            )
+        yield rows, block
+
+
+def _gather(matrix: Matrix, kept: Indices, name: str) -> Float64:
+    gathered = np.empty((len(kept), len(kept)))
+    for rows, block in _row_blocks(matrix, kept, name):
+        gathered[rows] = block
+    return gathered
+
+
+def _fix_signs(components: Float64) -> None:
+    for row in components:
+        size = np.abs(row)
+        if row[np.argmax(size >= (1 - TIE) * size.max())] < 0:
+            np.negative(row, out=row)
+
+
+def _quality(scatter: Matrix, moment: Matrix, components: Float64) -> tuple[Float64, Float64]:
+    """Return the Rayleigh quotients μ = p C p, and the residuals that `Solution` describes."""
+    every = np.arange(len(scatter))
+    scattered = np.empty((len(every), len(components)))
+    scatter_norm = moment_norm = 0.0
+    for rows, block in _row_blocks(scatter, every, "context_scatter"):
+        np.matmul(block, components.T, out=scattered[rows])
+        scatter_norm = max(scatter_norm, float(np.abs(block).sum(axis=1).max()))
+    eigenvalues = np.einsum("ka,ak->a", scattered, components)
+    squares = np.zeros(len(components))
+    blocks = _diagonal_blocks(moment) if moment.ndim == 1 else _row_blocks(moment, every, "V")
+    for rows, block in blocks:
+        moved = block[:, None] * components.T[rows] if moment.ndim == 1 else block @ components.T
+        moment_norm = max(moment_norm, float(np.abs(block).reshape(len(block), -1).sum(axis=1).max()))
+        squares += ((scattered[rows] - eigenvalues * moved) ** 2).sum(axis=0)
+    scale = (scatter_norm + np.abs(eigenvalues) * moment_norm) * np.linalg.norm(components, axis=1)
+    return eigenvalues, np.sqrt(squares) / scale
+
+
+def _diagonal_blocks(diagonal: Matrix) -> Iterator[tuple[slice, Float64]]:
+    for start in range(0, len(diagonal), ROW_BLOCK):
+        rows = slice(start, min(start + ROW_BLOCK, len(diagonal)))
+        yield rows, diagonal[rows].astype(np.float64)
+
+
+def _checked_size(scatter: Matrix, moment: Matrix, active: npt.NDArray[np.bool_] | None) -> int:
+    n_atoms = len(scatter)
+    if n_atoms == 0 or scatter.shape != (n_atoms, n_atoms) or moment.shape not in ((n_atoms,), scatter.shape):
+        raise ModelError(
+            f"context_scatter has the shape {scatter.shape} and V {moment.shape}; they must be (K, K), and "
+            f"(K, K) or (K,), for the same K: take both from the same statistics."
+        )
+    if active is not None and (active.shape != (n_atoms,) or active.dtype != np.bool_):
+        raise ModelError(
+            f"active is {active.dtype} {active.shape}; it must be bool ({n_atoms},), one entry an atom."
+        )
+    return n_atoms
+
+
+def _alive(moment: Matrix, active: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    diagonal = np.asarray(moment if moment.ndim == 1 else np.diagonal(moment), dtype=np.float64)
+    if not np.isfinite(diagonal).all():
+        bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
+        raise ModelError(
+            f"Entry {bad} of the diagonal of V is {diagonal[bad]}; accumulate the statistics again."
+        )
+    lowest = int(diagonal.argmin())
+    if diagonal[lowest] < -NEGATIVE * diagonal.max():
+        raise ModelError(
+            f"Entry {lowest} of the diagonal of V is {diagonal[lowest]:.3g}, but a moment of codes has none "
+            f"below zero; the statistics are damaged or were subtracted once too often."
+        )
+    # a positive semi-definite matrix with a zero on the diagonal has zeros in that whole row
+    alive: npt.NDArray[np.bool_] = diagonal > 0
+    if active is not None:
+        alive &= active
+    if not alive.any():
+        raise ModelError(
+            f"None of the {len(alive)} atoms ever fires, so there is nothing to embed; lower the threshold "
+            f"or min_contrast, or check that the images are not constant."
+        )
+    return alive
+
+
+def _require_rank(rank: int, wanted: int, alive: npt.NDArray[np.bool_]) -> None:
+    if wanted < 1:
+        raise ConfigurationError(
+            f"n_components + drop is {wanted}; at least one component must be asked for."
+        )
+    if wanted > rank:
+        raise ConfigurationError(
+            f"n_components + drop is {wanted}, but the codes span only {rank} dimensions ({len(alive)} "
+            f"atoms, of which {int((~alive).sum())} never fire); ask for at most {rank}, "
+            f"or use more samples or atoms."
+        )

@@ -1,0 +1,58 @@
+"""What a sum over samples must offer so that the engine can compute it anywhere, in pieces, and merge the pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+State: TypeAlias = dict[str, NDArray[np.generic]]
+"""A partial sum: named arrays on the host, nothing else, so that it travels and is stored without pickle."""
+
+
+class Statistic(Protocol):
+    """A declared reduction: zero, update with a batch, merge two partial sums.
+
+    Laws (tested for every statistic): `merge` is associative with `zero` as its neutral element, and updating with
+    samples one by one, in batches, or in partials that are merged gives the same state. Where `exact` is true the
+    state is made of integers (or of sets), merging is commutative too, and all of this holds bit for bit in any
+    order; otherwise the engine merges along a fixed tree.
+    """
+
+    @property
+    def exact(self) -> bool:
+        """Whether partial sums may meet in any order without changing a bit."""
+        ...
+
+    def zero(self) -> State:
+        """Return the sum over no samples."""
+        ...
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch (samples, height, width, channels) to `state` in place; return the positions it added."""
+        ...
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum over both; may reuse the memory of `left`, never changes `right`."""
+        ...
+
+    def state_bytes(self) -> int:
+        """Return the largest size of a state."""
+        ...
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace that `update` needs for a batch of so many images."""
+        ...
+
+    def miniature(self) -> Statistic:
+        """Return a cheap twin with the same code paths, to compile and warm them before memory is measured."""
+        ...
+
+
+def check_state(state: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> bool:
+    """Tell whether a stored state has the names, types and ranks of `like`."""
+    return state.keys() == like.keys() and all(
+        state[name].dtype == like[name].dtype and state[name].ndim == like[name].ndim for name in like
+    )

@@ -1,0 +1,109 @@
+"""A seeded random sample of distinct patches, as a mergeable sketch: the patches with the smallest hashes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.codes import grid_patches
+from smtdist.kernels.device import like, place, to_host
+from smtdist.kernels.hashing import position_hashes
+from smtdist.kernels.memory import batch_bytes
+from smtdist.kernels.types import Whitener
+from smtdist.statistics.base import State
+
+_FIELDS = ("hash", "vector", "sample", "position", "view")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The `size` distinct non-constant patches with the smallest hashes of (seed, sample, position, view).
+
+    Each patch on the integer grid counts once, under its smallest hash; patches that are equal on the grid are the
+    same atom. The sketch of a union is the sketch of the sketches, so partials merge in any order, and a smaller
+    sketch is a prefix of a larger one, so dictionaries nest. Memory: (2 pixels + 21) bytes a candidate, twice while
+    it is updated.
+    """
+
+    whitener: Whitener
+    flip: bool
+    size: int
+    seed: int
+    exact: bool = True
+
+    def zero(self) -> State:
+        """Return the sketch of no samples."""
+        return {
+            "n_samples": np.zeros((), np.int64),
+            "n_positions": np.zeros((), np.int64),
+            "hash": np.zeros(0, np.uint64),
+            "vector": np.zeros((0, self.whitener.geometry.pixels), np.int16),
+            "sample": np.zeros(0, np.int64),
+            "position": np.zeros(0, np.int32),
+            "view": np.zeros(0, np.uint8),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch of raw images; only images that hold a small enough hash are whitened."""
+        geometry = self.whitener.geometry
+        views = (0, 1) if self.flip else (0,)
+        for view in views:
+            hashes = position_hashes(self.seed, first_sample, len(images), geometry.positions, view)
+            chosen = hashes <= self._cut(state)
+            rows = np.flatnonzero(chosen.any(axis=1))
+            if len(rows):
+                grid, constant = grid_patches(place(images[rows]), self.whitener, bool(view))
+                usable = chosen[rows].reshape(-1) & ~to_host(constant)
+                at = np.flatnonzero(usable)
+                self._insert(
+                    state,
+                    {
+                        "hash": hashes[rows].reshape(-1)[at],
+                        "vector": to_host(grid[:, like(grid, at)]).T.astype(np.int16),
+                        "sample": first_sample + rows[at // geometry.positions],
+                        "position": (at % geometry.positions).astype(np.int32),
+                        "view": np.full(len(at), view, np.uint8),
+                    },
+                )
+        state["n_samples"] += len(images)
+        positions = len(images) * geometry.positions * len(views)
+        state["n_positions"] += positions
+        return positions
+
+    def merge(self, left: State, right: State) -> State:
+        """Keep the smallest hashes of both."""
+        for name in ("n_samples", "n_positions"):
+            left[name] += right[name]
+        self._insert(left, {name: right[name] for name in _FIELDS})
+        return left
+
+    def _cut(self, state: State) -> np.uint64:
+        hashes = state["hash"]
+        return np.uint64(hashes[-1]) if len(hashes) == self.size else np.uint64(2**64 - 1)
+
+    def _insert(self, state: State, more: dict[str, NDArray[np.generic]]) -> None:
+        joined = {name: np.concatenate([state[name], more[name].astype(state[name].dtype)]) for name in _FIELDS}
+        # hashes of different positions may collide in principle; sample, position and view settle their order
+        order = np.lexsort([joined[name] for name in ("view", "position", "sample", "hash")])
+        joined = {name: joined[name][order] for name in _FIELDS}
+        vectors = np.ascontiguousarray(joined["vector"])
+        rows = vectors.view(np.dtype((np.void, vectors.shape[1] * vectors.itemsize))).reshape(-1)
+        _, first = np.unique(rows, return_index=True)
+        keep = np.sort(first)[: self.size]
+        for name in _FIELDS:
+            state[name] = joined[name][keep]
+
+    def state_bytes(self) -> int:
+        """Return the size of a full sketch."""
+        return self.size * (2 * self.whitener.geometry.pixels + 21)
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch: hashes, whitened patches, and the sketch while it is sorted."""
+        geometry = self.whitener.geometry
+        return batch_bytes(geometry, 0, "vq", images).encoding + 24 * images * geometry.positions + 3 * self.state_bytes()
+
+    def miniature(self) -> Candidates:
+        """Return a sketch of few patches."""
+        return replace(self, size=8)

@@ -1,0 +1,84 @@
+"""One round of 1-sparse dictionary learning (SMT 2023, appendix D): who is nearest to whom, and the sums that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.codes import grid_patches, nearest_atoms
+from smtdist.kernels.device import place, to_host
+from smtdist.kernels.memory import batch_bytes
+from smtdist.kernels.centroids import add_label_sums
+from smtdist.kernels.types import Encoder
+from smtdist.statistics.base import State
+from smtdist.statistics.candidates import Candidates
+
+
+@dataclass(frozen=True)
+class Centroids:
+    """Per atom: how many patches are nearest to it, and the integer sum of their grid vectors.
+
+    `spares` is a seeded random sample of the round's patches, to reseed atoms that nobody was nearest to.
+    Memory: 8 (pixels + 1) bytes an atom, plus the spares.
+    """
+
+    encoder: Encoder
+    flip: bool
+    spares: Candidates
+    exact: bool = True
+
+    def zero(self) -> State:
+        """Return the sums over no samples."""
+        n_atoms, pixels = self.encoder.atoms.shape
+        spare = {f"spare_{name}": value for name, value in self.spares.zero().items()}
+        return {
+            "n_samples": np.zeros((), np.int64),
+            "n_positions": np.zeros((), np.int64),
+            "fit": np.zeros((), np.int64),
+            "counts": np.zeros(n_atoms, np.int64),
+            "sums": np.zeros((n_atoms, pixels), np.int64),
+            **spare,
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Assign the non-constant patches of a batch to their nearest atoms."""
+        kept = 0
+        for mirror in (False, True) if self.flip else (False,):
+            grid, constant = grid_patches(place(images), self.encoder.whitener, mirror)
+            labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean)
+            labels, constant = to_host(labels), to_host(constant)
+            labels = np.where(constant, -1, labels)
+            add_label_sums(state["counts"], state["sums"], labels, to_host(grid))
+            state["fit"] += np.int64(to_host(dots)[~constant].sum(dtype=np.float64))
+            kept += int((~constant).sum())
+        spare = {name.removeprefix("spare_"): value for name, value in state.items() if name.startswith("spare_")}
+        self.spares.update(spare, images, first_sample)
+        state.update({f"spare_{name}": value for name, value in spare.items()})
+        state["n_samples"] += len(images)
+        state["n_positions"] += kept
+        return kept
+
+    def merge(self, left: State, right: State) -> State:
+        """Add `right` to `left`."""
+        for name in ("n_samples", "n_positions", "fit", "counts", "sums"):
+            left[name] += right[name]
+        spare = self.spares.merge(*({name: side[f"spare_{name}"] for name in self.spares.zero()} for side in (left, right)))
+        left.update({f"spare_{name}": value for name, value in spare.items()})
+        return left
+
+    def state_bytes(self) -> int:
+        """Return the size of the sums and the spares."""
+        n_atoms, pixels = self.encoder.atoms.shape
+        return 8 * n_atoms * (pixels + 1) + self.spares.state_bytes()
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch."""
+        encoder = self.encoder
+        nearest = batch_bytes(encoder.whitener.geometry, len(encoder.atoms), "vq", images).encoding
+        return max(nearest, self.spares.batch_bytes(images))
+
+    def miniature(self) -> Centroids:
+        """Return the same round with few atoms."""
+        return replace(self, encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]), spares=self.spares.miniature())

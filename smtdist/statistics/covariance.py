@@ -1,0 +1,99 @@
+"""The second moment of mean-removed patches: what whitening is made from (SMT 2023, appendix C)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.device import place, to_host
+from smtdist.kernels.memory import batch_bytes
+from smtdist.kernels.patches import centred_patches
+from smtdist.kernels.pixels import mirrored, pixel_grid
+from smtdist.kernels.types import Whitener
+from smtdist.kernels.whitening import patch_moment, patch_sum
+from smtdist.statistics import limbs
+from smtdist.statistics.base import State
+
+
+@dataclass(frozen=True)
+class PatchMoment:
+    """Σ m mᵀ and Σ m over all mean-removed patches m, in whole pixel units and therefore exact.
+
+    Memory: 16 bytes x pixels² for the state. With `whitener.mean = "global"` nothing is removed here; the mean is
+    known only at the end, and `covariance` moves the moment about it.
+    """
+
+    whitener: Whitener
+    flip: bool
+    exact: bool = True
+
+    def zero(self) -> State:
+        """Return the sum over no samples."""
+        pixels = self.whitener.geometry.pixels
+        return {
+            "n_samples": np.zeros((), np.int64),
+            "n_positions": np.zeros((), np.int64),
+            "total": np.zeros(pixels, np.int64),
+            "moment_high": np.zeros((pixels, pixels), np.int64),
+            "moment_low": np.zeros((pixels, pixels), np.int64),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch of raw images."""
+        whitener = self.whitener
+        grid = pixel_grid(place(images), whitener.scale, whitener.grey)
+        positions = 0
+        for view in (grid, mirrored(grid)) if self.flip else (grid,):
+            centred = centred_patches(view, whitener.geometry, whitener.mean, whitener.mean_context, None)
+            limbs.add(_int64(state["moment_high"]), _int64(state["moment_low"]), to_host(patch_moment(centred)))
+            state["total"] += to_host(patch_sum(centred))
+            positions += centred.shape[1]
+        state["n_samples"] += len(images)
+        state["n_positions"] += positions
+        return positions
+
+    def merge(self, left: State, right: State) -> State:
+        """Add `right` to `left`."""
+        limbs.merge(
+            _int64(left["moment_high"]), _int64(left["moment_low"]), _int64(right["moment_high"]), _int64(right["moment_low"])
+        )
+        for name in ("n_samples", "n_positions", "total"):
+            left[name] += right[name]
+        return left
+
+    def state_bytes(self) -> int:
+        """Return 16 bytes a pair of pixels."""
+        return 16 * self.whitener.geometry.pixels**2
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch."""
+        return batch_bytes(self.whitener.geometry, 0, "vq", images).whitening
+
+    def miniature(self) -> PatchMoment:
+        """Return itself: the state is small already."""
+        return replace(self)
+
+
+def covariance(state: State, whitener: Whitener) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+    """Return Σ in units of the pixel range [0, 1], and the global mean in pixel units where one is used.
+
+    Σ = (1/N) Σ_i (m_i - μ)(m_i - μ)ᵀ with μ = 0 but for `mean = "global"`, where μ is the mean patch rounded to
+    whole units. Everything is integer arithmetic until the one division at the end, so it is the same on any machine.
+    """
+    count = int(state["n_positions"])
+    moment = limbs.exact(_int64(state["moment_high"]), _int64(state["moment_low"]))
+    mean = None
+    if whitener.mean == "global":
+        total = state["total"].astype(object)
+        mean_units = (2 * total + count) // (2 * count)
+        moment = moment - np.outer(mean_units, total) - np.outer(total, mean_units) + count * np.outer(mean_units, mean_units)
+        mean = mean_units.astype(np.int64)
+    unit = whitener.scale.unit
+    return moment.astype(np.float64) * (unit * unit / count), mean
+
+
+def _int64(array: NDArray[np.generic]) -> NDArray[np.int64]:
+    assert array.dtype == np.int64
+    return array  # type: ignore[return-value]

@@ -1,0 +1,221 @@
+"""What can be wrong with an HDF5 file, and what is said about it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from smtdist.data.hdf5 import Hdf5Source
+from smtdist.data.labels import read_labels
+from smtdist.errors import DataError
+
+SHAPE = (40, 4, 4)
+
+
+def write(path: Path, name: str = "train/images", **options: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset(name, data=np.arange(640, dtype=np.uint8).reshape(SHAPE), **options)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "digits.h5"
+
+
+def test_a_missing_file_is_named(path: Path) -> None:
+    with pytest.raises(DataError, match=r"digits\.h5 does not exist"):
+        Hdf5Source.open(path, "images")
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is a folder"):
+        Hdf5Source.open(tmp_path, "images")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not hdf5 at all" * 50])
+def test_a_file_of_another_kind_is_refused(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"digits\.h5 is not an HDF5 file"):
+        Hdf5Source.open(path, "images")
+
+
+def test_a_truncated_file_is_refused(path: Path) -> None:
+    write(path)
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(DataError, match="shorter than its own header says"):
+        Hdf5Source.open(path, "train/images")
+
+
+@pytest.mark.parametrize(("asked", "found"), [("train/image", "train/images"), ("images", "train/images")])
+def test_a_missing_dataset_brings_the_near_ones(path: Path, asked: str, found: str) -> None:
+    write(path)
+    with pytest.raises(DataError, match=f"no dataset '{asked}'; use one of {found}"):
+        Hdf5Source.open(path, asked)
+
+
+def test_an_empty_file_has_nothing_to_offer(path: Path) -> None:
+    h5py.File(path, "w").close()
+    with pytest.raises(DataError, match="holds no dataset at all"):
+        Hdf5Source.open(path, "images")
+
+
+@pytest.mark.parametrize("group", ["train", "/", ""])
+def test_a_group_is_not_a_dataset(path: Path, group: str) -> None:
+    write(path)
+    with pytest.raises(DataError, match=r"is a group.*such as train/images"):
+        Hdf5Source.open(path, group)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((3, 4), np.uint8), r"\(3, 4\), but images are"),
+        (np.zeros((3, 4, 4, 1, 1), np.uint8), "but images are"),
+        (np.zeros((0, 4, 4), np.uint8), "is empty"),
+        (np.zeros((3, 4, 4), np.int32), "has the type int32"),
+        (h5py.Empty("uint8"), "has no shape"),
+    ],
+)
+def test_datasets_that_are_not_images_are_refused(path: Path, data: Any, message: str) -> None:
+    with h5py.File(path, "w") as file:
+        file["images"] = data
+    with pytest.raises(DataError, match=message) as error:
+        Hdf5Source.open(path, "images")
+    assert str(error.value).startswith(f"{path}:images ")
+
+
+def test_a_pickle_holds_names_and_numbers_only(path: Path) -> None:
+    write(path, chunks=(8, 4, 4))
+    source = Hdf5Source.open(path, "train/images")
+    text = pickle.dumps(source)
+    assert b"h5py" not in text
+    assert len(text) < 1000
+    assert pickle.loads(text) == source
+
+
+def test_relative_paths_work_from_another_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path)
+    monkeypatch.chdir(path.parent)
+    source = Hdf5Source.open(path.name, "train/images")
+    monkeypatch.chdir("/")
+    with source.opened() as reader:
+        assert reader.read(0, 40).shape == (40, 4, 4, 1)
+
+
+def damage_first_chunk(path: Path) -> None:
+    with h5py.File(path, "r") as file:
+        info = file["train/images"].id.get_chunk_info(1)
+    with path.open("r+b") as raw:
+        raw.seek(info.byte_offset + 5)
+        raw.write(b"\xff\x00\xff\x00\xff")
+
+
+@pytest.mark.parametrize("options", [{"fletcher32": True}, {"compression": "gzip"}])
+def test_a_damaged_chunk_is_named(path: Path, options: dict[str, Any]) -> None:
+    write(path, chunks=(8, 4, 4), **options)
+    damage_first_chunk(path)
+    source = Hdf5Source.open(path, "train/images")
+    with source.opened() as reader:
+        reader.read(0, 8)
+        with pytest.raises(DataError, match=r"digits\.h5:train/images, samples 8 to 15: .* damaged"):
+            reader.read(8, 16)
+
+
+def pad(path: Path) -> None:
+    with path.open("ab") as raw:
+        raw.truncate(20_000)
+
+
+def replaced_by_a_longer_file(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["more"] = np.zeros(20_000)
+
+
+def replaced_by_another_shape(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["train/images"] = np.zeros((20, 4, 8), np.uint8)
+    pad(path)
+
+
+@pytest.mark.parametrize("change", [replaced_by_a_longer_file, replaced_by_another_shape])
+def test_a_file_that_changed_is_refused(path: Path, change: Callable[[Path], None]) -> None:
+    write(path)
+    pad(path)
+    source = Hdf5Source.open(path, "train/images")
+    change(path)
+    with pytest.raises(DataError, match="opened; "), source.opened():
+        pass
+
+
+def test_a_file_that_vanished_is_refused(path: Path) -> None:
+    write(path)
+    source = Hdf5Source.open(path, "train/images")
+    path.unlink()
+    with pytest.raises(DataError, match="does not exist"), source.opened():
+        pass
+
+
+def test_a_missing_filter_is_named(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((8, 4, 4))
+        # optional, so that the file can be written where the filter is not installed
+        properties.set_filter(32999, h5py.h5z.FLAG_OPTIONAL, ())
+        h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, h5py.h5s.create_simple(SHAPE), properties)
+    with pytest.raises(DataError, match=r"filter 32999.*hdf5plugin"):
+        Hdf5Source.open(path, "images")
+
+
+def test_a_virtual_dataset_needs_its_files(path: Path, tmp_path: Path) -> None:
+    write(tmp_path / "part.h5", "images")
+    layout = h5py.VirtualLayout(shape=SHAPE, dtype=np.uint8)
+    layout[:] = h5py.VirtualSource("part.h5", "images", shape=SHAPE)
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("images", layout)
+    with Hdf5Source.open(path, "images").opened() as reader:
+        assert reader.read(1, 2).ravel()[0] == 16
+    (tmp_path / "part.h5").unlink()
+    with pytest.raises(DataError, match=r"part\.h5 does not exist"):
+        Hdf5Source.open(path, "images")
+
+
+def test_chunks_that_split_an_image_count_whole(path: Path) -> None:
+    write(path, chunks=(8, 3, 4), compression="gzip")
+    source = Hdf5Source.open(path, "train/images")
+    assert source.chunk_samples == 8
+    assert source.chunk_bytes == 2 * 8 * 3 * 4
+    assert source.reader_bytes == 2 * source.chunk_bytes + 2 * 8 * 3 * 4
+    with source.opened() as reader:
+        assert reader.read(3, 40)[-1].ravel().tolist() == list(range(112, 128))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(39, np.int64), r"has the shape \(39,\), but there are 40 samples"),
+        (np.zeros((40, 2), np.int64), "has the shape"),
+        (np.zeros(40), "labels are whole numbers"),
+        (np.full(40, 2**63, np.uint64), "does not fit in int64"),
+    ],
+)
+def test_labels_are_validated(path: Path, labels: np.ndarray, message: str) -> None:
+    with h5py.File(path, "w") as file:
+        file["labels"] = labels
+    with pytest.raises(DataError, match=message):
+        read_labels(path, "labels", 40)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", ">i8"])
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_labels_come_as_int64(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    with h5py.File(path, "w") as file:
+        file["train/labels"] = np.arange(40).astype(dtype).reshape(shape)
+    labels = read_labels(path, "train/labels", 40)
+    assert labels.dtype == np.int64
+    assert labels.tolist() == list(range(40))

@@ -1,0 +1,364 @@
+"""The oracle: the sparse manifold transform as printed, slow, plain and without a line of smtdist.
+
+Equations cite Chen et al., "Minimalistic unsupervised representation learning with the sparse manifold
+transform" (ICLR 2023); (2) and (2a) cite the sections of the project's design. What the design fixes
+exactly (the pixel grid, the means, the code, the statistics of binary codes) is in integers or fractions.
+Positions run row, column; pixels of a patch row, column, channel; A is K x n, one column a position.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+SCALE_2 = 2**20
+"""Second-order operators are rounded to this grid: rint(2^20 D Dᵀ) (2, contract 2)."""
+
+
+# ----------------------------------------------------------------------------------------- pixels and patches
+
+
+def pixel_units(images, pixel_range=None, grey=False):
+    """Raw pixels to integers (B, H, W, C): uint8 256 v, float rint(2^16 (v - black) / (white - black))."""
+    images = np.asarray(images)
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.dtype == np.uint8:
+        units = 256 * images.astype(np.int64)
+        if grey and images.shape[3] == 3:
+            red, green, blue = (images[..., c].astype(np.int64) for c in range(3))
+            units = (77 * red + 150 * green + 29 * blue)[..., None]
+        return units
+    black, white = (0.0, 1.0) if pixel_range is None else pixel_range
+    share = (images.astype(np.float64) - black) / (white - black)
+    units = np.rint(share * 2.0**16).astype(np.int64)
+    if grey and images.shape[3] == 3:
+        units = ((77 * units[..., 0] + 150 * units[..., 1] + 29 * units[..., 2] + 128) // 256)[..., None]
+    return units
+
+
+def unit(is_float):
+    """One integer step, as a share of the pixel range [0, 1]."""
+    return Fraction(1, 2**16) if is_float else Fraction(1, 255 * 256)
+
+
+def grey_level(is_float):
+    """Integer steps in one of 255 grey levels."""
+    return Fraction(2**16, 255) if is_float else Fraction(256)
+
+
+def patches(units, T):
+    """Every T x T patch at stride 1 (section 2, "SMT representation for natural images"): (B, n, p)."""
+    B, H, W, C = units.shape
+    out = []
+    for b in range(B):
+        rows = []
+        for r in range(H - T + 1):
+            for c in range(W - T + 1):
+                pixels = [units[b, r + i, c + j, k] for i in range(T) for j in range(T) for k in range(C)]
+                rows.append(pixels)
+        out.append(rows)
+    return np.array(out, dtype=np.int64).reshape(B, (H - T + 1) * (W - T + 1), T * T * C)
+
+
+def half_up(total, count):
+    """total / count rounded to the nearest integer, halves upwards."""
+    return (2 * total + count) // (2 * count)
+
+
+def global_mean(units, T):
+    """The mean patch of the data, rounded half up to whole units: (p,)."""
+    everything = patches(units, T).reshape(-1, T * T * units.shape[3])
+    return half_up(everything.sum(axis=0), len(everything))
+
+
+def within(rows, columns, i, d):
+    """Positions at most d rows and d columns from position i, itself included ("whole": all), in order."""
+    r0, c0 = divmod(i, columns)
+    return [
+        r * columns + c
+        for r in range(rows)
+        for c in range(columns)
+        if d == "whole" or (abs(r - r0) <= d and abs(c - c0) <= d)
+    ]
+
+
+def mean_removed(units, T, mean, mean_context, global_mean=None):
+    """Appendix C, x̄_i = x_i - μ_i, every mean a whole number of units: (B, n, p).
+
+    context: μ_i = 1/|N_i| Σ_{j in n(i)} x_j, i itself included; patch: one scalar a patch; channel: one a
+    patch and channel; global: the given vector.
+    """
+    B, H, W, C = units.shape
+    rows, columns = H - T + 1, W - T + 1
+    X = patches(units, T)
+    out = np.empty_like(X)
+    for b in range(B):
+        for i in range(rows * columns):
+            if mean == "context":
+                neighbourhood = within(rows, columns, i, mean_context)
+                mu = half_up(sum(X[b, j] for j in neighbourhood), len(neighbourhood))
+            elif mean == "patch":
+                mu = half_up(X[b, i].sum(), X.shape[2])
+            elif mean == "channel":
+                sums = X[b, i].reshape(T * T, C).sum(axis=0)
+                mu = np.tile(half_up(sums, T * T), T * T)
+            elif mean == "global":
+                mu = np.asarray(global_mean)
+            else:
+                raise ValueError(mean)
+            out[b, i] = X[b, i] - mu
+    return out
+
+
+# -------------------------------------------------------------------------------------------------- whitening
+
+
+def patch_moment(removed):
+    """Σ_i x̄_i x̄_iᵀ in squared units, an exact integer matrix of Python integers: (p, p)."""
+    flat = removed.reshape(-1, removed.shape[-1]).astype(object)
+    return flat.T.dot(flat)
+
+
+def covariance(removed, is_float):
+    """Appendix C: Σ = 1/N Σ_i x̄_i x̄_iᵀ, uncentred, over all patches, for pixels in [0, 1]: (p, p)."""
+    number = removed.size // removed.shape[-1]
+    factor = unit(is_float) ** 2 / number
+    return np.array([[float(factor * s) for s in row] for row in patch_moment(removed)])
+
+
+def whitening(cov, ridge):
+    """Appendix C: W = (λI + Σ)^(-1/2) and its inverse (λI + Σ)^(1/2), by eigendecomposition."""
+    values, vectors = np.linalg.eigh(ridge * np.eye(len(cov)) + cov)
+    return vectors @ np.diag(values**-0.5) @ vectors.T, vectors @ np.diag(values**0.5) @ vectors.T
+
+
+def ceil_log2(x):
+    """Smallest e with x <= 2^e, exactly."""
+    mantissa, exponent = math.frexp(x)
+    return exponent - 1 if mantissa == 0.5 else exponent
+
+
+def integer_whiten(W):
+    """W on the integer grid of b bits, p 2^16 2^b <= 2^53, so that float64 products are exact (2a)."""
+    bits = min(28, 37 - ceil_log2(len(W)))
+    return np.rint(W * 2.0 ** (bits - ceil_log2(np.abs(W).max()))).astype(np.int64)
+
+
+def grid_scale(p):
+    """s = floor(4096 - sqrt(p) / 2): s² and the rounding of p pixels stay within 2^24 (2a)."""
+    half_root = 0  # ceil(sqrt(p) / 2)
+    while 4 * half_root**2 < p:
+        half_root += 1
+    return 4096 - half_root
+
+
+def unit_grid(removed, Wint, min_contrast, is_float):
+    """x = W x̄ / |W x̄| (section 2) as rint(s x), and which patches are constant: (N, p), (N,).
+
+    Products are exact; the norm is the float64 sum of squares in pixel order. Constant: the root mean square
+    of x̄ is below min_contrast grey levels, or nothing is left at all.
+    """
+    removed = removed.reshape(-1, removed.shape[-1])
+    N, p = removed.shape
+    s = grid_scale(p)
+    floor = p * (Fraction(str(min_contrast)) * grey_level(is_float)) ** 2
+    grid, constant = np.zeros((N, p), dtype=np.int64), np.zeros(N, dtype=bool)
+    for i in range(N):
+        m = [int(v) for v in removed[i]]
+        y = [sum(int(w) * v for w, v in zip(row, m, strict=True)) for row in Wint]
+        assert all(abs(v) <= 2**53 for v in y)
+        if sum(v * v for v in m) < floor or not any(y):
+            constant[i] = True
+            continue
+        total = 0.0
+        for v in y:
+            total = total + float(v) * float(v)
+        norm = math.sqrt(total)
+        grid[i] = [round(s * (float(v) / norm)) for v in y]  # round(), like rint, takes halves to even
+    return grid, constant
+
+
+# ------------------------------------------------------------------------------------------------------ codes
+
+
+def codes(grid, atoms, feature, threshold, constant, constant_patch, zero_code, euclidean=False):
+    """Section 3: binary codes A (K, n) of n grid patches over K grid atoms; a column of zeros is left out.
+
+    gq: α_k = 1 iff cos(x, φ_k) >= t, that is x · φ_k >= ceil(t s²), t the decimal fraction it is written as.
+    vq: α_k = 1 for the nearest atom: the largest cosine, or the largest 2 x · φ_k - |φ_k|². Ties go to the
+    lowest atom; patches that are constant, or that no atom reaches (gq), follow their policies (2a).
+    """
+    K, p = len(atoms), atoms.shape[1]
+    cut = math.ceil(Fraction(str(threshold)) * grid_scale(p) ** 2)
+    A = np.zeros((K, len(grid)), dtype=np.int64)
+    for i, x in enumerate(grid):
+        dots = [sum(int(a) * int(v) for a, v in zip(atom, x, strict=True)) for atom in atoms]
+        scores = dots
+        if feature == "vq" and euclidean:
+            scores = [2 * dot - sum(int(a) ** 2 for a in atom) for dot, atom in zip(dots, atoms, strict=True)]
+        best = scores.index(max(scores))
+        if constant[i]:
+            active = [best] if constant_patch == "activate_best" else []
+        elif feature == "vq":
+            active = [best]
+        else:
+            active = [k for k in range(K) if dots[k] >= cut]
+            if not active and zero_code == "activate_best":
+                active = [best]
+        A[active, i] = 1
+    return A
+
+
+def spherical_kmeans_round(grid, atoms, left_out=None):
+    """One spherical round of Algorithm 1 (appendix D): labels (-1: left out), integer sums, counts."""
+    labels = np.full(len(grid), -1)
+    sums, counts = np.zeros(atoms.shape, dtype=np.int64), np.zeros(len(atoms), dtype=np.int64)
+    for i, x in enumerate(grid):
+        if left_out is None or not left_out[i]:
+            dots = [sum(int(a) * int(v) for a, v in zip(atom, x, strict=True)) for atom in atoms]
+            labels[i] = dots.index(max(dots))
+            sums[labels[i]] += np.asarray(x, dtype=np.int64)
+            counts[labels[i]] += 1
+    return labels, sums, counts
+
+
+# ------------------------------------------------------------------------------------------------- statistics
+
+
+def neighbours(rows, columns, d, kept):
+    """Section 2: n(ij) = {lm: |i - l| <= d, |j - m| <= d} without itself, kept positions only: n lists."""
+    return [
+        [j for j in within(rows, columns, i, d) if j != i and kept[j]] if kept[i] else []
+        for i in range(rows * columns)
+    ]
+
+
+def first_order(near):
+    """D of optimisation 1: for the kth unordered pair {i, j}, d_ki = 1 and d_kj = -1: (n, pairs)."""
+    pairs = [(i, j) for i, js in enumerate(near) for j in js if i < j]
+    D = np.zeros((len(near), len(pairs)), dtype=np.int64)
+    for k, (i, j) in enumerate(pairs):
+        D[i, k], D[j, k] = 1, -1
+    return D
+
+
+def second_order(near):
+    """D of optimisation 2: D_ii = 1, D_ji = -w(i, j) = -1/deg(i); a lone position has no column: (n, m)."""
+    centres = [i for i, js in enumerate(near) if js]
+    D = np.full((len(near), len(centres)), Fraction(0), dtype=object)
+    for k, i in enumerate(centres):
+        D[i, k] = Fraction(1)
+        for j in near[i]:
+            D[j, k] = Fraction(-1, len(near[i]))
+    return D
+
+
+def operator_2(near):
+    """rint(2^20 D Dᵀ) of the second order, rounded from the exact fractions: (n, n)."""
+    D, n = second_order(near), len(near)
+    L = np.zeros((n, n), dtype=np.int64)
+    for i in range(n):
+        for j in range(n):
+            support = [k for k in range(D.shape[1]) if D[i, k] and D[j, k]]
+            L[i, j] = round(SCALE_2 * sum((D[i, k] * D[j, k] for k in support), Fraction(0)))
+    return L
+
+
+def relation(near):
+    """W: the symmetric 0/1 neighbour relation without self: (n, n)."""
+    W = np.zeros((len(near), len(near)), dtype=np.int64)
+    for i, js in enumerate(near):
+        W[i, js] = 1
+    return W
+
+
+def statistics(codes_of_images, rows, columns, context, order):
+    """Design, section 1: the sums over samples, from A (K, rows x columns) of every image; all integers.
+
+    context_scatter is Σ A D Dᵀ Aᵀ of eq. (3), for order 2 on the grid of 2^20 (`scale`).
+    """
+    K = len(codes_of_images[0])
+    zero = np.zeros((K, K), dtype=np.int64)
+    out = {
+        "n_samples": 0, "n_positions": 0, "activity": np.zeros(K, dtype=np.int64), "second_moment": zero,
+        "context_scatter": zero, "cooccurrence": zero, "scale": 1 if order == 1 else SCALE_2,
+    }  # fmt: skip
+    for A in codes_of_images:
+        kept = A.sum(axis=0) > 0
+        near = neighbours(rows, columns, context, kept)
+        if order == 1:
+            D = first_order(near)
+            operator = D @ D.T
+        else:
+            operator = operator_2(near)
+        out["n_samples"] += 1
+        out["n_positions"] += int(kept.sum())
+        out["activity"] = out["activity"] + A.sum(axis=1)
+        out["second_moment"] = out["second_moment"] + A @ A.T
+        out["context_scatter"] = out["context_scatter"] + A @ operator @ A.T
+        out["cooccurrence"] = out["cooccurrence"] + A @ relation(near) @ A.T
+    return out
+
+
+# -------------------------------------------------------------------------- embedding, representation, voting
+
+
+def solve(context_scatter, second_moment, n_positions, activity, moment, n_components, tolerance=None):
+    """Eq. (3): min ‖PAD‖² subject to P V Pᵀ = I; P = Uᵀ V^(-1/2), U the trailing eigenvectors of Q.
+
+    Both matrices are divided by N; V is the second moment or, "centred", less a aᵀ / N². Directions where V
+    is at most tolerance (None: K eps) times its largest eigenvalue are projected out. Returns P
+    (components x K), the eigenvalues ascending, and the rank of V.
+    """
+    N, K = float(n_positions), len(second_moment)
+    C = np.asarray(context_scatter, dtype=np.float64) / N
+    V = np.asarray(second_moment, dtype=np.float64) / N
+    if moment == "centred":
+        mean = np.asarray(activity, dtype=np.float64) / N
+        V = V - np.outer(mean, mean)
+    values, vectors = np.linalg.eigh(V)
+    null = values <= (K * np.finfo(np.float64).eps if tolerance is None else tolerance) * values.max()
+    root = vectors[:, ~null] / np.sqrt(values[~null])  # V^(-1/2) on its range, up to a rotation
+    Q = root.T @ C @ root
+    eigenvalues, U = np.linalg.eigh((Q + Q.T) / 2)
+    return U[:, :n_components].T @ root.T, eigenvalues[:n_components], int((~null).sum())
+
+
+def l2(vector):
+    """The vector over its length; a zero vector stays zero."""
+    norm = math.sqrt(sum(float(v) ** 2 for v in vector))
+    return vector / norm if norm > 0 else np.zeros_like(vector)
+
+
+def transform(codes_of_images, P, rows, columns, ks, stride):
+    """Section 2: β = P f(x) / |·|, z = L2 normalize pw(avg pool(B; ks, stride)): (B, rows', columns', L)."""
+    out = []
+    down, right = range(0, rows - ks + 1, stride), range(0, columns - ks + 1, stride)
+    for A in codes_of_images:
+        beta = np.array([l2(P @ A[:, i].astype(np.float64)) for i in range(rows * columns)])
+        beta = beta.reshape(rows, columns, len(P))
+        windows = [[beta[r + i, c + j] for i in range(ks) for j in range(ks)] for r in down for c in right]
+        out.append([l2(sum(window) / ks**2) for window in windows])
+    return np.array(out).reshape(len(out), len(down), len(right), len(P))
+
+
+def soft_knn(train_z, train_y, test_z, k, T, vote):
+    """Appendix J: the class of every test vector by its k nearest training vectors (cosine).
+
+    hard: each neighbour has one vote; linear, as printed: cos / k (the softmax over classes cannot change the
+    winner); exp, as in the code in use: exp(cos / T). Ties of neighbours go to the lowest training index,
+    ties of classes to the lowest class.
+    """
+    train = [l2(np.asarray(z, dtype=np.float64)) for z in train_z]
+    winners = []
+    for z in test_z:
+        x = l2(np.asarray(z, dtype=np.float64))
+        cosines = [float(sum(a * b for a, b in zip(x, other, strict=True))) for other in train]
+        nearest = sorted(range(len(train)), key=lambda i: (-cosines[i], i))[:k]
+        weight = {"hard": lambda c: 1.0, "linear": lambda c: c / k, "exp": lambda c: math.exp(c / T)}[vote]
+        votes = [0.0] * (max(train_y) + 1)
+        for i in nearest:
+            votes[train_y[i]] += weight(cosines[i])
+        winners.append(votes.index(max(votes)))
+    return np.array(winners)
