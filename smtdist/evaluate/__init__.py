@@ -1,0 +1,1 @@
+"""How good a representation is: nearest neighbours and the numbers that sum them up."""

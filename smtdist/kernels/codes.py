@@ -12,8 +12,13 @@ from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.patches import centred_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes, Encoder, Whitener
 from smtdist.kernels.whitening import contrast_floor, unit_grid
+
+
+SLICE_PATCHES = 2048
+"""Patches that a thread takes from raw pixels to codes in one go, in whole images."""
 
 
 def gq_codes(
@@ -33,7 +38,7 @@ def gq_codes(
     >>> codes.indptr.tolist(), codes.indices.tolist()
     ([0, 1, 2], [0, 1])
     """
-    _check_atoms(grid, atoms)
+    check_atoms(len(grid), atoms)
     body = cpu if is_host(grid) else generic
     best_constant, best_zero = constant_patch == "activate_best", zero_code == "activate_best"
     return body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
@@ -51,7 +56,7 @@ def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Ar
     >>> [x.tolist() for x in nearest_atoms(np.array([[1.0], [2.0]], np.float32), atoms, False)]
     [[1], [6.0]]
     """
-    _check_atoms(grid, atoms)
+    check_atoms(len(grid), atoms)
     body = cpu if is_host(grid) else generic
     return body.nearest_atoms(grid, like(grid, atoms), euclidean)
 
@@ -69,10 +74,11 @@ def vq_codes(grid: Array, atoms: Array, euclidean: bool, constant: Array, consta
     return Codes(indptr, labels[keep].astype(xp.uint16), len(atoms))
 
 
-def _check_atoms(grid: Array, atoms: Array) -> None:
-    if atoms.ndim != 2 or atoms.shape[1] != grid.shape[0]:
+def check_atoms(p: int, atoms: Array) -> None:
+    """Refuse atoms (K, p) of another size, too many of them, or longer than the grid allows."""
+    if atoms.ndim != 2 or atoms.shape[1] != p:
         raise ConfigurationError(
-            f"Atoms of shape {atoms.shape} meet patches of {grid.shape[0]} pixels; expected (K, p)."
+            f"Atoms of shape {atoms.shape} meet patches of {p} pixels; expected (K, p)."
         )
     if not 0 < len(atoms) <= 65536:
         raise ConfigurationError(f"A dictionary has {len(atoms)} atoms; give 1 to 65,536.")
@@ -86,37 +92,45 @@ def grid_patches(images: Array, whitener: Whitener, mirror: bool) -> tuple[Array
     """Return every patch of raw images as a unit vector on the grid: pixels, mean, whitening, norm.
 
     images : (B, H, W[, C]) as stored. Returns grid float32 (p, B n) and constant bool (B n,).
-    Memory: 4 p bytes a patch for the result; the steps run in slices of images.
+    Memory: 4 p bytes a patch for the result; on the CPU the steps run in slices of images, 20 p bytes a patch.
     """
-    if is_host(images):
-        return cpu.grid_patches(images, whitener, mirror, grid_slice)
-    return grid_slice(images, whitener, mirror)
+    if not is_host(images):
+        return grid_slice(images, whitener, mirror)
+    n = whitener.geometry.positions
+    grid = np.empty((whitener.geometry.pixels, len(images) * n), np.float32)
+    constant = np.empty(len(images) * n, np.bool_)
+
+    def work(first: int, last: int) -> None:
+        here = slice(first * n, last * n)
+        grid[:, here], constant[here] = grid_slice(images[first:last], whitener, mirror, first)
+
+    with single_blas():
+        run_ranges(work, image_slices(len(images), n))
+    return grid, constant
 
 
-def grid_slice(images: Array, whitener: Whitener, mirror: bool) -> tuple[Array, Array]:
-    """Return what `grid_patches` returns, in one go."""
-    grid = pixel_grid(images, whitener.scale, whitener.grey)
+def image_slices(images: int, positions: int) -> list[tuple[int, int]]:
+    """Return the ranges of images that the CPU takes from raw pixels to codes in one go."""
+    return even_ranges(images, max(1, SLICE_PATCHES // positions))
+
+
+def grid_slice(images: Array, whitener: Whitener, mirror: bool, first: int = 0) -> tuple[Array, Array]:
+    """Return what `grid_patches` returns, in one go; `first` is the number of the first image, for messages."""
+    grid = pixel_grid(images, whitener.scale, whitener.grey, first)
     grid = mirrored(grid) if mirror else grid
     geometry = whitener.geometry
     centred = centred_patches(grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean)
-    return unit_grid(
-        centred, whitener.whiten, contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
-    )
+    floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
+    return unit_grid(centred, whitener.whiten, floor_sum)
 
 
 def encode(images: Array, encoder: Encoder, mirror: bool) -> Codes:
-    """Return the codes of every patch of raw images (B, H, W[, C]); with `mirror`, of the mirrored images instead.
+    """Return the codes of every patch of raw images (B, H, W[, C]); with `mirror`, of their mirror images.
 
     Memory: see `smtdist.kernels.memory`; `encode_pieces` bounds it whatever the images hold.
     """
-    grid, constant = grid_patches(images, encoder.whitener, mirror)
-    return _codes_of(grid, constant, encoder)
-
-
-def _codes_of(grid: Array, constant: Array, encoder: Encoder) -> Codes:
-    if encoder.feature == "vq":
-        return vq_codes(grid, encoder.atoms, encoder.euclidean, constant, encoder.constant_patch)
-    return gq_codes(grid, encoder.atoms, encoder.cut, constant, encoder.constant_patch, encoder.zero_code)
+    (_, _, codes), *_ = _pieces(images, encoder, mirror, None)
+    return codes
 
 
 def encode_pieces(
@@ -130,23 +144,62 @@ def encode_pieces(
     worst = positions * (len(encoder.atoms) if encoder.feature == "gq" else 1)
     if capacity < worst:
         raise MemoryBudgetError(
-            f"One image can have {worst:,} active entries, but the buffer for codes holds {capacity:,}; enlarge it, "
-            "or use fewer atoms or smaller images."
+            f"One image can have {worst:,} active entries, but the buffer for codes holds {capacity:,}; "
+            "enlarge it, or use fewer atoms or smaller images."
         )
-    codes = encode(images, encoder, mirror)
-    yield from _split(codes, len(images), capacity)
+    yield from _pieces(images, encoder, mirror, capacity)
 
 
-def _split(codes: Codes, images: int, capacity: int) -> Iterator[tuple[int, int, Codes]]:
-    if images == 0:
+def _pieces(
+    images: Array, encoder: Encoder, mirror: bool, capacity: int | None
+) -> Iterator[tuple[int, int, Codes]]:
+    if encoder.feature == "gq" and is_host(images):
+        yield from _host_pieces(images, encoder, mirror, capacity)
         return
-    step = codes.n_patches // images
-    ends = to_host(codes.indptr[::step])
-    start = 0
+    grid, constant = grid_patches(images, encoder.whitener, mirror)
+    if encoder.feature == "vq":
+        codes = vq_codes(grid, encoder.atoms, encoder.euclidean, constant, encoder.constant_patch)
+    else:
+        codes = gq_codes(
+            grid, encoder.atoms, encoder.cut, constant, encoder.constant_patch, encoder.zero_code
+        )
+    step = codes.n_patches // max(1, len(images))
+    for start, stop in _cuts(codes.indptr, len(images), capacity):
+        ends = codes.indptr[start * step : stop * step + 1]
+        entries = codes.indices[int(ends[0]) : int(ends[-1])]
+        yield start, stop - start, Codes(ends - ends[0], entries, codes.n_atoms)
+
+
+def _host_pieces(
+    images: Array, encoder: Encoder, mirror: bool, capacity: int | None
+) -> Iterator[tuple[int, int, Codes]]:
+    """Slices of images go from pixels to bits without ever meeting; lists are written piece by piece."""
+    atoms, n = encoder.atoms, encoder.whitener.geometry.positions
+    check_atoms(encoder.whitener.geometry.pixels, atoms)
+    rule = cpu.Rule(
+        atoms,
+        encoder.cut,
+        encoder.constant_patch == "activate_best",
+        encoder.zero_code == "activate_best",
+    )
+
+    def source(first: int, last: int) -> tuple[Array, Array]:
+        return grid_slice(images[first:last], encoder.whitener, mirror, first)
+
+    bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
+    for start, stop in _cuts(indptr, len(images), capacity):
+        yield start, stop - start, cpu.lists(bits, indptr, start * n, stop * n, len(atoms))
+
+
+def _cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[int, int]]:
+    """Return ranges of whole images, in order, with at most `capacity` entries each; one range where None."""
+    if capacity is None or images == 0:
+        return [(0, images)]
+    ends = to_host(indptr[:: (len(indptr) - 1) // images])
+    cuts, start = [], 0
     while start < images:
         stop = int(np.searchsorted(ends, ends[start] + capacity, side="right")) - 1
         stop = min(max(stop, start + 1), images)
-        first, last = int(ends[start]), int(ends[stop])
-        indptr = codes.indptr[start * step : stop * step + 1] - first
-        yield start, stop - start, Codes(indptr, codes.indices[first:last], codes.n_atoms)
+        cuts.append((start, stop))
         start = stop
+    return cuts

@@ -38,12 +38,13 @@ def pixel_scale(dtype: np.dtype | type, pixel_range: tuple[float, float] | None)
     raise DataError(f"The pixels are of type {kind}; give uint8, or floats with a pixel_range.")
 
 
-def pixel_grid(images: Array, scale: PixelScale, grey: bool) -> Array:
+def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> Array:
     """Return images as integers on the pixel grid.
 
     uint8: 256 v. Floats: rint(2^16 (v - black) / (white - black)). With `grey`: (77 R + 150 G + 29 B) / 256.
 
-    images : (B, H, W) or (B, H, W, C), uint8 or float. Returns int32 (B, H, W, C'), in units of `scale.unit`.
+    images : (B, H, W) or (B, H, W, C), uint8 or float. Returns int32 (B, H, W, C'), in units of
+    `scale.unit`. `first` is the number of the first image, for messages.
     Memory: 4 bytes a number, and 16 in passing for floats.
     Raises DataError where a float is not finite or lies outside the range, or grey meets other than 3 channels.
 
@@ -65,7 +66,7 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool) -> Array:
             )
         whole = images.astype(xp.int32)
         return _luminance(whole) if grey else whole * 256
-    whole = _float_grid(images, scale)
+    whole = _float_grid(images, scale, first)
     return (_luminance(whole) + 128) >> 8 if grey else whole
 
 
@@ -83,7 +84,7 @@ def _luminance(whole: Array) -> Array:
     return (red * whole[..., 0] + green * whole[..., 1] + blue * whole[..., 2])[..., None]
 
 
-def _float_grid(images: Array, scale: PixelScale) -> Array:
+def _float_grid(images: Array, scale: PixelScale, offset: int) -> Array:
     xp = array_module(images)
     if images.dtype.kind != "f":
         raise DataError(
@@ -95,7 +96,7 @@ def _float_grid(images: Array, scale: PixelScale) -> Array:
         first = np.argwhere(~to_host(good))[0].tolist()
         found = float(value[tuple(first)])
         raise DataError(
-            f"Image {first[0]} of the batch has the pixel {found} at {tuple(first[1:])} (row, column, channel), outside "
+            f"Image {offset + first[0]} of the batch has the pixel {found} at {tuple(first[1:])} (row, column, channel), outside "
             f"{scale.black:g} to {scale.white:g}; set pixel_range to the (black, white) of the data, or mend the data."
         )
     value -= scale.black

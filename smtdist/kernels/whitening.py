@@ -133,7 +133,8 @@ def atoms_to_grid(vectors: Array) -> Array:
     if len(bad):
         raise DataError(f"Atom {bad[0]} of the dictionary is zero or not finite; leave it out.")
     squares = generic.square_sum(values)
-    return xp.rint(grid_scale(vectors.shape[1]) * (values / xp.sqrt(squares))).astype(xp.float32).T.copy()
+    rounded = xp.rint(grid_scale(vectors.shape[1]) * (values / xp.sqrt(squares))) + 0.0  # no negative zeros
+    return xp.ascontiguousarray(rounded.T, dtype=xp.float32)
 
 
 def threshold_cut(t: float, p: int) -> int:

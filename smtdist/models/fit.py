@@ -121,7 +121,9 @@ def solve(statistics: Statistics, settings: Configuration) -> Solution:
 
 def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:
     """Solve on the driver, as a pass of its own in the stream of events."""
-    projected = resident_bytes() + solve_bytes(len(statistics.activity), statistics.one_hot and settings.moment == "second")
+    projected = resident_bytes() + solve_bytes(
+        len(statistics.activity), statistics.one_hot and settings.moment == "second", settings.n_components + settings.drop
+    )
     engine.events.emit("pass_started", **{"pass": "solve"}, n_samples=0, n_leaves=0, resumed_leaves=0, workers=1, projected_bytes=projected)
     started = time.perf_counter()
     reset_peak()

@@ -35,7 +35,8 @@ class Solution:
         that agree to one part in a million, the first); columns of dead atoms are zero.
     eigenvalues : (L,) the diagonal of P C Pᵀ, in units of C over V.
     residuals : (L,) ‖C p - μ V p‖ / ((‖C‖₁ + |μ| ‖V‖₁) ‖p‖): the relative change of C and V that would make
-        the pair exact. Around 1e-15 is as good as float64 gets; above 1e-8 something is wrong with C or V.
+        the pair exact, over active atoms. Around 1e-15 is as good as float64 gets; above 1e-8 something is
+        wrong with C or V.
     rank : dimension of the space that was searched, the rank of V.
     dead : (K,) True for atoms that never fire, whose rows of V are zero, and for those that `active` leaves
         out.
@@ -86,7 +87,7 @@ def smallest_components(
     components[:, kept] = vectors.T
     del vectors
     _fix_signs(components)
-    eigenvalues, residuals = _quality(context_scatter, moment, components)
+    eigenvalues, residuals = _quality(context_scatter, moment, components, active)
     return Solution(components, eigenvalues, residuals, rank, ~alive)
 
 
@@ -251,7 +252,9 @@ def _fix_signs(components: Float64) -> None:
             np.negative(row, out=row)
 
 
-def _quality(scatter: Matrix, moment: Matrix, components: Float64) -> tuple[Float64, Float64]:
+def _quality(
+    scatter: Matrix, moment: Matrix, components: Float64, active: npt.NDArray[np.bool_] | None
+) -> tuple[Float64, Float64]:
     """Return the Rayleigh quotients μ = p C p, and the residuals that `Solution` describes."""
     every = np.arange(len(scatter))
     scattered = np.empty((len(every), len(components)))
@@ -265,7 +268,11 @@ def _quality(scatter: Matrix, moment: Matrix, components: Float64) -> tuple[Floa
     for rows, block in blocks:
         moved = block[:, None] * components.T[rows] if moment.ndim == 1 else block @ components.T
         moment_norm = max(moment_norm, float(np.abs(block).reshape(len(block), -1).sum(axis=1).max()))
-        squares += ((scattered[rows] - eigenvalues * moved) ** 2).sum(axis=0)
+        moved *= eigenvalues
+        moved -= scattered[rows]
+        if active is not None:
+            moved[~active[rows]] = 0  # the equation is asked for where atoms may take part
+        squares += np.einsum("ka,ka->a", moved, moved)
     scale = (scatter_norm + np.abs(eigenvalues) * moment_norm) * np.linalg.norm(components, axis=1)
     return eigenvalues, np.sqrt(squares) / scale
 

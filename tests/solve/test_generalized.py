@@ -131,6 +131,7 @@ def test_atoms_can_be_left_out() -> None:
     small = smallest_components(scatter[np.ix_(active, active)], moment[np.ix_(active, active)], 6)
     np.testing.assert_allclose(solution.components[:, active], small.components, atol=1e-10)
     np.testing.assert_array_equal(solution.dead, ~active)
+    assert solution.residuals.max() < 1e-13
 
 
 def test_the_null_tolerance_decides_what_is_null() -> None:
@@ -153,9 +154,9 @@ def test_residuals_see_a_scatter_that_does_not_belong_to_the_moment() -> None:
 
 
 @pytest.mark.parametrize("diagonal", [True, False])
-@pytest.mark.parametrize("wanted", [30, 280])
+@pytest.mark.parametrize("wanted", [20, 200])
 def test_the_stated_peak_holds(diagonal: bool, wanted: int) -> None:
-    size = 560
+    size = 400
     # rows enough that K x K arrays outweigh the row blocks
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generalized, "ROW_BLOCK", 8)
@@ -199,7 +200,7 @@ def test_what_cannot_be_statistics_is_refused() -> None:
             smallest_components(scatter, wrong, 1)
     with pytest.raises(ModelError, match="it must be bool"):
         smallest_components(scatter, moment, 1, active=np.ones(5))  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="Entry 0 of the diagonal of V is -"):
+    with pytest.raises(ModelError, match="Entry 4 of the diagonal of V is -"):
         smallest_components(scatter, -moment, 1)
     indefinite = np.eye(5)
     indefinite[0, 1] = indefinite[1, 0] = 3

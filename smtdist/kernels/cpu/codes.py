@@ -1,20 +1,202 @@
-"""Sparse codes, compiled."""
+"""Sparse codes, compiled: tiles of dot products that never leave the cache, scanned at once into bits.
+
+A tile is (patches, atoms); its scan leaves one bit per atom and patch, 1/32 of the product's bytes, and the number of
+active atoms. Lists are written from the bits at exact offsets, so that threads share nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from smtdist.kernels.generic.codes import gq_codes, nearest_atoms
-from smtdist.kernels.types import Array, Whitener
+import numpy as np
 
-__all__ = ["gq_codes", "grid_patches", "nearest_atoms"]
+from smtdist.kernels.cpu.jit import compiled, lowest_bit, popcount, reach_mask, score_block
+from smtdist.kernels.generic.codes import square_norms
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.types import Array, Codes
+
+TILE_PATCHES = 256
+TILE_ATOMS = 512
+"""A tile of 0.5 MiB fits the second-level cache."""
+FAR = 1 << 30
+"""Norm of the atoms that pad a tile: their score is below every other."""
+
+PatchSource = Callable[[int, int], tuple[Array, Array]]
+"""(first, last) range of units (images, or single patches) -> their grid (p, N) and constant (N,)."""
 
 
-def grid_patches(
-    images: Array,
-    whitener: Whitener,
-    mirror: bool,
-    whole: Callable[[Array, Whitener, bool], tuple[Array, Array]],
+class Rule(NamedTuple):
+    """Which atoms of a dictionary on the grid (K, p) are active in a patch."""
+
+    atoms: Array
+    cut: int
+    best_constant: bool
+    best_zero: bool
+
+
+@compiled
+def scan_tile(tile: Array, width: int, cut: float, bits: Array, word: int, counts: Array) -> None:
+    """Set bits[i, word:] where the tile reaches `cut`, and add their number to counts[i]."""
+    flat = tile.reshape(-1)
+    stride = tile.shape[1]
+    words = (width + 63) // 64
+    spare = np.uint64(64 * words - width)
+    for patch in range(bits.shape[0]):
+        active = 0
+        for part in range(words):
+            mask = reach_mask(flat, patch * stride + 64 * part, cut)
+            if part == words - 1:
+                mask &= ~np.uint64(0) >> spare
+            bits[patch, word + part] = mask
+            active += popcount(mask)
+        counts[patch] += active
+
+
+@compiled
+def scan_scores(tile: Array, norms: Array, first: int, scores: Array, labels: Array, dots: Array) -> None:
+    """Keep the best score 2 x dot - norm of every patch, its lowest atom and its dot product."""
+    flat = tile.reshape(-1)
+    stride = tile.shape[1]
+    lanes = np.empty(16, np.int32)
+    for patch in range(len(scores)):
+        lanes[:] = np.int32(-(2**31))
+        for part in range(stride // 64):
+            score_block(flat, patch * stride + 64 * part, norms, first + 64 * part, lanes)
+        best = lanes.max()
+        if best > scores[patch]:
+            scores[patch] = best
+            atom = 0
+            while 2 * np.int32(tile[patch, atom]) - norms[first + atom] != best:
+                atom += 1
+            labels[patch] = first + atom
+            dots[patch] = tile[patch, atom]
+
+
+@compiled
+def apply_policies(
+    bits: Array, counts: Array, constant: Array, best_constant: bool, best_zero: bool, lost: Array
+) -> int:
+    """Settle constant patches in place; write to `lost` those that no atom reaches and that want their best one."""
+    n_lost = 0
+    for patch in range(len(counts)):
+        if constant[patch]:
+            bits[patch, :] = 0
+            counts[patch] = 0
+            if best_constant:  # all scores of a zero vector are equal: the first atom
+                bits[patch, 0] = 1
+                counts[patch] = 1
+        elif counts[patch] == 0 and best_zero:
+            lost[n_lost] = patch
+            n_lost += 1
+    return n_lost
+
+
+@compiled
+def write_lists(bits: Array, indptr: Array, base: int, start: int, stop: int, indices: Array) -> None:
+    """Write the atoms of patches start to stop, ascending, at their offsets (less `base`)."""
+    for patch in range(start, stop):
+        at = indptr[patch] - base
+        for word in range(bits.shape[1]):
+            rest = bits[patch, word]
+            while rest != np.uint64(0):
+                indices[at] = 64 * word + lowest_bit(rest)
+                at += 1
+                rest &= rest - np.uint64(1)
+
+
+def product_tiles(grid: Array, atoms: Array, tile: Array) -> Iterator[tuple[int, int, int, int]]:
+    """Fill `tile` with the dot products of one block after another; yield its patches and atoms (start, stop)."""
+    for start, stop in even_ranges(grid.shape[1], TILE_PATCHES):
+        patches = grid[:, start:stop].T
+        for low, high in even_ranges(len(atoms), TILE_ATOMS):
+            np.matmul(patches, atoms[low:high].T, out=tile[: stop - start, : high - low])
+            yield start, stop, low, high
+
+
+def new_tile(atoms: Array) -> Array:
+    """Return an empty tile, narrow where there are few atoms; a multiple of 64 wide."""
+    return np.zeros((TILE_PATCHES, min(TILE_ATOMS, -(-len(atoms) // 64) * 64)), np.float32)
+
+
+def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, counts: Array) -> None:
+    """Fill bits (N, words) and counts (N,) of the patches in `grid`, policies applied."""
+    tile = new_tile(rule.atoms)
+    cut = np.float32(rule.cut)
+    counts[:] = 0
+    for start, stop, low, high in product_tiles(grid, rule.atoms, tile):
+        scan_tile(tile, high - low, cut, bits[start:stop], low // 64, counts[start:stop])
+    lost = np.empty(len(counts), np.int64)
+    lost = lost[: apply_policies(bits, counts, constant, rule.best_constant, rule.best_zero, lost)]
+    if len(lost):
+        labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms, euclidean=False)
+        bits[lost, labels >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
+        counts[lost] = 1
+
+
+def mark_all(
+    source: PatchSource, units: list[tuple[int, int]], per_unit: int, total: int, rule: Rule
 ) -> tuple[Array, Array]:
-    """Return the patches on the grid."""
-    return whole(images, whitener, mirror)
+    """Return bits (total, words) and indptr of all units; `source` makes the patches of a range of units."""
+    bits = np.empty((total, -(-len(rule.atoms) // 64)), np.uint64)
+    indptr = np.zeros(total + 1, np.int64)
+
+    def work(first: int, last: int) -> None:
+        grid, constant = source(first, last)
+        here = slice(first * per_unit, last * per_unit)
+        mark_active(grid, constant, rule, bits[here], indptr[1:][here])
+
+    with single_blas():
+        run_ranges(work, units)
+    np.cumsum(indptr, out=indptr)
+    return bits, indptr
+
+
+def lists(bits: Array, indptr: Array, start: int, stop: int, n_atoms: int) -> Codes:
+    """Return the codes of patches start to stop."""
+    base = int(indptr[start])
+    indices = np.empty(int(indptr[stop]) - base, np.uint16)
+    bounds = [(start + a, start + b) for a, b in even_ranges(stop - start, 2048)]
+    run_ranges(lambda a, b: write_lists(bits, indptr, base, a, b, indices), bounds)
+    return Codes(indptr[start : stop + 1] - base, indices, n_atoms)
+
+
+def gq_codes(
+    grid: Array, atoms: Array, cut: int, constant: Array, best_constant: bool, best_zero: bool
+) -> Codes:
+    """Return every atom whose dot product reaches `cut`; see `smtdist.kernels.codes`."""
+    n = grid.shape[1]
+    bits, indptr = mark_all(
+        lambda start, stop: (grid[:, start:stop], constant[start:stop]),
+        even_ranges(n, 4 * TILE_PATCHES),
+        1,
+        n,
+        Rule(atoms, cut, best_constant, best_zero),
+    )
+    return lists(bits, indptr, 0, n, len(atoms))
+
+
+def best_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Array]:
+    """Return labels int32 (N,) and dots float32 (N,), on the calling thread."""
+    n = grid.shape[1]
+    tile = new_tile(atoms)
+    labels, dots = np.zeros(n, np.int32), np.zeros(n, np.float32)
+    scores = np.full(n, -(2**31), np.int32)
+    norms = np.full(-(-len(atoms) // TILE_ATOMS) * TILE_ATOMS, FAR, np.int32)
+    norms[: len(atoms)] = square_norms(atoms) if euclidean else 0
+    for start, stop, low, _ in product_tiles(grid, atoms, tile):
+        scan_scores(tile, norms, low, scores[start:stop], labels[start:stop], dots[start:stop])
+    return labels, dots
+
+
+def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Array]:
+    """Return labels int32 (N,) and dots float32 (N,); see `smtdist.kernels.codes`."""
+    n = grid.shape[1]
+    labels, dots = np.empty(n, np.int32), np.empty(n, np.float32)
+
+    def work(start: int, stop: int) -> None:
+        labels[start:stop], dots[start:stop] = best_atoms(grid[:, start:stop], atoms, euclidean)
+
+    with single_blas():
+        run_ranges(work, even_ranges(n, 4 * TILE_PATCHES))
+    return labels, dots

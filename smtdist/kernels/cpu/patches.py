@@ -1,5 +1,126 @@
-"""Patches minus their mean, compiled."""
+"""Patches minus their mean, compiled: threads take images, loops run along the positions of a row."""
 
-from smtdist.kernels.generic.patches import centred_patches
+from __future__ import annotations
 
-__all__ = ["centred_patches"]
+import numpy as np
+
+from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.threads import even_ranges, run_ranges
+from smtdist.kernels.types import Array, Geometry
+
+
+@compiled
+def subtract_context(grid: Array, size: int, reach: int, first: int, last: int, out: Array) -> None:
+    """Write the patches of images first to last minus the mean of their neighbours."""
+    height, width, channels = grid.shape[1:]
+    rows, columns = height - size + 1, width - size + 1
+    total = np.zeros((channels, height + 1, width + 1), np.int64)
+    left, right = np.empty(columns, np.int64), np.empty(columns, np.int64)
+    for column in range(columns):
+        left[column], right[column] = max(0, column - reach), min(columns, column + reach + 1)
+    for image in range(first, last):
+        integrate(grid[image], total)
+        for pixel in range(out.shape[0]):
+            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            for row in range(rows):
+                upper = total[channel, max(0, row - reach) + down]
+                bottom = min(rows, row + reach + 1)
+                lower = total[channel, bottom + down]
+                tall = bottom - max(0, row - reach)
+                at = (image * rows + row) * columns
+                for column in range(columns):
+                    low, high = left[column] + across, right[column] + across
+                    box = (lower[high] - upper[high]) - (lower[low] - upper[low])
+                    count = tall * (right[column] - left[column])
+                    # both terms are far below 2^52, where the floor of a float64 quotient is that of integers
+                    mean = np.floor(np.float64(2 * box + count) / np.float64(2 * count))
+                    out[pixel, at + column] = grid[image, row + down, column + across, channel] - mean
+
+
+@compiled
+def subtract_image_mean(grid: Array, size: int, first: int, last: int, out: Array) -> None:
+    """Write the patches of images first to last minus the mean patch of their image."""
+    height, width, channels = grid.shape[1:]
+    rows, columns = height - size + 1, width - size + 1
+    total = np.zeros((channels, height + 1, width + 1), np.int64)
+    count = rows * columns
+    for image in range(first, last):
+        integrate(grid[image], total)
+        for pixel in range(out.shape[0]):
+            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            upper, lower = total[channel, down], total[channel, down + rows]
+            box = (lower[across + columns] - upper[across + columns]) - (lower[across] - upper[across])
+            mean = (2 * box + count) // (2 * count)
+            for row in range(rows):
+                at = (image * rows + row) * columns
+                for column in range(columns):
+                    out[pixel, at + column] = grid[image, row + down, column + across, channel] - mean
+
+
+@compiled
+def integrate(image: Array, total: Array) -> None:
+    """Fill total (C, H + 1, W + 1) with the sums over all pixels above and to the left."""
+    height, width, channels = image.shape
+    for channel in range(channels):
+        for row in range(height):
+            along = 0
+            for column in range(width):
+                along += image[row, column, channel]
+                total[channel, row + 1, column + 1] = total[channel, row, column + 1] + along
+
+
+@compiled
+def copy_patches(grid: Array, size: int, first: int, last: int, out: Array) -> None:
+    """Write the patches of images first to last as they are."""
+    height, width, channels = grid.shape[1:]
+    rows, columns = height - size + 1, width - size + 1
+    for image in range(first, last):
+        for pixel in range(out.shape[0]):
+            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            for row in range(rows):
+                at = (image * rows + row) * columns
+                for column in range(columns):
+                    out[pixel, at + column] = grid[image, row + down, column + across, channel]
+
+
+@compiled
+def subtract_own_mean(out: Array, groups: int, start: int, stop: int) -> None:
+    """Take off, from patches start to stop, the mean of every `groups`-th pixel (1: all; C: each channel)."""
+    p = out.shape[0]
+    count = p // groups
+    total = np.empty(stop - start)
+    for group in range(groups):
+        total[:] = 0
+        for pixel in range(group, p, groups):
+            for patch in range(stop - start):
+                total[patch] += out[pixel, start + patch]
+        for patch in range(stop - start):
+            total[patch] = np.floor((2 * total[patch] + count) / (2 * count))
+        for pixel in range(group, p, groups):
+            for patch in range(stop - start):
+                out[pixel, start + patch] -= total[patch]
+
+
+def centred_patches(grid: Array, geometry: Geometry, mean: str, reach: int, offset: Array | None) -> Array:
+    """Return float64 (p, B n); see `smtdist.kernels.patches`."""
+    size, n = geometry.patch, geometry.positions
+    images = len(grid)
+    out = np.empty((geometry.pixels, images * n))
+    whole = reach >= max(geometry.rows, geometry.columns) - 1
+
+    def work(first: int, last: int) -> None:
+        if mean == "context" and whole:
+            subtract_image_mean(grid, size, first, last, out)
+            return
+        if mean == "context":
+            subtract_context(grid, size, reach, first, last, out)
+            return
+        copy_patches(grid, size, first, last, out)
+        here = slice(first * n, last * n)
+        if mean == "global" and offset is not None:
+            out[:, here] -= offset[:, None]
+        elif mean != "global":
+            subtract_own_mean(out, geometry.channels if mean == "channel" else 1, here.start, here.stop)
+
+    run_ranges(work, even_ranges(images, max(1, 2048 // n)))
+    return out

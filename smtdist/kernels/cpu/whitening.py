@@ -1,5 +1,49 @@
-"""Unit vectors on the integer grid, compiled."""
+"""Unit vectors on the integer grid, compiled: one pass over the pixels for the norms, one for the quotients."""
 
-from smtdist.kernels.generic.whitening import unit_grid
+from __future__ import annotations
 
-__all__ = ["unit_grid"]
+import numpy as np
+
+from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.types import Array
+
+CHUNK = 512
+"""Patches whose pixels stay in the second-level cache from one step to the next."""
+
+
+@compiled
+def normalise(
+    centred: Array, start: int, y: Array, floor_sum: float, scale: float, grid: Array, constant: Array
+) -> None:
+    """Write rint(scale y / ‖y‖) to float32 `grid` from `start` on; sums run in pixel order for every patch."""
+    p, n = y.shape
+    raw, squares = np.zeros(n), np.zeros(n)
+    for pixel in range(p):
+        for patch in range(n):
+            raw[patch] += centred[pixel, start + patch] * centred[pixel, start + patch]
+            squares[patch] += y[pixel, patch] * y[pixel, patch]
+    for patch in range(n):
+        flat = raw[patch] < floor_sum or squares[patch] == 0
+        constant[start + patch] = flat
+        # a quotient by infinity is the zero that a constant patch gets
+        squares[patch] = np.inf if flat else np.sqrt(squares[patch])
+    for pixel in range(p):
+        for patch in range(n):
+            value = np.rint(scale * (y[pixel, patch] / squares[patch]))
+            grid[pixel, start + patch] = value + 0.0  # no negative zeros
+
+
+def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int) -> tuple[Array, Array]:
+    """Return float32 (p, N) and bool (N,); see `smtdist.kernels.whitening`."""
+    centred = np.ascontiguousarray(centred)
+    p, n = centred.shape
+    grid, constant = np.empty((p, n), np.float32), np.empty(n, np.bool_)
+
+    def work(start: int, stop: int) -> None:
+        y = centred[:, start:stop].copy() if whiten is None else whiten @ centred[:, start:stop]
+        normalise(centred, start, y, floor_sum, float(scale), grid, constant)
+
+    with single_blas():
+        run_ranges(work, even_ranges(n, CHUNK))
+    return grid, constant

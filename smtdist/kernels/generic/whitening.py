@@ -22,6 +22,6 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int
     constant = (square_sum(centred) < floor_sum) | (squares == 0)
     norm = xp.sqrt(squares)
     norm[constant] = 1.0
-    grid = xp.rint(scale * (y / norm)).astype(xp.float32)
+    grid = (xp.rint(scale * (y / norm)) + 0.0).astype(xp.float32)  # no negative zeros
     grid[:, constant] = 0.0
     return grid, constant

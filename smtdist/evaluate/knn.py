@@ -1,0 +1,261 @@
+"""Soft nearest neighbours over representations that need not fit in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_matrix, hits, wilson
+
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
+
+VOTES: Final = ("exp", "linear", "hard")
+BLOCK_BYTES: Final = 512 * 2**20
+TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
+LOW_WORD: Final = 2**32 - 1
+
+
+def nearest(
+    test: Any,
+    train: Any,
+    k: int,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    progress: Progress | None = None,
+) -> tuple[Float32, Int64]:
+    """Return the cosines (m, k), in descending order, and row numbers (m, k) of the k nearest training rows.
+
+    `test` (m, ...) and `train` (n, ...) are anything with `shape` and `dtype` that can be sliced by rows:
+    arrays, HDF5 datasets; further axes are flattened. Rows are scaled to length 1 in float32 on the way; a
+    row of zeros has the cosine 0 to every other. Equal cosines go to the lowest training row. Memory:
+    `block_bytes`, plus 12 bytes for each of the m k results. Training rows are read once per block of test
+    rows, so more memory means fewer reads. `progress` is called with the pairs of rows compared so far and in
+    all. Raises ConfigurationError for k above n, MemoryBudgetError where one row of each does not fit,
+    DataError for rows that do not match or are not finite.
+
+    >>> cosines, rows = nearest(np.array([[1.0, 0.0]]), np.array([[0.0, 2.0], [3.0, 0.0], [1.0, 0.0]]), 2)
+    >>> cosines, rows
+    (array([[1., 1.]], dtype=float32), array([[1, 2]]))
+    """
+    n_test, n_train, features = _checked(test, train, k)
+    test_rows, train_rows = _blocking(test, train, features, k, block_bytes)
+    cosines = np.empty((n_test, k), np.float32)
+    indices = np.empty((n_test, k), np.int64)
+    for start in range(0, n_test, test_rows):
+        stop = min(start + test_rows, n_test)
+        queries = np.empty((stop - start, features), np.float32)
+        for first in range(start, stop, train_rows):
+            last = min(first + train_rows, stop)
+            _unit_rows(test, first, last, "test", queries[first - start : last - start])
+        best = _Best(stop - start, train_rows, k)
+        keys = np.empty((train_rows, features), np.float32)
+        for first in range(0, n_train, train_rows):
+            last = min(first + train_rows, n_train)
+            block = keys[: last - first]
+            _unit_rows(train, first, last, "training", block)
+            best.merge(queries, block, first)
+            if progress is not None:
+                progress(start * n_train + (stop - start) * last, n_test * n_train)
+        cosines[start:stop], indices[start:stop] = best.decoded()
+    return cosines, indices
+
+
+def vote(
+    cosines: Float32, neighbour_labels: Int64, n_classes: int, vote: str = "exp", temperature: float = 0.03
+) -> Float64:
+    """Return the score of every class (m, n_classes) from the k neighbours' cosines and labels, both (m, k).
+
+    "linear" sums cos / k over the neighbours of a class (SMT 2023 appendix J, as printed; a softmax with any
+    temperature would not change the order); "exp" sums exp(cos / T), here divided by that of the nearest
+    neighbour, so that nothing overflows; "hard" counts neighbours. A class without neighbours has 0. Memory:
+    8 bytes a score and 24 a neighbour. Raises ConfigurationError for another vote or a temperature that is
+    not positive.
+
+    >>> vote(np.array([[0.5, 0.25, 0.25]]), np.array([[1, 0, 0]]), 3, "hard")
+    array([[2., 1., 0.]])
+    """
+    check_vote(vote, temperature)
+    rows, k = cosines.shape
+    weights = cosines.astype(np.float64)
+    if vote == "exp":
+        weights -= weights.max(axis=1, keepdims=True)
+        weights /= temperature
+        np.exp(weights, out=weights)
+    elif vote == "linear":
+        weights /= k
+    else:
+        weights[...] = 1
+    bins = neighbour_labels + n_classes * np.arange(rows)[:, None]
+    scores = np.bincount(bins.reshape(-1), weights.reshape(-1), minlength=rows * n_classes)
+    return scores.reshape(rows, n_classes).astype(np.float64, copy=False)
+
+
+def evaluate_knn(
+    train_z: Any,
+    train_y: Any,
+    test_z: Any,
+    test_y: Any,
+    *,
+    k: int = 30,
+    temperature: float = 0.03,
+    vote: str = "exp",
+    block_bytes: int = BLOCK_BYTES,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Classify test rows by their k nearest training rows (SMT 2023 appendix J) and count what is right.
+
+    `train_z` and `test_z` are as in `nearest`; `train_y` (n,) and `test_y` (m,) number the classes from 0.
+    Ties go to the lowest class. Memory: as `nearest`. Raises what `nearest` and `vote` raise, before anything
+    is read where that can be told.
+
+    >>> z = np.eye(4)
+    >>> evaluate_knn(z, np.arange(4), z, np.arange(4), k=1).top1
+    1.0
+    """
+    check_vote(vote, temperature)
+    train_labels = checked_labels(train_y, len(train_z), "training labels")
+    test_labels = checked_labels(test_y, len(test_z), "test labels")
+    if not len(test_labels):
+        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
+    n_classes = int(max(train_labels.max(initial=0), test_labels.max())) + 1
+    cosines, indices = nearest(test_z, train_z, k, block_bytes=block_bytes, progress=progress)
+    n_first = n_five = 0
+    confusion = np.zeros((n_classes, n_classes), np.int64)
+    step = max(1, block_bytes // (16 * n_classes + 32 * k))
+    for start in range(0, len(test_labels), step):
+        rows = slice(start, start + step)
+        scores = _vote(cosines[rows], train_labels[indices[rows]], n_classes, vote, temperature)
+        n_first += int(hits(scores, test_labels[rows], 1).sum())
+        n_five += int(hits(scores, test_labels[rows], 5).sum())
+        confusion += confusion_matrix(scores.argmax(axis=1), test_labels[rows], n_classes)
+    n_test = len(test_labels)
+    return Evaluation(
+        metric="knn",
+        vote=vote,
+        k=k,
+        temperature=temperature if vote == "exp" else None,
+        top1=n_first / n_test,
+        top5=n_five / n_test,
+        interval=wilson(n_first, n_test),
+        n_train=len(train_labels),
+        n_test=n_test,
+        n_classes=n_classes,
+        confusion=confusion,
+    )
+
+
+def check_vote(vote: str, temperature: float) -> None:
+    """Raise ConfigurationError for a vote that does not exist or a temperature that is not positive."""
+    if vote not in VOTES:
+        raise ConfigurationError(f"There is no vote {vote!r}; choose one of {', '.join(VOTES)}.")
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise ConfigurationError(f"The temperature is {temperature}; it must be a positive number.")
+
+
+_vote = vote  # the function, where an argument bears its name
+
+
+class _Best:
+    """The k best training rows of every test row so far, as int64 keys: cosine above, row number below.
+
+    Keys are unique, so ties have one outcome, and a plain partition of integers does the merging.
+    """
+
+    def __init__(self, n_test: int, n_train: int, k: int) -> None:
+        self._k = k
+        self._keys = np.full((n_test, k + n_train), np.iinfo(np.int64).min)
+        self._product = np.empty((n_test, n_train), np.float32)
+        self._mask = np.empty((n_test, n_train), np.int32)
+
+    def merge(self, queries: Float32, block: Float32, first: int) -> None:
+        k, width = self._k, len(block)
+        product, mask = self._product[:, :width], self._mask[:, :width]
+        np.matmul(queries, block.T, out=product)
+        product += 0.0  # -0 and 0 are the same cosine
+        bits = product.view(np.int32)
+        _flip_negative(bits, mask)
+        added = self._keys[:, k : k + width]
+        added[...] = bits
+        added <<= 32
+        added |= LOW_WORD - np.arange(first, first + width)
+        candidates = self._keys[:, : k + width]
+        candidates.partition(width, axis=1)
+        candidates[:, :k] = candidates[:, width:].copy()
+
+    def decoded(self) -> tuple[Float32, Int64]:
+        best = np.sort(self._keys[:, : self._k], axis=1)[:, ::-1]
+        bits = (best >> 32).astype(np.int32)
+        _flip_negative(bits, np.empty_like(bits))
+        # rounding can carry a cosine past 1
+        return np.clip(bits.view(np.float32), -1, 1), LOW_WORD - (best & LOW_WORD)
+
+
+def _flip_negative(bits: npt.NDArray[np.int32], mask: npt.NDArray[np.int32]) -> None:
+    """Turn float32 bits into integers of the same order, or back: all but the sign bit of negatives is "
+    "inverted."""
+    np.right_shift(bits, 31, out=mask)
+    mask &= 2**31 - 1
+    bits ^= mask
+
+
+def _unit_rows(source: Any, start: int, stop: int, name: str, out: Float32) -> None:
+    with np.errstate(over="ignore"):  # what leaves float32 becomes infinite and is refused below
+        out[...] = np.asarray(source[start:stop]).reshape(out.shape)
+    squares = np.einsum("ij,ij->i", out, out, dtype=np.float64, casting="safe")
+    if not np.isfinite(squares).all():
+        bad = start + int(np.flatnonzero(~np.isfinite(squares))[0])
+        raise DataError(
+            f"Row {bad} of the {name} representation is not finite in float32; transform that sample again."
+        )
+    with np.errstate(divide="ignore"):
+        scale = np.where(squares > 0, 1 / np.sqrt(squares), 0)
+    np.multiply(out, scale[:, None], out=out, casting="same_kind")
+
+
+def _checked(test: Any, train: Any, k: int) -> tuple[int, int, int]:
+    if test.shape[1:] != train.shape[1:] or len(train.shape) < 2:
+        raise DataError(
+            f"The test representation has the shape {test.shape} and the training one {train.shape}; both "
+            f"must be (samples, features) with the same features: transform both with the same model."
+        )
+    n_train = train.shape[0]
+    if not 1 <= k <= n_train:
+        raise ConfigurationError(
+            f"k is {k}, but there are {n_train} training samples; choose k from 1 to {n_train}."
+        )
+    if n_train > LOW_WORD:
+        raise DataError(
+            f"There are {n_train} training samples, but at most {LOW_WORD} can be numbered; use fewer."
+        )
+    return test.shape[0], n_train, math.prod(train.shape[1:])
+
+
+def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) -> tuple[int, int]:
+    """Return (test rows, training rows) of a block: as many test rows as fit beside a modest block of "
+    "training rows."""
+    raw = max(test.dtype.itemsize, train.dtype.itemsize)
+    chunks = getattr(train, "chunks", None)
+    stored = int(chunks[0]) if isinstance(chunks, tuple) and isinstance(chunks[0], int) else 1
+    train_rows = min(stored * max(1, TRAIN_ROWS // stored), train.shape[0])
+    while True:
+        # float32 rows and, for the training block, the raw rows; product 4, mask 4 and keys 8 bytes a pair
+        left = block_bytes - train_rows * (features * (4 + raw) + 8)
+        test_rows = left // (4 * features + 16 * train_rows + 24 * k)
+        if test_rows >= min(train_rows, max(test.shape[0], 1)):
+            return min(test_rows, max(test.shape[0], 1)), train_rows
+        if train_rows == 1:
+            break
+        train_rows //= 2
+    needed = features * (8 + raw) + 24 + 24 * k
+    raise MemoryBudgetError(
+        f"One row of {features} features on each side needs {needed} bytes, but {block_bytes} are allowed; "
+        f"raise the memory limit or pool the representation more."
+    )

@@ -1,0 +1,142 @@
+"""Accuracies with their uncertainty, and the confusion matrix."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.errors import DataError
+
+Labels = npt.NDArray[np.int64]
+Scores = npt.NDArray[Any]
+
+MAX_CLASSES: Final = 4096
+"""The confusion matrix of more would be larger than 128 MiB."""
+NORMAL_QUANTILE: Final = 1.959963984540054
+"""z with 95 % of a normal distribution in [-z, z]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What an evaluation found; `to_dict` has it as plain JSON.
+
+    Attributes
+    ----------
+    metric : the classifier, such as "knn".
+    vote, k, temperature : settings of the nearest neighbours, None for other classifiers.
+    top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
+    interval : 95 % Wilson interval of `top1`, (low, high).
+    n_train, n_test, n_classes : what it was measured on.
+    confusion : (n_classes, n_classes) counts; rows are true classes, columns predicted ones.
+    """
+
+    metric: str
+    vote: str | None
+    k: int | None
+    temperature: float | None
+    top1: float
+    top5: float
+    interval: tuple[float, float]
+    n_train: int
+    n_test: int
+    n_classes: int
+    confusion: Labels
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as plain JSON types."""
+        return {
+            "metric": self.metric,
+            "vote": self.vote,
+            "k": self.k,
+            "temperature": self.temperature,
+            "top1": self.top1,
+            "top5": self.top5,
+            "interval": list(self.interval),
+            "n_train": self.n_train,
+            "n_test": self.n_test,
+            "n_classes": self.n_classes,
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def hits(scores: Scores, labels: Labels, first: int) -> npt.NDArray[np.bool_]:
+    """Return for each row of `scores` (m, classes) whether its label is among the `first` best classes.
+
+    Classes of equal score rank by number, lowest first, also those that nothing voted for. Memory: the scores
+    once more as booleans, twice.
+
+    >>> hits(np.array([[0.2, 0.5, 0.5]] * 3), np.array([0, 1, 2]), 1)
+    array([False,  True, False])
+    """
+    own = np.take_along_axis(scores, labels[:, None], axis=1)
+    better = (scores > own).sum(axis=1)
+    before = np.arange(scores.shape[1]) < labels[:, None]
+    return np.asarray(better + ((scores == own) & before).sum(axis=1) < first)
+
+
+def top1(scores: Scores, labels: Labels) -> float:
+    """Return the share of rows whose label has the highest score; ties go to the lowest class.
+
+    >>> top1(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))
+    0.5
+    """
+    return float(hits(scores, labels, 1).mean())
+
+
+def top5(scores: Scores, labels: Labels) -> float:
+    """Return the share of rows whose label is among the five highest scores; 1 with five classes or fewer."""
+    return float(hits(scores, labels, 5).mean())
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % Wilson score interval of a share.
+
+    (p + z²/2n ± z sqrt(p (1 - p)/n + z²/4n²)) / (1 + z²/n) with p = successes / n and z = 1.96 (Wilson 1927).
+
+    >>> [round(end, 4) for end in wilson(5, 10)]
+    [0.2366, 0.7634]
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} successes in {trials} trials have no share.")
+    share, square = successes / trials, NORMAL_QUANTILE**2 / trials
+    centre = share + square / 2
+    spread = math.sqrt(square * (share * (1 - share) + square / 4))
+    # rounding must not push the ends past a share of 0 or 1
+    low, high = (centre - spread) / (1 + square), (centre + spread) / (1 + square)
+    return (0.0 if successes == 0 else max(low, 0.0)), (1.0 if successes == trials else min(high, 1.0))
+
+
+def confusion_matrix(predicted: Labels, labels: Labels, n_classes: int) -> Labels:
+    """Return (n_classes, n_classes) counts of true classes (rows) taken for predicted ones (columns).
+
+    >>> confusion_matrix(np.array([0, 1, 1]), np.array([0, 0, 1]), 2)
+    array([[1, 1],
+           [0, 1]])
+    """
+    flat = np.bincount(labels * n_classes + predicted, minlength=n_classes * n_classes)
+    return flat.reshape(n_classes, n_classes).astype(np.int64)
+
+
+def checked_labels(labels: Any, n_samples: int, name: str, max_classes: int = MAX_CLASSES) -> Labels:
+    """Return labels as int64 (n_samples,), or raise a DataError for what cannot be class numbers.
+
+    >>> checked_labels([2, 0], 2, "test labels")
+    array([2, 0])
+    """
+    array = np.asarray(labels)
+    if array.shape != (n_samples,) or array.dtype.kind not in "iu":
+        raise DataError(
+            f"The {name} are {array.dtype} {array.shape}, but must be whole numbers, one for each of the "
+            f"{n_samples} samples; take features and labels from the same group."
+        )
+    bad = np.flatnonzero((array < 0) | (array >= max_classes))
+    if len(bad):
+        raise DataError(
+            f"Entry {bad[0]} of the {name} is {array[bad[0]]}, but classes are numbered from 0 to "
+            f"{max_classes - 1}; renumber them."
+        )
+    return array.astype(np.int64)

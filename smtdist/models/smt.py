@@ -1,0 +1,207 @@
+"""The sparse manifold transform as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from smtdist.configuration import FIELDS, PRESETS, Configuration
+from smtdist.data.array import as_source
+from smtdist.data.source import Source
+from smtdist.engine.events import Event, EventStream
+from smtdist.engine.executor import StopRequest
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.errors import ConfigurationError
+from smtdist.models import files
+from smtdist.models.fit import fit
+from smtdist.models.model import Model
+from smtdist.models.transform import transform
+
+
+class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
+
+    Settings are those of `smtdist.Configuration`, with the same names and defaults. Images are an array (samples,
+    height, width[, channels]), an xarray DataArray, or the (path, dataset) of an HDF5 file, which is streamed.
+
+    Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's address, a
+    `distributed.Client`), `workers` (processes of a local cluster; 0 is this process), `checkpoint` (a folder that
+    all workers see), `on_event` (called with each progress event).
+
+    Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (what each pass took),
+    `n_features_out_`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> images = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
+    >>> smt.fit_transform(images).shape
+    (40, 100)
+    """
+
+    def __init__(
+        self,
+        *,
+        patch: int = 6,
+        feature: str = "gq",
+        threshold: float = 0.3,
+        context: int | str = "whole",
+        order: int = 1,
+        mean: str = "context",
+        mean_context: int | str | None = None,
+        ridge: float = 1e-3,
+        min_contrast: float = 1.0,
+        constant_patch: str = "leave_out",
+        zero_code: str = "leave_out",
+        dictionary: int = 2048,
+        dictionary_method: str = "random",
+        dictionary_cosine: float = 0.9,
+        dictionary_rounds: int = 10,
+        dictionary_samples: int = 0,
+        flip: bool = False,
+        grey: bool = False,
+        moment: str = "second",
+        n_components: int = 384,
+        drop: int = 0,
+        pool_size: int = 4,
+        pool_stride: int = 2,
+        dtype: str = "float32",
+        pixel_range: tuple[float, float] | None = None,
+        null_tolerance: float | None = None,
+        keep_statistics: bool = True,
+        seed: int = 0,
+        atoms: NDArray[np.floating[Any]] | None = None,
+        cluster: Any = None,
+        workers: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.patch = patch
+        self.feature = feature
+        self.threshold = threshold
+        self.context = context
+        self.order = order
+        self.mean = mean
+        self.mean_context = mean_context
+        self.ridge = ridge
+        self.min_contrast = min_contrast
+        self.constant_patch = constant_patch
+        self.zero_code = zero_code
+        self.dictionary = dictionary
+        self.dictionary_method = dictionary_method
+        self.dictionary_cosine = dictionary_cosine
+        self.dictionary_rounds = dictionary_rounds
+        self.dictionary_samples = dictionary_samples
+        self.flip = flip
+        self.grey = grey
+        self.moment = moment
+        self.n_components = n_components
+        self.drop = drop
+        self.pool_size = pool_size
+        self.pool_stride = pool_stride
+        self.dtype = dtype
+        self.pixel_range = pixel_range
+        self.null_tolerance = null_tolerance
+        self.keep_statistics = keep_statistics
+        self.seed = seed
+        self.atoms = atoms
+        self.cluster = cluster
+        self.workers = workers
+        self.checkpoint = checkpoint
+        self.on_event = on_event
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> Self:
+        """Return an estimator with the settings of a published experiment."""
+        if name not in PRESETS:
+            raise ConfigurationError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+        return cls(**{**PRESETS[name], **changes})
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
+        """Return a fitted estimator from a model file."""
+        model = files.load(path)
+        return cls(**{**vars_of(model.settings), **where})._fitted(model, [])
+
+    @property
+    def configuration(self) -> Configuration:
+        """The settings, checked."""
+        return Configuration(**{name: getattr(self, name) for name in FIELDS})
+
+    def fit(self, X: Any, y: Any = None, *, base: Model | None = None) -> Self:
+        """Fit on images; `base` reuses the whitening and dictionary of a fitted model."""
+        source, settings = as_source(X), self.configuration
+        with executor_for(self.cluster, self.workers) as executor:
+            engine = self._engine(executor, run_key(source, settings, self.atoms, base))
+            model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
+        return self._fitted(model, records)
+
+    def transform(self, X: Any, *, n_components: int | None = None, drop: int | None = None) -> NDArray[np.floating[Any]]:
+        """Return representations (samples, features) in memory; `smtdist transform` writes them out of core.
+
+        `n_components` and `drop` choose among the components stored, at no cost.
+        """
+        check_is_fitted(self)
+        source, model = as_source(X), self.model_
+        count = model.components(n_components, drop).shape[1]
+        result = np.empty((source.n_samples, *model.feature_shape(count)), model.settings.dtype)
+        with executor_for(self.cluster, self.workers) as executor:
+            pieces = transform(model, source, self._engine(executor, ""), n_components=n_components, drop=drop)
+            for first, values in pieces:
+                result[first : first + len(values)] = values
+        return result.reshape(len(result), -1)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted model to a file."""
+        check_is_fitted(self)
+        files.save(self.model_, path, overwrite=overwrite)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return names smt_row_column_component."""
+        check_is_fitted(self)
+        rows, columns, count = self.model_.feature_shape(self.model_.components().shape[1])
+        names = [f"smt_{r}_{c}_{k}" for r in range(rows) for c in range(columns) for k in range(count)]
+        return np.array(names, dtype=object)
+
+    def _engine(self, executor: Any, key: str) -> Engine:
+        events = EventStream(*([self.on_event] if self.on_event else []))
+        folder = None if self.checkpoint is None or not key else Path(self.checkpoint)
+        return Engine(executor, events, folder, key, StopRequest())
+
+    def _fitted(self, model: Model, records: list[dict[str, Any]]) -> Self:
+        self.model_ = model
+        self.passes_ = records
+        self.components_ = model.components().T
+        assert model.embedding is not None
+        self.eigenvalues_ = model.embedding.eigenvalues
+        self.n_features_out_ = int(np.prod(model.feature_shape(len(self.components_))))
+        return self
+
+
+def vars_of(settings: Configuration) -> dict[str, Any]:
+    """Return the settings as keyword arguments."""
+    return {name: getattr(settings, name) for name in FIELDS}
+
+
+def run_key(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> str:
+    """Hash everything a fit's sums depend on: only a run with the same key may resume from a checkpoint."""
+    import hashlib
+    import json
+
+    digest = hashlib.blake2b(digest_size=12)
+    digest.update(json.dumps(source.describe(), sort_keys=True).encode())
+    digest.update(settings.to_json().encode())
+    if atoms is not None:
+        digest.update(np.ascontiguousarray(atoms).tobytes())
+    if base is not None:
+        digest.update(base.whitening.whiten.tobytes())
+        digest.update(base.dictionary.grid.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,189 @@
+"""Nearest neighbours against brute force, whatever the blocks."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import KNeighborsClassifier
+
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate.knn import evaluate_knn, nearest, vote
+
+
+def clusters(n: int, seed: int, features: int = 20, classes: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    centres = np.random.default_rng(0).normal(size=(classes, features))
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    return (centres[labels] + 1.4 * rng.normal(size=(n, features))).astype(np.float32), labels
+
+
+def brute_force(test: np.ndarray, train: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every cosine in float64, in a stable order."""
+    test, train = test.reshape(len(test), -1).astype(float), train.reshape(len(train), -1).astype(float)
+    scale = [np.linalg.norm(rows, axis=1, keepdims=True) for rows in (test, train)]
+    cosines = (test / np.maximum(scale[0], 1e-300)) @ (train / np.maximum(scale[1], 1e-300)).T
+    order = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(cosines, order, axis=1), order
+
+
+def small_blocks(test: np.ndarray, train: np.ndarray, k: int, rows: int) -> int:
+    """A budget that holds about `rows` test and training rows."""
+    features = int(np.prod(train.shape[1:]))
+    return rows * (features * (8 + train.itemsize) + 8 + 24 * k) + 16 * rows * rows
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17, 1000])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_agrees_with_brute_force_in_any_blocks(rows: int, dtype: str) -> None:
+    train, _ = clusters(203, 1)
+    test, _ = clusters(31, 2)
+    train, test = train.astype(dtype), test.astype(dtype)
+    expected, order = brute_force(test, train, 9)
+    cosines, indices = nearest(test, train, 9, block_bytes=small_blocks(test, train, 9, rows))
+    assert (cosines.dtype, indices.dtype) == (np.float32, np.int64)
+    np.testing.assert_allclose(cosines, expected, atol=1e-6)
+    np.testing.assert_array_equal(indices, order)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 40))
+def test_ties_go_to_the_lowest_row_in_any_blocks(seed: int, k: int, rows: int) -> None:
+    # rows of one non-zero entry have cosines of -1, 0 and 1 only, so that nearly everything is a tie
+    rng = np.random.default_rng(seed)
+    train = np.eye(4)[rng.integers(0, 4, 40)] * rng.choice([-2.0, 0.0, 1.0], (40, 1))
+    test = np.eye(4)[rng.integers(0, 4, 10)] * rng.choice([-1.0, 0.0, 3.0], (10, 1))
+    expected, order = brute_force(test, train, k)
+    cosines, indices = nearest(test, train, k, block_bytes=small_blocks(test, train, k, rows))
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(cosines, expected)
+
+
+def test_reads_datasets_by_rows_and_training_rows_once(tmp_path: Path) -> None:
+    train, _ = clusters(300, 1, features=24)
+    test, _ = clusters(40, 2, features=24)
+    train, test = train.reshape(300, 2, 3, 4), test.reshape(40, 2, 3, 4)
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file.create_dataset("z", data=train.astype(np.float16), chunks=(32, 2, 3, 4), compression="gzip")
+        _, indices = nearest(test, Counting(file["z"]), 5)
+        np.testing.assert_array_equal(indices, brute_force(test, train.astype(np.float16), 5)[1])
+        counting = Counting(file["z"])
+        nearest(test, counting, 5, block_bytes=24_000)
+        assert counting.rows == 300
+    calls: list[tuple[int, int]] = []
+    nearest(test, train, 5, block_bytes=9_000, progress=lambda done, total: calls.append((done, total)))
+    assert calls == sorted(calls)
+    assert calls[-1] == (40 * 300, 40 * 300)
+    assert len(calls) > 2
+
+
+class Counting:
+    def __init__(self, stored: Any) -> None:
+        self.stored, self.rows = stored, 0
+        self.shape, self.dtype, self.chunks = stored.shape, stored.dtype, stored.chunks
+
+    def __getitem__(self, rows: slice) -> Any:
+        self.rows += rows.stop - rows.start
+        return self.stored[rows]
+
+
+def test_extreme_lengths_do_not_matter() -> None:
+    train, _ = clusters(50, 1)
+    test, _ = clusters(20, 2)
+    scales = np.array([1e-30, 1e30, 1, 1e-3, 1e18])[np.arange(50) % 5, None]
+    _, expected = nearest(test, train, 3)
+    _, indices = nearest(test * 1e-25, (train * scales).astype(np.float32), 3)
+    np.testing.assert_array_equal(indices, expected)
+
+
+@pytest.mark.parametrize("budget", [60_000, 300_000, 2_000_000])
+def test_stays_within_its_memory(tmp_path: Path, budget: int) -> None:
+    train, _ = clusters(2000, 1, features=300)
+    test, _ = clusters(500, 2, features=300)
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file["train"], file["test"] = train, test
+        tracemalloc.start()
+        nearest(file["test"], file["train"], 10, block_bytes=budget)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    results = 12 * 10 * 500
+    overhead = 200_000  # buffers of NumPy's casting, Python objects
+    assert peak <= budget + results + overhead
+
+
+def test_votes_agree_with_their_formulas() -> None:
+    rng = np.random.default_rng(0)
+    cosines = np.sort(rng.uniform(-0.2, 1, (7, 5)).astype(np.float32))[:, ::-1]
+    labels = rng.integers(0, 3, (7, 5))
+    one_hot = np.eye(4)[labels]
+    cos = cosines.astype(float)
+    np.testing.assert_allclose(
+        vote(cosines, labels, 4, "linear", 1), np.einsum("ij,ijc->ic", cos, one_hot) / 5
+    )
+    np.testing.assert_array_equal(vote(cosines, labels, 4, "hard", 1), one_hot.sum(axis=1))
+    exponential = vote(cosines, labels, 4, "exp", 0.03)
+    expected = np.einsum("ij,ijc->ic", np.exp(cos / 0.03), one_hot) / np.exp(cos[:, :1] / 0.03)
+    np.testing.assert_allclose(exponential, expected)
+    assert np.isfinite(vote(cosines, labels, 4, "exp", 1e-5)).all()
+
+
+def test_hard_votes_agree_with_scikit_learn() -> None:
+    (train, train_y), (test, test_y) = clusters(400, 1), clusters(150, 2)
+    peer = KNeighborsClassifier(7, metric="cosine", algorithm="brute").fit(train, train_y)
+    result = evaluate_knn(train, train_y, test, test_y, k=7, vote="hard")
+    assert result.top1 == pytest.approx(peer.score(test, test_y), abs=1e-12)
+    assert np.trace(result.confusion) == round(result.top1 * 150)
+
+
+@pytest.mark.parametrize("kind", ["exp", "linear", "hard"])
+@pytest.mark.parametrize("block_bytes", [4_000, 2**20])
+def test_evaluation_agrees_with_brute_force(kind: str, block_bytes: int) -> None:
+    (train, train_y), (test, test_y) = clusters(300, 3), clusters(90, 4)
+    cosines, order = brute_force(test, train, 12)
+    weights = {"exp": np.exp(cosines / 0.03), "linear": cosines, "hard": np.ones_like(cosines)}[kind]
+    scores = np.einsum("ij,ijc->ic", weights, np.eye(6)[train_y[order]])
+    result = evaluate_knn(train, train_y, test, test_y, k=12, vote=kind, block_bytes=block_bytes)
+    assert result.top1 == (scores.argmax(axis=1) == test_y).mean()
+    ranks = np.argsort(-scores, axis=1, kind="stable")
+    assert result.top5 == (ranks[:, :5] == test_y[:, None]).any(axis=1).mean()
+    assert result.interval[0] < result.top1 < result.interval[1]
+    assert result.confusion.sum() == 90
+    np.testing.assert_array_equal(result.confusion.sum(axis=1), np.bincount(test_y, minlength=6))
+    plain = json.loads(json.dumps(result.to_dict()))
+    assert plain["interval"] == list(result.interval)
+    assert plain["temperature"] == (0.03 if kind == "exp" else None)
+    assert {"metric", "vote", "k", "top1", "top5", "n_train", "n_test", "n_classes", "confusion"} < set(plain)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    z, y = np.eye(5), np.arange(5)
+    with pytest.raises(ConfigurationError, match="k is 6, but there are 5 training samples"):
+        nearest(z, z, 6)
+    with pytest.raises(ConfigurationError, match="k is 0"):
+        nearest(z, z, 0)
+    with pytest.raises(DataError, match="with the same model"):
+        nearest(z[:, :4], z, 1)
+    with pytest.raises(MemoryBudgetError, match="but 50 are allowed"):
+        nearest(z, z, 1, block_bytes=50)
+    for bad in (np.nan, np.inf, 1e300):
+        broken = z.copy()
+        broken[3, 1] = bad
+        with pytest.raises(DataError, match="Row 3 of the training representation is not finite"):
+            nearest(z, broken, 1)
+    with pytest.raises(ConfigurationError, match="no vote 'soft'; choose one of exp, linear, hard"):
+        evaluate_knn(z, y, z, y, k=1, vote="soft")
+    with pytest.raises(ConfigurationError, match="temperature is 0"):
+        evaluate_knn(z, y, z, y, k=1, temperature=0)
+    with pytest.raises(DataError, match="one for each of the 5 samples"):
+        evaluate_knn(z, y[:4], z, y, k=1)
+    with pytest.raises(DataError, match="Entry 0 of the test labels is -1"):
+        evaluate_knn(z, y, z, y - 1, k=1)
+    with pytest.raises(DataError, match="no test sample"):
+        evaluate_knn(z, y, z[:0], y[:0], k=1)
