@@ -189,14 +189,15 @@ def codes(grid, atoms, feature, threshold, constant, constant_patch, zero_code, 
     vq: α_k = 1 for the nearest atom: the largest cosine, or the largest 2 x · φ_k - |φ_k|². Ties go to the
     lowest atom; patches that are constant, or that no atom reaches (gq), follow their policies (2a).
     """
-    K, p = len(atoms), atoms.shape[1]
+    grid, atoms = np.asarray(grid, dtype=np.int64), np.asarray(atoms, dtype=np.int64)
+    K, p = atoms.shape
     cut = math.ceil(Fraction(str(threshold)) * grid_scale(p) ** 2)
     A = np.zeros((K, len(grid)), dtype=np.int64)
     for i, x in enumerate(grid):
-        dots = [sum(int(a) * int(v) for a, v in zip(atom, x, strict=True)) for atom in atoms]
+        dots = np.einsum("kp,p->k", atoms, x).tolist()  # of integers: exact
         scores = dots
         if feature == "vq" and euclidean:
-            scores = [2 * dot - sum(int(a) ** 2 for a in atom) for dot, atom in zip(dots, atoms, strict=True)]
+            scores = [2 * dot - int((atom**2).sum()) for dot, atom in zip(dots, atoms, strict=True)]
         best = scores.index(max(scores))
         if constant[i]:
             active = [best] if constant_patch == "activate_best" else []
@@ -212,13 +213,14 @@ def codes(grid, atoms, feature, threshold, constant, constant_patch, zero_code, 
 
 def spherical_kmeans_round(grid, atoms, left_out=None):
     """One spherical round of Algorithm 1 (appendix D): labels (-1: left out), integer sums, counts."""
+    grid, atoms = np.asarray(grid, dtype=np.int64), np.asarray(atoms, dtype=np.int64)
     labels = np.full(len(grid), -1)
     sums, counts = np.zeros(atoms.shape, dtype=np.int64), np.zeros(len(atoms), dtype=np.int64)
     for i, x in enumerate(grid):
         if left_out is None or not left_out[i]:
-            dots = [sum(int(a) * int(v) for a, v in zip(atom, x, strict=True)) for atom in atoms]
+            dots = np.einsum("kp,p->k", atoms, x).tolist()  # of integers: exact
             labels[i] = dots.index(max(dots))
-            sums[labels[i]] += np.asarray(x, dtype=np.int64)
+            sums[labels[i]] += x
             counts[labels[i]] += 1
     return labels, sums, counts
 

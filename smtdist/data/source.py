@@ -13,7 +13,8 @@ from smtdist.errors import DataError
 
 PIXEL_DTYPES: Final = ("uint8", "float16", "float32", "float64")
 ALIGNMENT_BYTES: Final = 4 * 2**20
-"""Unchunked samples are aligned to the largest power of two of them that fits in this many bytes."""
+ALIGNED_SAMPLES: Final = 256
+"""Unchunked samples are aligned to this many, or to the largest power of two of them that fits in `ALIGNMENT_BYTES`."""
 
 
 class Source:
@@ -102,12 +103,12 @@ class Reader:
 
 
 def aligned_samples(sample_bytes: int) -> int:
-    """Return how many unchunked samples make one aligned piece: a fixed function of their size.
+    """Return how many unchunked samples make one aligned piece: 256, or fewer of large ones, a power of two.
 
-    >>> aligned_samples(28 * 28), aligned_samples(32 * 32 * 3), aligned_samples(10**9)
-    (4096, 1024, 1)
+    >>> aligned_samples(28 * 28), aligned_samples(224 * 224 * 3), aligned_samples(10**9)
+    (256, 16, 1)
     """
-    return int(2 ** max(0, (ALIGNMENT_BYTES // sample_bytes).bit_length() - 1))
+    return int(min(ALIGNED_SAMPLES, 2 ** max(0, (ALIGNMENT_BYTES // sample_bytes).bit_length() - 1)))
 
 
 def image_shape(shape: tuple[int, ...] | None, name: str) -> tuple[int, int, int, int]:

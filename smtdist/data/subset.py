@@ -60,9 +60,9 @@ def chunk_subset(source: Source, samples: int, seed: int) -> Source:
     The last row is left out when it is shorter than the others, so that rows are interchangeable.
 
     >>> from smtdist.data.array import ArraySource
-    >>> whole = ArraySource(np.zeros((3, 2**11, 2**11), np.uint8))
-    >>> chunk_subset(whole, 2, seed=0).n_samples
-    2
+    >>> whole = ArraySource(np.zeros((1000, 4, 4), np.uint8))
+    >>> chunk_subset(whole, 300, seed=0).n_samples
+    512
     """
     rows = source.n_samples // source.chunk_samples
     wanted = -(-samples // source.chunk_samples)

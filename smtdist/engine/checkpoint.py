@@ -24,6 +24,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from smtdist.engine.executor import TaskLost
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial
 from smtdist.errors import CheckpointError
 from smtdist.statistics.base import State, check_state
@@ -48,7 +49,9 @@ class PassFolder:
         return StoredPartial(str(path), covers) if path.exists() else None
 
     def load(self, stored: StoredPartial) -> Partial:
-        """Read a partial sum."""
+        """Read a partial sum; TaskLost where another task has replaced it, as one that was given up for lost may."""
+        if not Path(stored.path).exists():
+            raise TaskLost(f"{stored.path} has been replaced")
         return _read(Path(stored.path), self.key)
 
     def discard(self, stored: StoredPartial) -> None:

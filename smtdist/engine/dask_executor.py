@@ -45,7 +45,8 @@ class DaskExecutor:
         self._permit: Semaphore | None = None
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
-        self._permit = Semaphore(max_leases=WRITERS, name=self._topic)
+        with client.as_current():
+            self._permit = Semaphore(max_leases=WRITERS, name=self._topic)
 
     def _wait_for_workers(self) -> dict[str, Any]:
         try:
@@ -91,7 +92,7 @@ class DaskExecutor:
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
         """Return one future that is done."""
-        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+        with self.client.as_current(), contextlib.suppress(TimeoutError, asyncio.TimeoutError):
             wait_for(handles, timeout=timeout, return_when="FIRST_COMPLETED")
         return next((handle for handle in handles if handle.done()), None)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from smtdist.data.piece import piece_of, without_data
 from smtdist.data.source import Source
@@ -43,12 +43,18 @@ class Engine:
 
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
         """Measure what a worker has in use once the kernels of the pass are compiled, and what it may use."""
-        executor = self.executor
-        handle = executor.submit(_probe, statistic.miniature(), source.shape, str(source.dtype), executor.threads())
-        while executor.wait([handle], POLL_SECONDS) is None:
-            self.heed_stop()
-        baseline = executor.result(handle)
-        executor.release([handle])
+        executor, failures = self.executor, 0
+        while True:
+            handle = executor.submit(_probe, statistic.miniature(), source.shape, str(source.dtype), executor.threads())
+            while executor.wait([handle], POLL_SECONDS) is None:
+                self.heed_stop()
+            try:
+                baseline = executor.result(handle)
+                break
+            except TaskLost as lost:
+                failures = _count_failure(failures, lost)
+            finally:
+                executor.release([handle])
         return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), executor.slots())
 
     def reduce(
@@ -175,7 +181,7 @@ class _Sum:
     covers: Cover
 
 
-class _Reduction(Generic[T]):
+class _Reduction:
     """The driver's side of one pass."""
 
     def __init__(self, engine: Engine, job: worker.Job, plan: PassPlan) -> None:
@@ -186,14 +192,22 @@ class _Reduction(Generic[T]):
         self.shared = self.executor.share(self.job)
         self.running: dict[Handle, Callable[[Handle | None], None]] = {}
         self.failures = 0
+        self.lost: TaskLost | None = None
         self.serial = 0
 
     def run(self, resumed: list[StoredPartial]) -> Partial:
         try:
-            sums = [_Sum(stored, stored.covers) for stored in resumed]
-            last = self._exact(sums) if self.job.statistic.exact else self._fixed_tree(sums)
-            result = last.handle if isinstance(last.handle, StoredPartial) else self.executor.result(last.handle)
-            return self.job.folder.load(result) if self.job.folder is not None else result  # type: ignore[no-any-return]
+            while True:
+                sums = [_Sum(stored, stored.covers) for stored in resumed]
+                try:
+                    last = self._exact(sums) if self.job.statistic.exact else self._fixed_tree(sums)
+                    partial = self.executor.result(last.handle) if self.job.folder is None else self.job.folder.load(last.handle)
+                    assert not missing(partial.covers, self.n_leaves), "leaves were left out"
+                    return partial  # type: ignore[no-any-return]
+                except TaskLost as lost:
+                    self._again(lost)
+                # what a lost task has left on disk, only the disk knows; without one, begin again
+                resumed = self.job.folder.resume(self.job.statistic.zero()) if self.job.folder is not None else []
         finally:
             self.executor.release([*self.running, self.shared])
 
@@ -218,7 +232,9 @@ class _Reduction(Generic[T]):
 
             self._start(ended, worker.combine, left, right, near=left)
 
-        while tasks or self.running or len(idle) > 1:
+        while tasks or self.running or len(idle) > 1 or self.lost is not None:
+            if self._drained():
+                continue
             while tasks and len(self.running) < max(1, self.executor.slots()):
                 add(tasks.popleft(), idle.pop() if idle else None)
             while not tasks and len(idle) > 1 and len(self.running) < max(1, self.executor.slots()):
@@ -259,7 +275,9 @@ class _Reduction(Generic[T]):
             self._start(ended, worker.combine, *pair, near=pair[0])
 
         top = root(self.n_leaves)
-        while top not in have:
+        while top not in have or self.lost is not None:
+            if self._drained():
+                continue
             for node in [node for node in sorted(have) if node.index % 2 == 0]:
                 if node in have and sibling(node) in have:
                     meet(node)
@@ -288,12 +306,28 @@ class _Reduction(Generic[T]):
         try:
             self.executor.check(handle)
         except TaskLost as lost:
-            self.failures = _count_failure(self.failures, lost)
             self.executor.release([handle])
-            self.shared = self.executor.share(self.job)
-            ended(None)
+            if self.job.folder is not None:
+                self.lost = lost
+            else:
+                self._again(lost)
+                ended(None)
         else:
             ended(handle)
+
+    def _drained(self) -> bool:
+        """After a loss with a checkpoint: let the other tasks end, then raise, for the folder to be read anew."""
+        if self.lost is None:
+            return False
+        if not self.running:
+            lost, self.lost = self.lost, None
+            raise lost
+        self._next()
+        return True
+
+    def _again(self, lost: TaskLost) -> None:
+        self.failures = _count_failure(self.failures, lost)
+        self.shared = self.executor.share(self.job)
 
     def _kept(self, handle: Handle, covers: Cover, *included: _Sum | None) -> _Sum:
         """Take over a task's result and let go of the sums that it includes."""

@@ -112,4 +112,4 @@ def plan_pass(
 def block_samples(source: Source) -> int:
     """Return how many samples are read at once: whole chunks, about 16 MiB."""
     chunk = min(source.chunk_samples, source.n_samples)
-    return chunk * max(1, (16 * 1024**2) // (chunk * source.sample_bytes))
+    return min(source.n_samples, chunk * max(1, (16 * 1024**2) // (chunk * source.sample_bytes)))

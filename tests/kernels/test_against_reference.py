@@ -230,6 +230,13 @@ class TestWhitening:
         np.testing.assert_array_equal(got, oracle.integer_whiten(W))
         assert abs(got).max() * p * 2**16 <= 2**53
 
+    @pytest.mark.parametrize("p", [256, 257, 512, 513])
+    def test_integer_whitening_of_many_pixels(self, p):
+        W = np.random.default_rng(p).normal(size=(p, p))
+        got = whitening.integer_whitening(W)
+        np.testing.assert_array_equal(got, oracle.integer_whiten(W))
+        assert abs(got).max() * p * 2**16 <= 2**53
+
     @check
     @given(problems(), bodies)
     def test_unit_grid(self, problem, body):
@@ -464,3 +471,95 @@ class TestRepresentation:
         np.testing.assert_allclose(z, expected, atol=2e-5)
         empty = ~np.hstack(images).any(axis=0)
         assert not beta[empty].any()
+
+
+@pytest.mark.parametrize("body", ["cpu", "generic"])
+class TestSizes:
+    """Sizes on both sides of the edges of words, tiles, blocks and slices."""
+
+    @pytest.mark.parametrize("mean", ["context", "patch", "channel", "global"])
+    def test_patches_and_unit_grid(self, mean, body):
+        problem = Problem(
+            small_images(5, 2, 41, 31, 2), Geometry(41, 31, 2, 2), None, False, False, mean, 1, 1.0
+        )
+        assert len(problem.grid) > 2048
+        assert 0 < problem.constant.sum() < len(problem.grid)
+        with running(body):
+            got, constant = codes.grid_patches(problem.images, problem.whitener, False)
+        np.testing.assert_array_equal(constant, problem.constant)
+        np.testing.assert_array_equal(got, problem.grid.T)
+
+    @pytest.mark.parametrize(
+        ("K", "n"), [(63, 255), (64, 256), (65, 257), (130, 2100), (513, 1030), (1030, 60)]
+    )
+    def test_codes(self, K, n, body):
+        rng, p = np.random.default_rng(K + n), 5
+        vectors = rng.normal(size=(n + K, p))
+        grid = np.array(
+            [np.rint(oracle.grid_scale(p) * oracle.l2(vector)) for vector in vectors], dtype=np.int64
+        )
+        grid, atoms = grid[:n], grid[n:][rng.integers(0, K, K)]  # many atoms twice, so that tiles tie
+        constant = rng.random(n) < 0.1
+        grid[constant] = 0
+        grid32, atoms32 = np.ascontiguousarray(grid.T.astype(np.float32)), atoms.astype(np.float32)
+        for t, policies in (
+            (0.3, ("leave_out", "activate_best")),
+            (0.995, ("activate_best", "activate_best")),
+        ):
+            A = oracle.codes(grid, atoms, "gq", t, constant, *policies)
+            with running(body):
+                cut = whitening.threshold_cut(t, p)
+                found = codes.gq_codes(grid32, atoms32, cut, constant, *policies)
+            np.testing.assert_array_equal(dense(found, 1)[0], A)
+        short = atoms // rng.integers(1, 4, (K, 1))
+        for euclidean, dictionary in ((False, atoms), (True, short)):
+            A = oracle.codes(grid, dictionary, "vq", 1, constant, "activate_best", "leave_out", euclidean)
+            with running(body):
+                labels, dots = codes.nearest_atoms(grid32, dictionary.astype(np.float32), euclidean)
+            np.testing.assert_array_equal(labels, A.argmax(axis=0))
+            np.testing.assert_array_equal(dots, (grid * dictionary[labels]).sum(axis=1))
+
+    @pytest.mark.parametrize("dtype", [np.int32, np.int64])
+    @pytest.mark.parametrize(
+        ("K", "n"),
+        [(1, 1), (15, 17), (16, 31), (17, 255), (63, 256), (64, 257), (65, 600), (20, 33_000)]
+        + [(511, 513), (512, 40), (513, 300), (530, 2), (1030, 90)],
+    )
+    def test_sums_of_codes(self, K, n, dtype, body):
+        rng, B = np.random.default_rng(K + n), 3
+        share = rng.choice([0.0, 0.02, 0.3, 0.9], size=(K, 1))
+        images = [(rng.random((K, n)) < share).astype(np.int64) for _ in range(B)]
+        images[0][:, : n // 3] = 0
+        got, A, s = sparse(images), np.hstack(images), [A.sum(axis=1) for A in images]
+        w = rng.integers(0, 2**21, n * B) * (rng.random(n * B) < 0.2)
+        wide = A.astype(np.float64)  # sums below 2^53: exact
+        second, activity, weighted = wide @ wide.T, np.zeros(K, np.int64), np.zeros(K, np.int64)
+        with running(body):
+            scatter.add_activity(activity, got)
+            scatter.add_activity(weighted, got, w)
+            found = added(K, dtype, lambda out: scatter.add_second_moment(out, got))
+            deficit = added(K, np.int64, lambda out: scatter.add_moments(None, out, got, w))
+            counts = scatter.image_counts(got, B)
+            outer = added(K, np.int64, lambda out: scatter.add_image_outer(out, got, B))
+        np.testing.assert_array_equal(found, second)
+        np.testing.assert_array_equal(deficit, (wide * w) @ wide.T)
+        np.testing.assert_array_equal(activity, np.diag(second))
+        np.testing.assert_array_equal(weighted, A @ w)
+        np.testing.assert_array_equal(counts, s)
+        np.testing.assert_array_equal(outer, sum(np.outer(x, x) for x in s))
+
+    @pytest.mark.parametrize("d", [1, 2, "whole"])
+    @pytest.mark.parametrize(("K", "rows", "columns"), [(70, 6, 9), (530, 3, 11), (130, 1, 20)])
+    def test_sums_of_neighbours(self, K, rows, columns, d, body):
+        rng, n = np.random.default_rng(K), rows * columns
+        images = [(rng.random((K, n)) < 0.2).astype(np.int64) * (rng.random(n) < 0.8) for _ in range(2)]
+        first = oracle.statistics(images, rows, columns, d, 1)
+        second = oracle.statistics(images, rows, columns, d, 2)
+        got = sparse(images)
+        with running(body):
+            kept = scatter.kept_mask(got, (2, rows, columns))
+            found = added(K, np.int64, lambda out: scatter.add_second_order(out, got, kept, d))
+            reach = max(rows, columns) if d == "whole" else d
+            pairs = added(K, np.int32, lambda out: scatter.add_window_cooccurrence(out, got, kept, reach))
+        np.testing.assert_array_equal(found, second["context_scatter"])
+        np.testing.assert_array_equal(pairs, first["cooccurrence"])

@@ -192,6 +192,15 @@ def test_pixels_and_means_by_hand():
     assert oracle.mean_removed(colours, 2, "patch", 1).ravel().tolist() == [-14, -4, -12, 6, -10, 16, -8, 27]
 
 
+def test_neighbours_by_hand():
+    kept = [True] * 9
+    assert oracle.neighbours(3, 3, 1, kept)[0] == [1, 3, 4]
+    assert oracle.neighbours(3, 3, 1, kept)[5] == [1, 2, 4, 7, 8]
+    assert oracle.neighbours(3, 3, 2, kept) == oracle.neighbours(3, 3, "whole", kept)
+    kept[4] = False
+    assert oracle.neighbours(3, 3, 1, kept)[:5] == [[1, 3], [0, 2, 3, 5], [1, 5], [0, 1, 6, 7], []]
+
+
 def test_codes_by_hand():
     s = oracle.grid_scale(2)
     atoms = np.array([[s, 0], [0, s], [0, s]])
@@ -237,4 +246,5 @@ def test_pooling_and_votes_by_hand():
     assert oracle.soft_knn(train, labels, x[:1], 3, 0.03, "hard").tolist() == [1]
     assert oracle.soft_knn(train, labels, x[:1], 3, 0.03, "linear").tolist() == [1]
     assert oracle.soft_knn(train, labels, x[:1], 3, 0.03, "exp").tolist() == [0]
+    assert oracle.soft_knn(train, labels, x, 1, 0.03, "hard").tolist() == [0, 1]
     assert oracle.soft_knn(x, np.array([1, 0]), np.array([[1.0, 1.0]]), 1, 0.03, "hard").tolist() == [1]

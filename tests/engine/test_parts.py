@@ -1,0 +1,86 @@
+"""The engine's parts, each as a table: trees, covers, plans, memory."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import Counted, Total, random_images
+
+from smtdist.engine import memory, tree
+from smtdist.engine.partial import Counters, join, missing
+from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.errors import MemoryBudgetError
+
+leaf_sets = st.sets(st.integers(0, 30))
+
+
+def cover_of(leaves):
+    cover = ()
+    for leaf in sorted(leaves):
+        cover = join(cover, ((leaf, leaf + 1),))
+    return cover
+
+
+@given(leaf_sets, leaf_sets)
+def test_covers_behave_like_sets(left, right):
+    if left & right:
+        with pytest.raises(AssertionError, match="counted twice"):
+            join(cover_of(left), cover_of(right))
+    else:
+        assert join(cover_of(left), cover_of(right)) == cover_of(left | right)
+    assert missing(cover_of(left), 31) == cover_of(set(range(31)) - left)
+
+
+@given(st.integers(1, 70))
+def test_the_tree_has_every_leaf_once_and_ends_in_its_root(n_leaves):
+    nodes = {tree.promoted(tree.Node(0, leaf), n_leaves) for leaf in range(n_leaves)}
+    merges = 0
+    while nodes != {tree.root(n_leaves)}:
+        node = next(node for node in sorted(nodes) if node.index % 2 == 0 and tree.sibling(node) in nodes)
+        nodes -= {node, tree.sibling(node)}
+        nodes.add(tree.promoted(tree.parent(node), n_leaves))
+        merges += 1
+    assert merges == n_leaves - 1
+    assert tree.root(n_leaves).leaves(n_leaves) == (0, n_leaves)
+
+
+def test_counters_add_and_peaks_do_not():
+    both = Counters(1, 2, 3, 40, {0: "a"}) + Counters(10, 20, 30, 4, {1: "b"})
+    assert both == Counters(11, 22, 33, 40, {0: "a", 1: "b"})
+
+
+def test_leaves_and_tasks_do_not_depend_on_memory_or_workers():
+    source = Counted(random_images(0, 2000), [], chunk_samples=10)
+    plans = [
+        plan_pass("p", Total(), source, WorkerLimits(limit, 1000, threads, workers))
+        for limit, threads, workers in ((150_000, 1, 1), (10**9, 8, 64))
+    ]
+    assert plans[0].bounds == plans[1].bounds
+    assert plans[0].leaves_per_task == plans[1].leaves_per_task
+    assert plans[0].batch < plans[1].batch
+    assert plans[1].projected_bytes == 1000 + 3 * 32 + 100 * plans[1].batch + 2000 * 36
+
+
+def test_the_refusal_has_the_numbers_and_the_remedy():
+    source = Counted(random_images(0, 2000), [], chunk_samples=10)
+    with pytest.raises(MemoryBudgetError, match=r"The p pass needs .* one batch of 1.* fewer and larger workers"):
+        plan_pass("p", Total(), source, WorkerLimits(1000, 100, 1, 1))
+
+
+def test_a_reset_peak_sees_new_memory_and_forgets_old():
+    memory.reset_peak()
+    before = memory.peak_bytes()
+    block = np.ones(40 * 1024**2, np.uint8)
+    assert memory.peak_bytes() - before > 30 * 1024**2
+    del block
+    memory.reset_peak()
+    assert memory.peak_bytes() - before < 30 * 1024**2
+
+
+def test_the_limit_is_the_tightest_of_machine_and_control_groups(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    limit.write_text("123456\n")
+    monkeypatch.setattr(memory, "_own_groups", lambda: [str(limit), str(tmp_path / "absent")])
+    assert memory.memory_limit() == 123456
+    limit.write_text("max\n")
+    assert memory.memory_limit() > 123456

@@ -1,0 +1,185 @@
+"""Exactly once, whatever is lost; the same bits, whoever runs it; finished work is not done again."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executors import LossyExecutor, ThreadsExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import Counted, Total, random_images
+
+from smtdist.data import leaves
+from smtdist.engine import plan
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import CheckpointError, InterruptedRun, MemoryBudgetError, SmtdistError
+
+IMAGES = random_images(0, 203)
+
+
+@pytest.fixture(autouse=True)
+def small_leaves(monkeypatch):
+    """Leaves of a few samples, so that a small array has a real tree."""
+    monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 4)
+
+
+def total(engine, statistic=None, source=None):
+    partial, record = engine.reduce("sum", statistic or Total(), source or Counted(IMAGES, []))
+    assert partial.covers == ((0, 51),)
+    return partial, record
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_every_executor_gives_the_bits_of_the_serial_one(exact):
+    want, _ = total(Engine(SerialExecutor(1)), Total(exact))
+    assert want.state["numbers"] == sum(range(203))
+    for executor in (ThreadsExecutor(1), ThreadsExecutor(4)):
+        got, _ = total(Engine(executor), Total(exact))
+        np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(seed=st.integers(0, 2**16), exact=st.booleans(), checkpointed=st.booleans(), per_task=st.integers(1, 9))
+def test_lost_and_repeated_tasks_change_nothing(tmp_path_factory, seed, exact, checkpointed, per_task):
+    want, _ = total(Engine(SerialExecutor(1)), Total(exact))
+    folder = tmp_path_factory.mktemp("checkpoint") if checkpointed else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "MAX_TASKS", -(-51 // per_task))
+        got, record = total(Engine(LossyExecutor(seed), checkpoint=folder, key="k"), Total(exact))
+    np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
+    assert got.state["numbers"] == want.state["numbers"]
+    assert record["n_samples"] == 203
+    if folder is not None:
+        assert [path.name for path in (folder / "sum").iterdir()] == ["result.h5"]
+
+
+def test_float_sums_would_differ_along_another_tree():
+    """The law above is not empty: the float sum does depend on how it is grouped."""
+    want, _ = total(Engine(SerialExecutor(1)), Total(False))
+    straight = Total(False).zero()
+    Total(False).update(straight, IMAGES, 0)
+    assert not np.array_equal(straight["total"], want.state["total"])
+
+
+class StopAfter:
+    """An event subscriber that asks the run to stop after so many progress events."""
+
+    def __init__(self, engine, count):
+        self.engine, self.count = engine, count
+
+    def __call__(self, event):
+        self.count -= event["kind"] == "progress"
+        if self.count == 0:
+            self.engine.stop.set(143)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("after", [1, 7, 30])
+def test_a_stopped_run_resumes_and_reads_each_leaf_once(tmp_path, exact, after):
+    first, second = [], []
+    engine = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k")
+    engine.events.subscribe(StopAfter(engine, after))
+    with pytest.raises(InterruptedRun) as stopped:
+        total(engine, Total(exact), Counted(IMAGES, first))
+    assert stopped.value.exit_code == 143
+    got, record = total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(exact), Counted(IMAGES, second))
+    want, _ = total(Engine(SerialExecutor(1)), Total(exact))
+    np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
+    starts = sorted(start for start, _ in first + second)
+    assert starts == sorted(set(starts)), "a leaf was read twice"
+    assert len(first) >= 1
+    assert record["read_bytes"] == sum(stop - start for start, stop in second) * 36
+    third = []
+    again, record = total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(exact), Counted(IMAGES, third))
+    assert third == []
+    assert record["read_bytes"] == 0
+    np.testing.assert_array_equal(again.state["total"], want.state["total"], strict=True)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="one"))
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="two"))
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
+    Path(tmp_path, "sum", "result.h5").write_bytes(b"not HDF5")
+    with pytest.raises(CheckpointError, match=r"result\.h5 is not a readable checkpoint"):
+        total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
+
+
+def test_partials_on_disk_stay_few(tmp_path, monkeypatch):
+    """At most one partial a slot, and two being written."""
+    seen = []
+    events = EventStream(lambda event: seen.append(len(list(tmp_path.rglob("*.*")))) if event["kind"] == "progress" else None)
+    monkeypatch.setattr(plan, "MAX_TASKS", 51)
+    executor = ThreadsExecutor(3)
+    total(Engine(executor, events, tmp_path, "k"))
+    assert 1 <= max(seen) <= 3 + 3
+
+
+def test_a_bug_in_a_statistic_is_raised_not_retried():
+    with pytest.raises(ArithmeticError, match="a bug"):
+        total(Engine(SerialExecutor(1)), Total(fail_at=100))
+
+
+def test_workers_that_keep_dying_end_the_run_with_a_sentence():
+    with pytest.raises(SmtdistError, match="Workers were lost 20 times"):
+        total(Engine(LossyExecutor(1, losses=10**9)))
+
+
+def test_a_pass_that_cannot_fit_is_refused_before_a_byte_is_read():
+    class Small(SerialExecutor):
+        def limit_bytes(self):
+            return 100
+
+    reads = []
+    with pytest.raises(MemoryBudgetError, match="a worker may plan for 55 B of its 100 B"):
+        total(Engine(Small(1)), Total(), Counted(IMAGES, reads))
+    assert reads == []
+
+
+def test_events_tell_one_story():
+    events = []
+    engine = Engine(SerialExecutor(1), EventStream(events.append))
+    _, record = total(engine)
+    kinds = [event["kind"] for event in events]
+    assert kinds[0] == "pass_started"
+    assert kinds[-1] == "pass_finished"
+    assert set(kinds[1:-1]) == {"progress"}
+    samples = [event["n_samples"] for event in events[1:-1]]
+    assert samples == sorted(samples)
+    assert samples[-1] == 203 == record["n_samples"]
+
+
+def test_rounds_broadcast_and_update_until_nothing_changes():
+    """A running mean by rounds: the third update says that nothing changed."""
+    seen = []
+
+    def make(state, number):
+        seen.append((state, number))
+        return Total(), Counted(IMAGES, [])
+
+    def update(state, sums, number):
+        return None if number == 3 else state + int(sums["numbers"])
+
+    state, records = Engine(SerialExecutor(1)).rounds("r", 0, make, update, 10)
+    once = sum(range(203))
+    assert state == 2 * once
+    assert seen == [(0, 1), (once, 2), (2 * once, 3)]
+    assert [record["name"] for record in records] == ["r-1", "r-2", "r-3"]
+
+
+def test_map_covers_every_range_once_whatever_is_lost():
+    for executor in (SerialExecutor(1), ThreadsExecutor(3), LossyExecutor(3)):
+        ranges = [(start, min(start + 10, 203)) for start in range(0, 203, 10)]
+        got = dict(Engine(executor).map(_range_sum, 5, Counted(IMAGES, []), ranges))
+        assert got == {(a, b): 5 + int(IMAGES[a:b].sum()) for a, b in ranges}
+
+
+def _range_sum(shared, source, start, stop):
+    with source.opened() as reader:
+        return shared + int(reader.read(start, stop).sum())

@@ -1,0 +1,64 @@
+"""Executors for tests: threads, which show that the seam is real, and one that loses tasks on purpose."""
+
+import concurrent.futures as futures
+import random
+
+from smtdist.engine.executor import Finished, SerialExecutor, TaskLost, run
+
+
+class ThreadsExecutor(SerialExecutor):
+    """The whole of a second executor."""
+
+    def __init__(self, workers):
+        super().__init__(threads=1)
+        self._workers, self._pool = workers, futures.ThreadPoolExecutor(workers)
+
+    def slots(self):
+        return self._workers
+
+    def submit(self, function, *arguments, near=None):
+        values = [a.result() if isinstance(a, futures.Future) else a for a in arguments]
+        return self._pool.submit(lambda: run(function, tuple(values), self._receiver))
+
+    def wait(self, handles, timeout):
+        done, _ = futures.wait(handles, timeout, futures.FIRST_COMPLETED)
+        return next(iter(done), None)
+
+    def check(self, handle):
+        super().check(handle if isinstance(handle, Finished) else handle.result())
+
+    def result(self, handle):
+        return super().result(handle if isinstance(handle, Finished) else handle.result())
+
+    def release(self, handles):
+        for handle in handles:
+            if isinstance(handle, futures.Future):
+                handle.cancel()
+
+
+class LossyExecutor(SerialExecutor):
+    """Loses tasks at random, before or after they did their work, and runs some twice; shuffles what ends first."""
+
+    def __init__(self, seed, slots=3, losses=6):
+        super().__init__(threads=1)
+        self._random, self._slots, self._losses = random.Random(seed), slots, losses
+
+    def slots(self):
+        return self._random.randint(1, self._slots)
+
+    def submit(self, function, *arguments, near=None):
+        fate = self._random.random()
+        if self._losses and fate < 0.2:
+            self._losses -= 1
+            return Finished(None, TaskLost("before"))
+        done = super().submit(function, *arguments, near=near)
+        if self._losses and fate < 0.4 and done.error is None:
+            self._losses -= 1
+            return Finished(None, TaskLost("after"))
+        return super().submit(function, *arguments, near=near) if fate > 0.9 and done.error is None else done
+
+    def wait(self, handles, timeout):
+        return self._random.choice(handles) if handles else None
+
+    def release(self, handles):
+        """Keep results: a lost task may be run again with them."""
