@@ -105,12 +105,17 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
     except OSError as error:
         raise ModelError(f"{path} is not a readable HDF5 file ({error}); give a model written by smtdist fit.") from error
     with file:
-        schema = file.attrs.get("smtdist_schema")
-        if schema is None:
+        if "smtdist_schema" not in file.attrs:
             raise ModelError(f"{path} is an HDF5 file but not an smtdist model; give one written by smtdist fit.")
-        if int(schema) > SCHEMA:
-            raise ModelError(f"{path} has the schema {int(schema)}, this version reads up to {SCHEMA}; install a newer smtdist.")
+        schema = _number(file, "smtdist_schema")
+        if schema > SCHEMA:
+            raise ModelError(f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist.")
         yield file
+
+
+def _number(group: Any, name: str) -> int:
+    """Read an integer attribute: NetCDF writes single numbers as arrays of one."""
+    return int(np.ravel(group.attrs[name])[0])
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
@@ -221,14 +226,14 @@ def _read_dictionary(group: Any) -> Dictionary:
 def _read_statistics(group: Any) -> Statistics:
     derived = json.loads(group.attrs["derived"])
     names = [name for name in ("second_moment", "context_scatter", "cooccurrence") if name not in derived]
-    equal = int(group.attrs["equal_degree"])
+    equal = _number(group, "equal_degree")
     return Statistics(
         n_samples=int(group["n_samples"][()]),
         n_positions=int(group["n_positions"][()]),
         activity=group["activity"][()],
         matrices={name: group[name][()] for name in names},
-        one_hot=bool(group.attrs["one_hot"]),
-        order=int(group.attrs["order"]),
+        one_hot=bool(_number(group, "one_hot")),
+        order=_number(group, "order"),
         equal_degree=None if equal < 0 else equal,
         degree_activity=group["degree_activity"][()] if "degree_activity" in group else None,
     )

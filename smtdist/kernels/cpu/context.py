@@ -1,5 +1,185 @@
 """Sums over neighbouring patches, compiled."""
 
-from smtdist.kernels.generic.context import add_second_order, add_window_cooccurrence
+from __future__ import annotations
 
-__all__ = ["add_second_order", "add_window_cooccurrence"]
+import numpy as np
+
+from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
+from smtdist.kernels.cpu.moment import (
+    TASK_ATOMS,
+    bit_rows,
+    by_atom,
+    count_rows,
+    flush,
+    new_planes,
+    planes_for,
+    runs,
+)
+from smtdist.kernels.cpu.scatter import add_outer_of, add_second_moment, add_weighted_moment, image_counts
+from smtdist.kernels.generic.context import whole_weights, window_weights
+from smtdist.kernels.threads import even_ranges, run_ranges
+from smtdist.kernels.types import Array, Codes
+
+RUN_PATCHES = 1 << 13
+"""Patches whose neighbour counts are held as bit planes at a time."""
+LONG_CODES = 3
+"""From so many active atoms a patch on, neighbours are counted as bits."""
+
+
+@compiled
+def add_neighbours(
+    out: Array, codes: tuple[Array, Array], links: tuple[Array, Array], shape: tuple[int, int], d: int, low: int, high: int
+) -> None:
+    """Add the neighbours' atoms of every patch, itself left out, to the row of each of its atoms."""
+    indptr, indices = codes
+    starts, members = links
+    rows, columns = shape
+    n_atoms = out.shape[0]
+    line = np.zeros(n_atoms, np.int64)
+    for atom in range(low, high):
+        if starts[atom] == starts[atom + 1]:
+            continue
+        for entry in range(starts[atom], starts[atom + 1]):
+            patch = members[entry]
+            row, column = patch // columns % rows, patch % columns
+            left, right = max(0, column - d) - column, min(columns, column + d + 1) - column
+            for down in range(max(0, row - d) - row, min(rows, row + d + 1) - row):
+                beside = patch + down * columns
+                for other in range(indptr[beside + left], indptr[beside + right]):
+                    line[np.int64(indices[other])] += 1
+            for other in range(indptr[patch], indptr[patch + 1]):
+                line[np.int64(indices[other])] -= 1
+        for other in range(atom, n_atoms):
+            out[atom, other] += line[other]
+        line[:] = 0
+
+
+@compiled
+def add_weighted_neighbours(
+    out: Array, codes: tuple[Array, Array], links: tuple[Array, Array], weights: Array, low: int, high: int
+) -> None:
+    """Add weight x atoms of every patch within reach; weights (N, rows, columns, 2 r + 1, 2 r + 1) by shift."""
+    indptr, indices = codes
+    starts, members = links
+    rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
+    n_atoms = out.shape[0]
+    line = np.zeros(n_atoms, np.int64)
+    for atom in range(low, high):
+        if starts[atom] == starts[atom + 1]:
+            continue
+        for entry in range(starts[atom], starts[atom + 1]):
+            patch = members[entry]
+            image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
+            for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
+                for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
+                    weight = np.int64(weights[image, row, column, down + reach, across + reach])
+                    beside = patch + down * columns + across
+                    if weight != 0:
+                        for other in range(indptr[beside], indptr[beside + 1]):
+                            line[np.int64(indices[other])] += weight
+        for other in range(atom, n_atoms):
+            out[atom, other] += line[other]
+        line[:] = 0
+
+
+@compiled
+def neighbour_planes(
+    words: Array, n_rows: int, shape: tuple[int, int], d: int, start: int, stop: int, result: Array
+) -> None:
+    """Count, for patches start to stop, in how many patches within d (itself too) each atom is active.
+
+    result : (planes, blocks x n_rows x 8) bit-sliced counts, row 0 of every block empty.
+    """
+    rows, columns = shape
+    used = result.shape[0]
+    planes = new_planes()
+    near = np.empty((2 * d + 1) ** 2, np.int32)
+    for patch in range(start, stop):
+        row, column = patch // columns % rows, patch % columns
+        count = 0
+        for down in range(max(0, row - d) - row, min(rows, row + d + 1) - row):
+            for across in range(max(0, column - d) - column, min(columns, column + d + 1) - column):
+                near[count] = patch + down * columns + across
+                count += 1
+        for block in range(words.shape[0] // (n_rows * BLOCK_WORDS)):
+            base = (block * n_rows + 1) * BLOCK_WORDS
+            count_rows(words, base, near, 0, count, planes, 0, used)
+            at = base + patch * BLOCK_WORDS
+            for level in range(used):
+                for word in range(BLOCK_WORDS):
+                    result[level, at + word] = planes[level * BLOCK_WORDS + word]
+                    planes[level * BLOCK_WORDS + word] = 0
+
+
+@compiled
+def add_plane_rows(
+    out: Array, bits: Array, n_rows: int, links: tuple[Array, Array], low: int, high: int
+) -> None:
+    """Add, for atoms low to high, the bit-sliced neighbour counts of all patches in which they are active."""
+    starts, members = links
+    n_atoms = out.shape[0]
+    flat = out.reshape(-1)
+    planes = new_planes()
+    for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
+        base = (block * n_rows + 1) * BLOCK_WORDS
+        for atom in range(low, min(high, (block + 1) * BLOCK)):
+            start, stop = starts[atom], starts[atom + 1]
+            if start == stop:
+                continue
+            used = planes_for((stop - start) << bits.shape[0])
+            for level in range(bits.shape[0]):
+                count_rows(bits[level], base, members, start, stop, planes, level, used)
+            flush(flat, n_atoms, atom, block, planes, used, 1)
+
+
+def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:
+    """Add Σ a_i a_jᵀ over ordered pairs of kept neighbours; a patch that is not kept has no atoms to add."""
+    shape = kept.shape[1], kept.shape[2]
+    if len(codes.indices) >= LONG_CODES * codes.n_patches and 2 * d + 1 <= 31:
+        _add_long(out, codes, shape, d)
+        return
+    links = by_atom(codes)
+    lists = codes.indptr, codes.indices
+    run_ranges(
+        lambda low, high: add_neighbours(out, lists, links, shape, d, low, high),
+        even_ranges(codes.n_atoms, TASK_ATOMS),
+    )
+
+
+def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
+    """Σ_i a_i (Σ_j a_j)ᵀ - Σ_i a_i a_iᵀ with the inner sum in bit planes, whole images at a time."""
+    n = shape[0] * shape[1]
+    for part in runs(codes, max(1, RUN_PATCHES // n) * n):
+        words, n_rows = bit_rows(part)
+        links = by_atom(part)
+        bits = np.zeros((planes_for((2 * d + 1) ** 2), len(words)), np.uint64)
+        run_ranges(
+            lambda start, stop, w=words, r=n_rows, b=bits: neighbour_planes(w, r, shape, d, start, stop, b),
+            even_ranges(part.n_patches, 256),
+        )
+        run_ranges(
+            lambda low, high, b=bits, r=n_rows, k=links: add_plane_rows(out, b, r, k, low, high),
+            even_ranges(codes.n_atoms, TASK_ATOMS),
+        )
+    add_second_moment(out, codes, -1)
+
+
+def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
+    if context == "whole":
+        diagonal, beside = whole_weights(kept)
+        add_weighted_moment(out, codes, np.repeat(diagonal + beside, kept[0].size))
+        add_outer_of(out, image_counts(codes, len(kept)), -beside)
+        return
+    n, d = kept[0].size, int(context)
+    step = max(1, (32 << 20) // (4 * n * (4 * d + 1) ** 2))
+    for start, stop in even_ranges(len(kept), step):
+        ends = codes.indptr[start * n : stop * n + 1]
+        part = Codes(ends - ends[0], codes.indices[int(ends[0]) : int(ends[-1])], codes.n_atoms)
+        weights, links = window_weights(kept[start:stop], d), by_atom(part)
+        run_ranges(
+            lambda low, high, p=part, k=links, w=weights: add_weighted_neighbours(
+                out, (p.indptr, p.indices), k, w, low, high
+            ),
+            even_ranges(codes.n_atoms, TASK_ATOMS),
+        )

@@ -110,24 +110,26 @@ def score_block(_typing: Any, values: Any, index: Any, norms: Any, at: Any, best
 
 
 @vector_operation
-def add_sixteen(_typing: Any, words: Any, base: Any, members: Any, first: Any, planes: Any) -> Any:
-    """Add 16 rows of 512 bits to bit-sliced counters; the carry (worth 16) is left in plane 4 of `planes`.
+def add_sixteen(
+    _typing: Any, words: Any, base: Any, members: Any, first: Any, planes: Any, level: Any, spare: Any
+) -> Any:
+    """Add 16 rows of 512 bits to bit-sliced counters at bit `level`; the carry out is left in plane `spare`.
 
-    Row r is the 8 words from words[base + 8 r] on, for r in members[first : first + 16]; planes 0 to 3 hold bits 0 to
-    3 of the 512 counters. Each full adder is two three-input operations (carry-save adder, Harley and Seal).
+    Row r is the 8 words from words[base + 8 r] on, for r in members[first : first + 16]; plane l holds bit l of
+    the 512 counters. Each full adder is two three-input operations (carry-save adders of Harley and Seal).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word_array, base, member_array, first, plane_array = arguments
+        word_array, base, member_array, first, plane_array, lowest, spare = arguments
 
-        def plane(level: int) -> Any:
-            at = I64(level * BLOCK_WORDS)
+        def plane(level: Any) -> Any:
+            at = builder.mul(level, I64(BLOCK_WORDS))
             return pointer(context, builder, signature.args[4], plane_array, at, BLOCK_TYPE)
 
         def row(offset: int) -> Any:
             at = builder.add(first, I64(offset))
             member = builder.load(pointer(context, builder, signature.args[2], member_array, at, I32))
-            flat = builder.add(base, builder.mul(builder.zext(member, I64), I64(BLOCK_WORDS)))
+            flat = builder.add(base, builder.mul(builder.sext(member, I64), I64(BLOCK_WORDS)))
             return builder.load(
                 pointer(context, builder, signature.args[0], word_array, flat, BLOCK_TYPE), align=8
             )
@@ -137,7 +139,8 @@ def add_sixteen(_typing: Any, words: Any, base: Any, members: Any, first: Any, p
             carry = builder.or_(builder.and_(a, b), builder.and_(half, c))
             return builder.xor(half, c), carry
 
-        sums = [builder.load(plane(level), align=8) for level in range(4)]
+        levels = [builder.add(lowest, I64(step)) for step in range(4)]
+        sums = [builder.load(plane(level), align=8) for level in levels]
 
         def carry_of(level: int, offset: int) -> Any:
             """Carry out of `level` after 2^(level + 1) rows from `offset` on."""
@@ -149,12 +152,12 @@ def add_sixteen(_typing: Any, words: Any, base: Any, members: Any, first: Any, p
             return carry
 
         carry = carry_of(3, 0)
-        for level in range(4):
-            builder.store(sums[level], plane(level), align=8)
-        builder.store(carry, plane(4), align=8)
+        for level, total in zip(levels, sums, strict=True):
+            builder.store(total, plane(level), align=8)
+        builder.store(carry, plane(spare), align=8)
         return context.get_dummy_value()
 
-    return types.void(words, types.intp, members, types.intp, planes), generate
+    return types.void(words, types.intp, members, types.intp, planes, types.intp, types.intp), generate
 
 
 @vector_operation

@@ -7,6 +7,8 @@ operations per 512 atoms, however many of them are active. Planes become numbers
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, add_sixteen, compiled, expand_add, half_add
@@ -22,12 +24,15 @@ TASK_ATOMS = 128
 
 @compiled
 def set_bits(words: Array, indptr: Array, indices: Array, start: int, stop: int, n_rows: int) -> None:
-    """Set the bit of every entry of patches start to stop; words: (blocks, n_rows, 8) flat, zero at first."""
+    """Set the bit of every entry of patches start to stop; words: (blocks, n_rows, 8) flat, zero at first.
+
+    Row 0 of every block stays empty; patch i is row i + 1.
+    """
     one = np.uint64(1)
     for patch in range(start, stop):
         for entry in range(indptr[patch], indptr[patch + 1]):
             atom = np.int64(indices[entry])
-            word = ((atom >> 9) * n_rows + patch) * BLOCK_WORDS + ((atom >> 6) & 7)
+            word = ((atom >> 9) * n_rows + patch + 1) * BLOCK_WORDS + ((atom >> 6) & 7)
             words[word] |= one << np.uint64(atom & 63)
 
 
@@ -61,38 +66,70 @@ def by_atom(codes: Codes) -> tuple[Array, Array]:
     np.cumsum(counts.sum(axis=0), out=starts[1:])
     places = np.cumsum(counts, axis=0) - counts + starts[:-1]
     members = np.empty(starts[-1], np.int32)
-    base = int(indptr[0])
-    if base:
-        indptr, indices = indptr - base, indices[base:]
     run_ranges(lambda a, b: place_members(indptr, indices, a, b, places[part[a]], members), bounds)
     return starts, members
 
 
 @compiled
 def count_rows(
-    words: Array, block: int, n_rows: int, members: Array, start: int, stop: int, planes: Array, tail: Array
-) -> int:
-    """Count the bits of `members[start:stop]` in one block of 512 atoms; returns how many planes are in use."""
-    used = 5
-    while (1 << used) <= stop - start:
-        used += 1
-    planes[: (used + 1) * BLOCK_WORDS] = 0
-    base = block * n_rows * BLOCK_WORDS
+    words: Array, base: int, rows: Array, start: int, stop: int, planes: Array, level: int, used: int
+) -> None:
+    """Add 2^level times the bits of the rows `rows[start:stop]` to bit-sliced counters of `used` planes.
+
+    Row r is the 8 words from words[base + 8 r] on. Room for the carry: the last plane.
+    """
+    spare = PLANES
+    tail = planes[(PLANES + 1) * BLOCK_WORDS :].view(np.int32)
     first = start
-    while first < stop:
-        if first + 16 <= stop:
-            add_sixteen(words, base, members, first, planes)
-        else:
-            for entry in range(16):  # the last row is empty
-                tail[entry] = members[first + entry] if first + entry < stop else n_rows - 1
-            add_sixteen(words, base, tail, 0, planes)
-        # plane 4 holds the carry, planes 5 on the bits from 16 up
-        for level in range(5, used + 1):
-            half_add(planes, level, 4)
+    while first + 16 <= stop:
+        add_sixteen(words, base, rows, first, planes, level, spare)
+        for higher in range(level + 4, used):
+            half_add(planes, higher, spare)
         first += 16
-    for word in range(4 * BLOCK_WORDS, used * BLOCK_WORDS):
-        planes[word] = planes[word + BLOCK_WORDS]
+    if first < stop:
+        for entry in range(16):  # row -1, the one before the first, is empty
+            tail[entry] = rows[first + entry] if first + entry < stop else -1
+        add_sixteen(words, base, tail, 0, planes, level, spare)
+        for higher in range(level + 4, used):
+            half_add(planes, higher, spare)
+
+
+@compiled
+def planes_for(count: int) -> int:
+    """Return the planes that hold counts up to `count`, at least the four of an adder of sixteen."""
+    used = 4
+    while (1 << used) <= count:
+        used += 1
     return used
+
+
+@compiled
+def new_planes() -> Array:
+    """Return counters for one block: planes, the spare for carries, and room for 16 row numbers."""
+    return np.zeros((PLANES + 2) * BLOCK_WORDS, np.uint64)
+
+
+@compiled
+def flush(flat: Array, n_atoms: int, atom: int, block: int, planes: Array, used: int, weight: int) -> None:
+    """Add weight x the counters to the row of `atom` in a flat (K, K) sum, from the diagonal on; clear them."""
+    column = block * BLOCK
+    inside = max(0, atom - column)
+    for word in range(used * BLOCK_WORDS):  # what lies left of the diagonal is not ours to touch
+        below = inside - 64 * (word & 7)
+        if below >= 64:
+            planes[word] = 0
+        elif below > 0:
+            planes[word] &= ~np.uint64(0) << np.uint64(below)
+    width = min(BLOCK, n_atoms - column)
+    for group in range(inside // 16, width // 16):
+        expand_add(flat, atom * n_atoms + column + 16 * group, planes, used, group, weight)
+    for lane in range(max(width // 16 * 16, inside), width):
+        count = 0
+        for level in range(used):
+            bit = planes[level * BLOCK_WORDS + (lane >> 6)] >> np.uint64(lane & 63)
+            count += np.int64(bit & np.uint64(1)) << level
+        flat[atom * n_atoms + column + lane] += count * weight
+    planes[: used * BLOCK_WORDS] = 0
 
 
 @compiled
@@ -102,51 +139,45 @@ def add_rows(
     """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum."""
     n_atoms = out.shape[0]
     flat = out.reshape(-1)
-    planes = np.empty((PLANES + 1) * BLOCK_WORDS, np.uint64)
-    tail = np.empty(16, np.int32)
+    planes = new_planes()
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
+        base = (block * n_rows + 1) * BLOCK_WORDS
         for atom in range(low, min(high, (block + 1) * BLOCK)):
-            if starts[atom] == starts[atom + 1]:
+            start, stop = starts[atom], starts[atom + 1]
+            if start == stop:
                 continue
-            used = count_rows(words, block, n_rows, members, starts[atom], starts[atom + 1], planes, tail)
-            column = block * BLOCK
-            inside = max(0, atom - column)
-            for word in range(used * BLOCK_WORDS):  # what lies left of the diagonal is not ours to touch
-                below = inside - 64 * (word & 7)
-                if below >= 64:
-                    planes[word] = 0
-                elif below > 0:
-                    planes[word] &= ~np.uint64(0) << np.uint64(below)
-            width = min(BLOCK, n_atoms - column)
-            for group in range(inside // 16, width // 16):
-                expand_add(flat, atom * n_atoms + column + 16 * group, planes, used, group, weight)
-            for lane in range(max(width // 16 * 16, inside), width):
-                count = 0
-                for level in range(used):
-                    bit = planes[level * BLOCK_WORDS + (lane >> 6)] >> np.uint64(lane & 63)
-                    count += np.int64(bit & np.uint64(1)) << level
-                flat[atom * n_atoms + column + lane] += count * weight
+            used = planes_for(stop - start)
+            count_rows(words, base, members, start, stop, planes, 0, used)
+            flush(flat, n_atoms, atom, block, planes, used, weight)
 
 
 def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
     """Add weight x Σ a_i a_iᵀ; see `smtdist.kernels.scatter`."""
-    for start, stop in even_ranges(codes.n_patches, RUN_PATCHES):
+    for part in runs(codes, RUN_PATCHES):
+        words, n_rows = bit_rows(part)
+        starts, members = by_atom(part)
+        run_ranges(
+            lambda low, high, w=words, s=starts, m=members, n=n_rows: add_rows(out, w, n, s, m, low, high, weight),
+            even_ranges(codes.n_atoms, TASK_ATOMS),
+        )
+
+
+def runs(codes: Codes, patches: int) -> Iterator[Codes]:
+    """Yield the codes of `patches` patches at a time, those without an entry left out."""
+    for start, stop in even_ranges(codes.n_patches, patches):
         first, last = int(codes.indptr[start]), int(codes.indptr[stop])
-        part = Codes(codes.indptr[start : stop + 1] - first, codes.indices[first:last], codes.n_atoms)
         if first < last:
-            _add_run(out, part, weight)
+            indptr = codes.indptr[start : stop + 1] - first
+            yield Codes(indptr, np.ascontiguousarray(codes.indices[first:last]), codes.n_atoms)
 
 
-def _add_run(out: Array, codes: Codes, weight: int) -> None:
+def bit_rows(codes: Codes) -> tuple[Array, int]:
+    """Return the codes as bits, (blocks of 512 atoms, rows, 8 words) flat, and the number of rows."""
     n_rows = codes.n_patches + 1
-    blocks = -(-codes.n_atoms // BLOCK)
-    words = np.zeros(blocks * n_rows * BLOCK_WORDS, np.uint64)
+    words = np.zeros(-(-codes.n_atoms // BLOCK) * n_rows * BLOCK_WORDS, np.uint64)
     indptr, indices = codes.indptr, codes.indices
     run_ranges(
-        lambda a, b: set_bits(words, indptr, indices, a, b, n_rows), even_ranges(codes.n_patches, 2048)
+        lambda start, stop: set_bits(words, indptr, indices, start, stop, n_rows),
+        even_ranges(codes.n_patches, 2048),
     )
-    starts, members = by_atom(codes)
-    run_ranges(
-        lambda a, b: add_rows(out, words, n_rows, starts, members, a, b, weight),
-        even_ranges(codes.n_atoms, TASK_ATOMS),
-    )
+    return words, n_rows

@@ -1,17 +1,151 @@
-"""Sums over sparse codes, compiled."""
+"""Sums over sparse codes, compiled; second moments are in `smtdist.kernels.cpu.moment`."""
 
-from smtdist.kernels.generic.scatter import (
-    add_image_outer,
-    add_second_moment,
-    add_weighted_activity,
-    add_weighted_moment,
-    image_counts,
-)
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.moment import TASK_ATOMS, add_second_moment, by_atom
+from smtdist.kernels.generic.scatter import exact_groups
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.types import Array, Codes
 
 __all__ = [
     "add_image_outer",
+    "add_outer_of",
     "add_second_moment",
     "add_weighted_activity",
     "add_weighted_moment",
     "image_counts",
 ]
+
+PANEL = 256
+"""Rows of the sum that a thread takes at a time."""
+SPARSE_SHARE = 64
+"""Below one pair of atoms in so many, outer products run over the pairs that occur."""
+
+
+@compiled
+def sum_weights(indptr: Array, indices: Array, weights: Array, out: Array) -> None:
+    """Add the weight of every patch to its atoms."""
+    for patch in range(len(indptr) - 1):
+        for entry in range(indptr[patch], indptr[patch + 1]):
+            out[indices[entry]] += weights[patch]
+
+
+def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
+    """Add Σ w_i a_i to int64 `out`."""
+    sum_weights(codes.indptr, codes.indices, np.asarray(weights, np.int64), out)
+
+
+@compiled
+def count_images(indptr: Array, indices: Array, step: int, first: int, last: int, counts: Array) -> None:
+    """Count the atoms of images first to last."""
+    for image in range(first, last):
+        for entry in range(indptr[image * step], indptr[(image + 1) * step]):
+            counts[image, indices[entry]] += 1
+
+
+def image_counts(codes: Codes, images: int) -> Array:
+    """Return s = A 1 of every image, int32 (B, K)."""
+    counts = np.zeros((images, codes.n_atoms), np.int32)
+    step = codes.n_patches // images
+    run_ranges(
+        lambda first, last: count_images(codes.indptr, codes.indices, step, first, last, counts),
+        even_ranges(images, max(1, -(-images // 8))),
+    )
+    return counts
+
+
+@compiled
+def add_pairs(
+    out: Array, indptr: Array, indices: Array, values: Array, weights: Array, links: tuple[Array, Array], low: int, high: int
+) -> None:
+    """Add Σ_i w_i v_ik v_il to out[k, l] for atoms k of low to high and l >= k."""
+    starts, members = links
+    for atom in range(low, high):
+        for entry in range(starts[atom], starts[atom + 1]):
+            patch = members[entry]
+            last = indptr[patch + 1] - 1
+            first = last
+            while np.int64(indices[first]) != atom:
+                first -= 1
+            amount = weights[patch] * values[first]
+            for other in range(first, last + 1):
+                out[atom, np.int64(indices[other])] += amount * values[other]
+
+
+def add_listed(out: Array, codes: Codes, values: Array, weights: Array) -> None:
+    """Add Σ_i w_i v_i v_iᵀ of vectors given by their atoms (ascending) and int64 values."""
+    links = by_atom(codes)
+    run_ranges(
+        lambda low, high: add_pairs(out, codes.indptr, codes.indices, values, weights, links, low, high),
+        even_ranges(codes.n_atoms, TASK_ATOMS),
+    )
+
+
+def select(codes: Codes, chosen: Array) -> Codes:
+    """Return the codes of the chosen patches (bool (N,)), in order."""
+    counts = np.diff(codes.indptr)
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[chosen])])
+    return Codes(indptr, codes.indices[int(codes.indptr[0]) : int(codes.indptr[-1])][np.repeat(chosen, counts)], codes.n_atoms)
+
+
+def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
+    """Add Σ w_i a_i a_iᵀ; patches of weight 0 cost nothing, and common weights the price of a second moment."""
+    weights = np.asarray(weights, np.int64)
+    rest = weights != 0
+    values, counts = np.unique(weights[rest], return_counts=True)
+    for value in values[counts * 8 > len(weights)].tolist():
+        add_second_moment(out, select(codes, weights == value), value)
+        rest &= weights != value
+    if rest.any():
+        part = select(codes, rest)
+        add_listed(out, part, np.ones(len(part.indices), np.int64), weights[rest])
+
+
+@compiled
+def add_panel(out: Array, panel: Array, start: int) -> None:
+    """Add whole numbers held as floats to rows from `start` on, from the diagonal on."""
+    for row in range(panel.shape[0]):
+        for column in range(row, panel.shape[1]):
+            out[start + row, start + column] += np.int64(panel[row, column])
+
+
+def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None) -> None:
+    """Add Σ_b w_b s_b s_bᵀ."""
+    add_outer_of(out, image_counts(codes, images), weights)
+
+
+def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
+    """Add Σ_b w_b s_b s_bᵀ of counts (B, K): by the pairs that occur where they are few, else as a product."""
+    pairs = float((np.count_nonzero(counts, axis=1).astype(np.float64) ** 2).sum())
+    if pairs * SPARSE_SHARE < len(counts) * float(len(out)) ** 2:
+        images, atoms = np.nonzero(counts)
+        indptr = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(np.bincount(images, minlength=len(counts)), out=indptr[1:])
+        factors = np.ones(len(counts), np.int64) if weights is None else np.asarray(weights, np.int64)
+        listed = Codes(indptr, atoms.astype(np.uint16), len(out))
+        add_listed(out, listed, counts[images, atoms].astype(np.int64), factors)
+        return
+    for left, right in _exact_factors(counts, weights):
+        _add_product(out, left, right)
+
+
+def _exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array, Array]]:
+    squares = counts.astype(np.int64) ** 2
+    if weights is not None:
+        squares *= np.abs(np.asarray(weights, np.int64))[:, None]
+    for start, stop, dtype in exact_groups(squares):
+        right = counts[start:stop].astype(dtype)
+        yield (right if weights is None else right * np.asarray(weights)[start:stop, None].astype(dtype)), right
+
+
+def _add_product(out: Array, left: Array, right: Array) -> None:
+    def work(start: int, stop: int) -> None:
+        add_panel(out, left[:, start:stop].T @ right[:, start:], start)
+
+    with single_blas():
+        run_ranges(work, even_ranges(len(out), PANEL))

@@ -1,0 +1,76 @@
+"""The application: its commands, and how errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import typer
+
+from smtdist.cli.demo import demo
+from smtdist.cli.evaluate import evaluate
+from smtdist.cli.fit import fit, plan, resume
+from smtdist.cli.info import info
+from smtdist.cli.options import DEBUG
+from smtdist.cli.transform import transform
+from smtdist.errors import InterruptedRun, SmtdistError
+
+FAILED = 1
+
+HELP = """Learn representations of images from data larger than memory, with the sparse manifold transform.
+
+Results go to standard output, progress and errors to standard error. Exit code 0: done; 1: failed; 2: wrong usage; 130 and
+143: stopped by Ctrl-C and SIGTERM.
+"""
+
+
+class _Group(typer.core.TyperGroup):
+    """Ends every command that fails with one sentence; `--debug` lets the traceback through."""
+
+    def invoke(self, context: typer.Context) -> object:
+        with sentences():
+            return super().invoke(context)
+
+
+@contextlib.contextmanager
+def sentences() -> Iterator[None]:
+    """Turn what can go wrong in a run into one line on standard error and an exit code."""
+    try:
+        yield
+    except (SmtdistError, OSError, MemoryError, KeyboardInterrupt) as error:
+        if DEBUG.is_set():
+            raise
+        message, code = _sentence(error)
+        typer.echo(f"smtdist: {message}", err=True)
+        raise typer.Exit(code) from None
+
+
+def _sentence(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, KeyboardInterrupt):
+        return "Stopped.", 130
+    if isinstance(error, MemoryError):
+        return f"Out of memory ({error}); use a smaller dictionary, or a machine with more.", FAILED
+    message = " ".join(str(error).split())
+    return message, error.exit_code if isinstance(error, InterruptedRun) else FAILED
+
+
+app = typer.Typer(
+    name="smtdist", cls=_Group, help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+for _command, _arguments in (
+    (demo, "--workers 2"),
+    (plan, "data.h5 --dataset train/images --set dictionary=8192 --workers 4"),
+    (fit, "data.h5 --dataset train/images --out model.h5 --preset mnist-vq --set dictionary=2048"),
+    (resume, "checkpoint/"),
+    (transform, "model.h5 data.h5 --dataset test/images --out z.h5"),
+    (evaluate, "model.h5 data.h5 --train train --test test --metric knn"),
+    (info, "model.h5 --json"),
+):
+    app.command(epilog=f"Example: smtdist {_command.__name__} {_arguments}")(_command)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,75 @@
+"""`info`: what a model file holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smtdist.cli import options as opt
+from smtdist.cli.session import print_json, result_console
+from smtdist.models import files
+from smtdist.models.model import Model
+from smtdist.monitor import tables
+
+
+def info(model: opt.ModelFile, json: opt.Json = False, debug: opt.Debug = False) -> None:
+    """Show a model's settings, where it came from, its rank, its dead atoms and its spectrum."""
+    facts = described(opt.need_embedding(files.load(model, statistics=False), model))
+    facts = {"model": str(model.absolute()), "bytes": model.stat().st_size, **facts}
+    if json:
+        print_json(facts)
+        return
+    console = result_console()
+    console.print(tables.facts_table(str(model), _readable(facts)))
+    settings = sorted((name, str(value)) for name, value in facts["configuration"].items())
+    console.print(tables.facts_table("\nSettings", settings))
+
+
+def described(model: Model) -> dict[str, Any]:
+    """Return the facts about a model as plain JSON."""
+    embedding = model.embedding
+    assert embedding is not None
+    values = embedding.eigenvalues
+    provenance = {name: value for name, value in model.provenance.items() if name != "leaf_digests"}
+    return {
+        "configuration": model.settings.to_dict(),
+        "geometry": model.geometry._asdict(),
+        "provenance": provenance,
+        "n_atoms": len(model.dictionary.grid),
+        "n_dead": embedding.n_dead,
+        "rank": embedding.rank,
+        "n_components_stored": len(values),
+        "spectrum": {
+            "smallest": float(values[0]),
+            "median": float(values[len(values) // 2]),
+            "largest": float(values[-1]),
+            "worst_residual": float(embedding.residuals.max()),
+        },
+    }
+
+
+def _readable(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    geometry, provenance, spectrum = facts["geometry"], facts["provenance"], facts["spectrum"]
+    source = provenance.get("source", {})
+    shape = " x ".join(f"{length:,}" for length in source.get("shape", []))
+    versions = provenance.get("versions", {})
+    return [
+        ("file", tables.size(facts["bytes"])),
+        (
+            "fitted on",
+            f"{source.get('path') or 'an array'}:{source.get('dataset')}, {source.get('dtype')} {shape}",
+        ),
+        ("fingerprint", str(provenance.get("fingerprint", ""))),
+        (
+            "images",
+            f"{geometry['height']} x {geometry['width']} x {geometry['channels']}, patches of {geometry['patch']}",
+        ),
+        ("atoms", f"{facts['n_atoms']:,}, of which {facts['n_dead']:,} never fire"),
+        ("rank", f"{facts['rank']:,}"),
+        ("components", f"{facts['n_components_stored']:,} stored"),
+        (
+            "eigenvalues",
+            f"{spectrum['smallest']:.4g} to {spectrum['largest']:.4g}, median {spectrum['median']:.4g}",
+        ),
+        ("worst residual", f"{spectrum['worst_residual']:.1e}"),
+        ("written with", ", ".join(f"{name} {number}" for name, number in versions.items())),
+    ]

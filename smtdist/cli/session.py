@@ -1,0 +1,121 @@
+"""What a command that computes runs in: an executor, an event stream with its view, and heed for signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from smtdist.data.source import Source
+from smtdist.engine.events import Event, EventStream
+from smtdist.engine.executor import StopRequest, available_cores
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.errors import ConfigurationError, InterruptedRun
+from smtdist.monitor.progress import ProgressView
+
+LARGE = 2**30
+"""Data beyond which, with more than two cores, a command starts worker processes without being asked."""
+
+MOST_WORKERS = 8
+PIPE_WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the work is done, as the user said it."""
+
+    workers: int | None = None
+    cluster: str | None = None
+    quiet: bool = False
+
+    def resolved_workers(self, source: Source) -> int:
+        """Return the number of local processes: as told, else 0 (this process), else half the cores for large data."""
+        if self.workers is not None:
+            return self.workers
+        cores = available_cores()
+        large = cores > 2 and source.n_samples * source.sample_bytes > LARGE
+        return min(MOST_WORKERS, max(1, cores // 2)) if large or self.cluster == "local" else 0
+
+
+@contextmanager
+def engine_for(
+    where: Where, source: Source, checkpoint: Path | None = None, key: str = ""
+) -> Iterator[Engine]:
+    """Yield an engine with its progress on standard error; Ctrl-C and SIGTERM end its run at the next batch."""
+    stop = StopRequest()
+    events = EventStream()
+    workers = where.resolved_workers(source)
+    with ExitStack() as stack:
+        stack.enter_context(stopping_on_signals(stop))
+        if not where.quiet:
+            events.subscribe(stack.enter_context(ProgressView(error_console())))
+        if workers and where.cluster in (None, "local"):
+            events.emit("note", text=f"Starting {workers} worker process{'es' * (workers > 1)}")
+        try:
+            executor = stack.enter_context(executor_for(where.cluster, workers))
+        except ConfigurationError as error:
+            raise typer.BadParameter(str(error)) from error
+        dashboard = getattr(executor, "dashboard", None)
+        if dashboard:
+            events.emit("note", text=f"Dashboard: {dashboard}")
+        engine = Engine(executor, events, checkpoint, key, stop)
+        events.subscribe(_heeding(engine))
+        yield engine
+        engine.heed_stop()
+
+
+def _heeding(engine: Engine) -> Any:
+    """Return a subscriber that ends a task of this process at its next batch; between tasks the engine looks itself."""
+
+    def heed(event: Event) -> None:
+        if threading.current_thread() is threading.main_thread():
+            engine.heed_stop()
+
+    return heed
+
+
+@contextmanager
+def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
+    """Let SIGINT and SIGTERM ask the run to stop, and a second one end it at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise InterruptedRun("Stopped at once.", 128 + number)
+        stop.set(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may take signals
+        return
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def error_console() -> Console:
+    """Return the console for progress."""
+    return Console(stderr=True)
+
+
+def result_console() -> Console:
+    """Return the console for results; a pipe or a file is as wide as the tables."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def print_json(result: dict[str, Any]) -> None:
+    """Write the one JSON object of a command."""
+    sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
+    sys.stdout.flush()

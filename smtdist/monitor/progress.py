@@ -1,0 +1,156 @@
+"""Progress for people, from the stream of events: bars in a terminal, one line a pass anywhere else."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.text import Text
+
+from smtdist.engine.events import Event
+from smtdist.monitor.tables import rate, size
+
+UNITS = {"knn": "samples"}
+"""Passes that do not count patches."""
+
+
+class ProgressView:
+    """Shows each pass as it goes: samples done, patches a second, time left, then peak memory against the plan's.
+
+    It subscribes to an `EventStream` and may be called from any thread. Where `console` is no terminal, a pass is one
+    plain line when it ends, so that a log holds no bars.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = _bars(console) if console.is_terminal else None
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, float] = {}
+        self._samples: dict[str, int] = {}
+        self._already: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            for task in self._tasks.values():
+                self._bars.stop_task(task)
+            self._bars.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        handler = getattr(self, f"_on_{event['kind']}", None)
+        if handler is not None:
+            handler(event)
+
+    def _on_note(self, event: Event) -> None:
+        self._console.print(event["text"], style="dim", highlight=False, soft_wrap=True)
+
+    def _on_pass_started(self, event: Event) -> None:
+        name, samples, leaves = event["pass"], event["n_samples"], event["n_leaves"]
+        self._started[name] = time.monotonic()
+        self._samples[name] = samples
+        self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
+        if event["resumed_leaves"]:
+            self._on_note(
+                {
+                    "text": f"{name}: {event['resumed_leaves']} of {leaves} leaves are in the checkpoint already"
+                }
+            )
+        if self._bars is not None:
+            total = samples or None
+            self._tasks[name] = self._bars.add_task(
+                name, total=total, completed=self._already[name], speed="", memory=""
+            )
+
+    def _on_progress(self, event: Event) -> None:
+        name = event["pass"]
+        if self._bars is None or name not in self._tasks:
+            return
+        seconds = time.monotonic() - self._started[name]
+        speed = f"{rate(event['n_positions'], seconds)} {UNITS.get(name, 'patches')}/s"
+        done = min(self._already[name] + event["n_samples"], self._samples[name])
+        self._bars.update(self._tasks[name], completed=done, speed=speed)
+
+    def _on_pass_finished(self, event: Event) -> None:
+        name = event["pass"]
+        if name not in self._started:
+            return
+        seconds = event.get("seconds", time.monotonic() - self._started[name])
+        memory = ""
+        if event.get("peak_bytes") and event.get("projected_bytes"):
+            memory = f"peak {size(event['peak_bytes'])} of {size(event['projected_bytes'])}"
+        if self._bars is not None:
+            total = self._samples[name] or 1
+            self._bars.update(self._tasks[name], total=total, completed=total, memory=memory)
+            self._bars.stop_task(self._tasks[name])
+        else:
+            self._console.print(_line(name, event, seconds, memory), highlight=False, soft_wrap=True)
+
+
+def _line(name: str, event: Event, seconds: float, memory: str) -> str:
+    parts = [f"{seconds:.1f} s"]
+    if event.get("n_samples"):
+        parts.insert(0, f"{event['n_samples']:,} samples")
+    if event.get("n_positions"):
+        parts.append(f"{rate(event['n_positions'], seconds)} patches/s")
+    if memory:
+        parts.append(f"{memory} projected")
+    return f"{name}: {', '.join(parts)}"
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<14}"),
+        BarColumn(bar_width=20),
+        _Count(),
+        _Clock(),
+        TextColumn("{task.fields[speed]}", style="cyan"),
+        TextColumn("{task.fields[memory]}", style="dim"),
+        console=console,
+        refresh_per_second=8,
+    )
+
+
+class _Count(ProgressColumn):
+    """Samples done and in all; nothing for a pass without samples."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None or task.total <= 1:
+            return Text("")
+        return Text(f"{int(task.completed):,}/{int(task.total):,}", style="green")
+
+
+class _Clock(ProgressColumn):
+    """Time left while a pass runs, time taken when it has ended."""
+
+    max_refresh = 0.5  # a figure that changes more often cannot be read
+
+    def render(self, task: Task) -> Text:
+        if task.finished or task.stop_time is not None:
+            return Text(_clock(task.finished_time if task.finished_time is not None else task.elapsed))
+        left: Any = task.time_remaining
+        return Text(f"{_clock(left)} left" if left is not None else _clock(task.elapsed), style="yellow")
+
+
+def _clock(seconds: float | None) -> str:
+    """Write a duration.
+
+    >>> _clock(3.21), _clock(75), _clock(7260)
+    ('3.2 s', '1:15', '2:01:00')
+    """
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,128 @@
+"""Tables for people: what passes will cost, what they took, what a model holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from smtdist.engine.memory import readable
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table with the first column to the left and all others to the right."""
+    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        result.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def passes_table(records: Iterable[Mapping[str, Any]]) -> Table:
+    """Return what each pass took, and its peak memory against what the plan said."""
+    columns = ("pass", "samples", "patches", "seconds", "patches/s", "read", "peak", "projected")
+    return table("What the fit took", columns, [_record_row(record) for record in records])
+
+
+def _record_row(record: Mapping[str, Any]) -> list[str]:
+    samples, patches = record["n_samples"], record["n_positions"]
+    name = (
+        f"{record['name']} (in {record['rounds']} passes)" if record.get("rounds", 1) > 1 else record["name"]
+    )
+    return [
+        name,
+        number(samples),
+        number(patches),
+        f"{record['seconds']:.1f}",
+        rate(patches, record["seconds"]),
+        size(record["read_bytes"]),
+        size(record["peak_bytes"]),
+        size(record["projected_bytes"]),
+    ]
+
+
+def plan_table(costs: Iterable[Mapping[str, Any]], checkpointed: bool) -> Table:
+    """Return what each pass will cost; memory is for each worker, `checkpoint` the most on disk at once."""
+    columns = [
+        "pass",
+        "samples",
+        "leaves",
+        "batch",
+        "sums",
+        "peak",
+        *(["checkpoint"] if checkpointed else []),
+        "read",
+    ]
+    rows = []
+    for cost in costs:
+        name = cost["name"] if cost["rounds"] == 1 else f"{cost['name']} (up to {cost['rounds']})"
+        row = [name, *(number(cost[key]) for key in ("n_samples", "n_leaves", "batch"))]
+        row += [size(cost["state_bytes"]), size(cost["projected_bytes"])]
+        row += [size(cost["checkpoint_bytes"])] if checkpointed else []
+        rows.append([*row, size(cost["read_bytes"])])
+    return table("What the fit will cost", columns, rows)
+
+
+def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
+    """Return classifiers side by side: top-1 with its 95 % interval, and top-5."""
+    rows = []
+    for name, result in found:
+        low, high = result["interval"]
+        rows.append(
+            [name, percent(result["top1"]), f"{percent(low)} to {percent(high)}", percent(result["top5"])]
+        )
+    return table(title, ("", "top-1", "95 % interval", "top-5"), rows)
+
+
+def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
+    """Return names and values in two columns."""
+    result = Table(
+        title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+    )
+    result.add_column(no_wrap=True, style="dim")
+    result.add_column(overflow="fold")
+    for name, value in facts:
+        result.add_row(name, value)
+    return result
+
+
+def number(count: int) -> str:
+    """Write a count with thousands separated; nothing to count is a dash.
+
+    >>> number(1797), number(0)
+    ('1,797', '–')
+    """
+    return f"{count:,}" if count else "–"
+
+
+def size(count: int) -> str:
+    """Write bytes for a person; none is a dash."""
+    return readable(count) if count else "–"
+
+
+def rate(count: float, seconds: float) -> str:
+    """Write a rate with three digits.
+
+    >>> rate(46656, 0.5), rate(12, 4.0), rate(0, 1.0)
+    ('93.3 k', '3', '–')
+    """
+    if not count or seconds <= 0:
+        return "–"
+    value = count / seconds
+    for unit in ("", " k", " M", " G"):
+        if value < 1000 or unit == " G":
+            return f"{value:.0f}" if not unit else f"{value:.3g}{unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage.
+
+    >>> percent(0.9615)
+    '96.2 %'
+    """
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,293 @@
+"""A whole fit equals the oracle, whatever runs it and however the file is cut."""
+
+import h5py
+import numpy as np
+import pytest
+import reference as oracle
+import threadpoolctl
+from drawing import small_images
+from executors import LossyExecutor, ThreadsExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smtdist.configuration import Configuration
+from smtdist.data import leaves
+from smtdist.data.array import as_source
+from smtdist.engine import plan
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.models.files import load, save
+from smtdist.models.fit import fit
+from smtdist.models.transform import transform
+
+MATRICES = ("second_moment", "context_scatter", "cooccurrence")
+
+
+@st.composite
+def configurations(draw):
+    feature = draw(st.sampled_from(["gq", "vq"]))
+    return Configuration(
+        patch=draw(st.integers(2, 3)),
+        feature=feature,
+        threshold=draw(st.sampled_from([0.2, 0.35, 0.6])),
+        context=draw(st.sampled_from([1, 2, "whole"])),
+        order=draw(st.integers(1, 2)),
+        mean=draw(st.sampled_from(["context", "patch", "channel", "global"])),
+        mean_context=draw(st.sampled_from([None, 1, "whole"])),
+        ridge=draw(st.sampled_from([1e-3, 0.1])),
+        min_contrast=draw(st.sampled_from([0.0, 1.0, 5.0])),
+        constant_patch=draw(st.sampled_from(["leave_out", "activate_best"])),
+        zero_code=draw(st.sampled_from(["leave_out", "activate_best"])),
+        dictionary=draw(st.integers(3, 8)),
+        dictionary_method=draw(st.sampled_from(["random", "spherical", "kmeans"])),
+        dictionary_rounds=2,
+        flip=draw(st.booleans()),
+        moment=draw(st.sampled_from(["second", "centred"])) if feature == "gq" else "second",
+        n_components=1,
+        pool_size=2,
+        seed=draw(st.integers(0, 5)),
+    )
+
+
+def oracle_codes(images, model):
+    """Encode with the oracle from raw pixels, given the model's whitening and atoms."""
+    settings_, is_float = model.settings, model.scale.is_float
+    units = oracle.pixel_units(images, settings_.pixel_range, settings_.grey)
+    whiten = oracle.integer_whiten(model.whitening.whiten)
+    out = []
+    for view in [units, units[:, :, ::-1]] if settings_.flip else [units]:
+        removed = oracle.mean_removed(view, settings_.patch, settings_.mean, settings_.resolved_mean_context, model.whitening.mean)
+        for image in removed:
+            grid, constant = oracle.unit_grid(image, whiten, settings_.min_contrast, is_float)
+            out.append(
+                oracle.codes(grid, model.dictionary.grid.astype(np.int64), settings_.feature, settings_.threshold, constant,
+                             settings_.constant_patch, settings_.zero_code, settings_.dictionary_method == "kmeans")
+            )  # fmt: skip
+    return out
+
+
+def fitted(images, configuration, executor=None, **where):
+    model, _ = fit(as_source(images), configuration, Engine(executor or SerialExecutor(1), **where))
+    return model
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.data())
+def test_a_fit_equals_the_oracle(data):
+    configuration = data.draw(configurations())
+    channels = data.draw(st.sampled_from([1, 3]))
+    dtype = data.draw(st.sampled_from(["uint8", "float32"]))
+    images = small_images(data.draw(st.integers(0, 2**16)), 5, data.draw(st.integers(4, 7)), 6, channels, dtype)
+    try:
+        model = fitted(images, configuration)
+    except (DataError, ConfigurationError):
+        return  # too few patches for the drawn settings: said in a sentence
+    codes = oracle_codes(images, model)
+    want = oracle.statistics(codes, model.geometry.rows, model.geometry.columns, configuration.context, configuration.order)
+    got = model.statistics
+    assert got.n_samples == 5
+    assert got.n_positions == want["n_positions"]
+    assert got.scatter_scale == want["scale"]
+    np.testing.assert_array_equal(got.activity, want["activity"])
+    for name in MATRICES:
+        np.testing.assert_array_equal(getattr(got, name), want[name], err_msg=name)
+    P, values, rank = oracle.solve(want["context_scatter"].astype(float) / want["scale"], want["second_moment"], want["n_positions"],
+                                   want["activity"], configuration.moment, 1)  # fmt: skip
+    assert model.embedding.rank == rank
+    np.testing.assert_allclose(model.embedding.eigenvalues, values, rtol=1e-7, atol=1e-9)
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(st.data())
+def test_whitening_equals_the_oracle(data):
+    configuration = data.draw(configurations())
+    images = small_images(data.draw(st.integers(0, 2**16)), 6, 6, 6, 1, data.draw(st.sampled_from(["uint8", "float32"])))
+    try:
+        model = fitted(images, configuration)
+    except (DataError, ConfigurationError):
+        return
+    units = oracle.pixel_units(images)
+    if configuration.flip:
+        units = np.concatenate([units, units[:, :, ::-1]])
+    mean = oracle.global_mean(units, configuration.patch) if configuration.mean == "global" else None
+    removed = oracle.mean_removed(units, configuration.patch, configuration.mean, configuration.resolved_mean_context, mean)
+    want = oracle.covariance(removed, model.scale.is_float)
+    np.testing.assert_allclose(model.whitening.covariance, want, rtol=1e-13, atol=1e-18)
+    np.testing.assert_allclose(model.whitening.whiten, oracle.whitening(want, configuration.ridge)[0], rtol=1e-7, atol=1e-9)
+    identity = model.whitening.whiten @ model.whitening.unwhiten
+    np.testing.assert_allclose(identity, np.eye(len(identity)), atol=1e-10)
+
+
+IMAGES = small_images(11, 60, 9, 8, 3)
+SETTINGS = {
+    "gq": Configuration(patch=3, dictionary=40, n_components=6, flip=True, threshold=0.4),
+    "gq-window": Configuration(patch=3, dictionary=40, n_components=6, context=2, order=2, zero_code="activate_best"),
+    "vq-spherical": Configuration(
+        patch=3, feature="vq", context=1, dictionary=20, n_components=4, dictionary_method="spherical", dictionary_rounds=3
+    ),
+    "vq-mini-batch": Configuration(
+        patch=3, feature="vq", dictionary=20, n_components=4, dictionary_method="kmeans", dictionary_rounds=3, dictionary_samples=20
+    ),
+}
+
+
+def assert_same_bits(one, other):
+    for name in MATRICES:
+        np.testing.assert_array_equal(getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name)
+    np.testing.assert_array_equal(one.dictionary.grid, other.dictionary.grid)
+    np.testing.assert_array_equal(one.whitening.whiten, other.whitening.whiten)
+    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_same_bits_whoever_computes_them(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 8)
+    monkeypatch.setattr("smtdist.data.source.ALIGNED_SAMPLES", 4)
+    want = fitted(IMAGES, SETTINGS[name])
+    for executor in (SerialExecutor(2), ThreadsExecutor(3), LossyExecutor(1)):
+        assert_same_bits(fitted(IMAGES, SETTINGS[name], executor), want)
+    for blas in (1, 2):
+        with threadpoolctl.threadpool_limits(blas):
+            assert_same_bits(fitted(IMAGES, SETTINGS[name]), want)
+    monkeypatch.setattr(plan, "BATCH_TARGET", 1)
+    assert_same_bits(fitted(IMAGES, SETTINGS[name], LossyExecutor(2), checkpoint=tmp_path, key="k"), want)
+
+
+@pytest.mark.parametrize("name", ["gq", "vq-spherical"])
+@pytest.mark.parametrize("storage", [{}, {"chunks": (7, 3, 8, 3)}, {"chunks": (16, 9, 8, 3), "compression": "gzip", "shuffle": True},
+                                     {"chunks": (1, 9, 8, 3), "compression": "lzf", "fletcher32": True}])  # fmt: skip
+def test_the_chunking_of_the_file_changes_no_integer(name, storage, tmp_path):
+    path = tmp_path / "images.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train/images", data=IMAGES, **storage)
+    assert_same_bits(fitted((path, "train/images"), SETTINGS[name]), fitted(IMAGES, SETTINGS[name]))
+
+
+def test_products_by_plain_integers_give_the_same_sums():
+    """Given whitening and dictionary, no bit depends on BLAS: a plain integer einsum in its place gives the same sums."""
+    model = fitted(IMAGES, SETTINGS["gq"].replace(flip=False))
+    atoms, cut = model.dictionary.grid.astype(np.int64), model.encoder.cut
+    second = np.zeros((40, 40), np.int64)
+    for image in oracle.mean_removed(oracle.pixel_units(IMAGES), 3, "context", "whole"):
+        grid, constant = oracle.unit_grid(image, oracle.integer_whiten(model.whitening.whiten), 1.0, False)
+        active = (np.einsum("kp,np->kn", atoms, np.asarray(grid, np.int64)) >= cut) & ~np.asarray(constant)
+        second += np.einsum("kn,ln->kl", active.astype(np.int64), active.astype(np.int64))
+    np.testing.assert_array_equal(model.statistics.second_moment, second)
+
+
+def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch):
+    model = fitted(IMAGES, SETTINGS["gq"].replace(flip=False))
+    codes = oracle_codes(IMAGES, model)
+    want = oracle.transform(codes, model.embedding.components[:6], model.geometry.rows, model.geometry.columns, 4, 2)
+    got = np.zeros(want.shape, np.float32)
+    for executor in (SerialExecutor(1), SerialExecutor(2), ThreadsExecutor(3), LossyExecutor(5)):
+        before, got = got, np.zeros(want.shape, np.float32)
+        for first, values in transform(model, as_source(IMAGES), Engine(executor)):
+            got[first : first + len(values)] = values
+        np.testing.assert_allclose(got, want, atol=2e-5)
+        assert before.max() == 0 or np.array_equal(before, got)
+        monkeypatch.setattr("smtdist.models.transform.BATCH_BYTES", 1)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_model_survives_its_file(name, tmp_path):
+    model = fitted(IMAGES, SETTINGS[name])
+    save(model, tmp_path / "m.h5")
+    again = load(tmp_path / "m.h5")
+    assert_same_bits(model, again)
+    assert again.settings == model.settings
+    assert again.provenance == model.provenance
+    assert again.geometry == model.geometry
+    np.testing.assert_array_equal(again.encoder.atoms, model.encoder.atoms)
+    np.testing.assert_array_equal(again.dictionary.source_sample, model.dictionary.source_sample)
+
+
+def test_others_can_read_the_file(tmp_path):
+    import xarray as xr
+
+    model = fitted(IMAGES, SETTINGS["gq"])
+    save(model, tmp_path / "m.h5")
+    with xr.open_dataset(tmp_path / "m.h5", group="statistics", engine="h5netcdf") as statistics:
+        for name in MATRICES:
+            assert statistics[name].dims == ("atom", "atom_")
+            np.testing.assert_array_equal(statistics[name], getattr(model.statistics, name))
+    with xr.open_dataset(tmp_path / "m.h5", group="embedding", engine="h5netcdf") as embedding:
+        assert embedding["components"].dims == ("component", "atom")
+    with xr.open_dataset(tmp_path / "m.h5", group="whitening", engine="h5netcdf") as whitening:
+        assert whitening["unwhiten"].dims == ("pixel", "pixel_")
+
+
+def test_statistics_alone_from_a_model_are_those_of_the_fit():
+    model = fitted(IMAGES, SETTINGS["gq"])
+    again, records = fit(as_source(IMAGES), SETTINGS["gq"], Engine(SerialExecutor(1)), base=model)
+    assert_same_bits(model, again)
+    assert [record["name"] for record in records] == ["statistics", "solve"]
+    assert again.provenance["fingerprint"] == model.provenance["fingerprint"]
+
+
+def test_given_atoms_are_used_once_each():
+    rng = np.random.default_rng(0)
+    atoms = rng.normal(size=(10, 27))
+    atoms[7] = 3 * atoms[2]
+    configuration = SETTINGS["gq"].replace(dictionary_method="given", n_components=3)
+    model, _ = fit(as_source(IMAGES), configuration, Engine(SerialExecutor(1)), atoms=atoms)
+    assert len(model.dictionary.grid) == 9
+    unit = atoms[:7] / np.linalg.norm(atoms[:7], axis=1, keepdims=True)
+    np.testing.assert_allclose(model.dictionary.atoms[:7], unit, atol=2e-4)
+
+
+def test_random_atoms_are_patches_of_the_data_and_dictionaries_nest():
+    small = fitted(IMAGES, SETTINGS["gq"].replace(dictionary=10, n_components=3)).dictionary
+    large = fitted(IMAGES, SETTINGS["gq"]).dictionary
+    np.testing.assert_array_equal(small.grid, large.grid[:10])
+    model = fitted(IMAGES, SETTINGS["gq"])
+    sample, position = int(large.source_sample[3]), int(large.source_position[3])
+    units = oracle.pixel_units(IMAGES[sample : sample + 1])
+    views = [units, units[:, :, ::-1]]
+    removed = oracle.mean_removed(views[int(large.source_view[3])], 3, "context", "whole")
+    grid, _ = oracle.unit_grid(removed[0], oracle.integer_whiten(model.whitening.whiten), 1.0, False)
+    np.testing.assert_array_equal(grid[position], large.grid[3])
+
+
+def test_a_diverse_dictionary_keeps_its_distance_or_says_how_many_fit():
+    configuration = SETTINGS["gq"].replace(dictionary_method="diverse", dictionary_cosine=0.5, dictionary=15)
+    atoms = fitted(IMAGES, configuration).dictionary.atoms
+    cosines = atoms @ atoms.T
+    assert (cosines - np.eye(15)).max() <= 0.501
+    with pytest.raises(ConfigurationError, match=r"Only \d+ of \d+ random patches keep a cosine of at most 0.1"):
+        fitted(IMAGES, configuration.replace(dictionary_cosine=0.1, dictionary=40))
+
+
+def test_a_spherical_round_moves_atoms_to_the_mean_direction():
+    from smtdist.models.dictionary import _Centres, updated
+
+    rng = np.random.default_rng(2)
+    start = np.rint(4000 * np.eye(4, 27)).astype(np.float32)
+    sums = rng.integers(-500, 500, (4, 27)) * np.array([[1], [1], [1], [0]])
+    state = {"counts": np.array([3, 1, 2, 0]), "sums": sums, "spare_vector": np.full((1, 27), 788, np.int16)}
+    first = _Centres(start.astype(float), start, np.zeros(4, np.int64), np.zeros(4, np.int64))
+    moved = updated(first, state, spherical=True, mini_batch=False)
+    want = sums[:3] / np.linalg.norm(sums[:3], axis=1, keepdims=True) * 4093
+    np.testing.assert_allclose(moved.grid[:3], want, atol=0.51)
+    np.testing.assert_array_equal(moved.grid[3], np.full(27, 788))
+
+
+def test_lloyd_does_not_lose_fit_from_round_to_round():
+    """The sum of cosines to the nearest atom rises with every full spherical round (up to the grid's rounding)."""
+    from smtdist.statistics.centroids import Centroids
+
+    fits = []
+
+    class Watching(Engine):
+        def reduce(self, name, statistic, source, **options):
+            partial, record = super().reduce(name, statistic, source, **options)
+            if isinstance(statistic, Centroids):
+                fits.append(int(partial.state["fit"]) / int(partial.state["n_positions"]))
+            return partial, record
+
+    configuration = SETTINGS["vq-spherical"].replace(dictionary_rounds=6)
+    fit(as_source(IMAGES), configuration, Watching(SerialExecutor(1)))
+    assert len(fits) == 6
+    assert all(later >= earlier * (1 - 1e-3) for earlier, later in zip(fits, fits[1:], strict=False))
+    assert fits[-1] > fits[0]
