@@ -157,7 +157,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path(data) / "cifar10_jpeg.h5" if data else None)
     parser.add_argument("--atoms", type=int, nargs="+", default=[2048, 8192])
     parser.add_argument("--images", type=int, default=1024, help="for covariance and dictionary")
-    parser.add_argument("--batch", type=int, default=64, help="images a batch")
+    parser.add_argument("--batch", type=int, default=128, help="images a batch")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--threshold", type=float, default=0.3)

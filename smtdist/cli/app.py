@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from smtdist.cli.demo import demo
+from smtdist.cli.errors import WrongUsage
 from smtdist.cli.evaluate import evaluate
 from smtdist.cli.fit import fit, plan, resume
 from smtdist.cli.info import info
@@ -15,21 +18,21 @@ from smtdist.cli.options import DEBUG
 from smtdist.cli.transform import transform
 from smtdist.errors import InterruptedRun, SmtdistError
 
-FAILED = 1
+FAILED, USAGE = 1, 2
 
 HELP = """Learn representations of images from data larger than memory, with the sparse manifold transform.
 
-Results go to standard output, progress and errors to standard error. Exit code 0: done; 1: failed; 2: wrong usage; 130 and
-143: stopped by Ctrl-C and SIGTERM.
+Results go to standard output, progress and errors to standard error. Exit code 0: done; 1: failed; 2: wrong
+usage; 130 and 143: stopped by Ctrl-C and SIGTERM.
 """
 
 
-class _Group(typer.core.TyperGroup):
+class _Group(TyperGroup):
     """Ends every command that fails with one sentence; `--debug` lets the traceback through."""
 
-    def invoke(self, context: typer.Context) -> object:
+    def invoke(self, ctx: Any) -> Any:
         with sentences():
-            return super().invoke(context)
+            return super().invoke(ctx)
 
 
 @contextlib.contextmanager
@@ -50,14 +53,21 @@ def _sentence(error: BaseException) -> tuple[str, int]:
         return "Stopped.", 130
     if isinstance(error, MemoryError):
         return f"Out of memory ({error}); use a smaller dictionary, or a machine with more.", FAILED
-    message = " ".join(str(error).split())
-    return message, error.exit_code if isinstance(error, InterruptedRun) else FAILED
+    sentence = " ".join(str(error).split())
+    if isinstance(error, InterruptedRun):
+        return sentence, error.exit_code
+    return sentence, USAGE if isinstance(error, WrongUsage) else FAILED
 
 
 app = typer.Typer(
-    name="smtdist", cls=_Group, help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    name="smtdist",
+    cls=_Group,
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+)
 
 for _command, _arguments in (
     (demo, "--workers 2"),

@@ -1,10 +1,10 @@
-"""`demo`: the whole way on real data that scikit-learn brings along, in seconds, on a Dask cluster of this machine.
+"""`demo`: the whole way on real data that scikit-learn brings along, on a Dask cluster of this machine.
 
-The 1,797 handwritten digits, in their order: the first 1,200 to learn from, the other 597 to judge by (other
-writers). Settings of both classifiers were chosen on the first 1,200 alone, as the mean accuracy over four folds of
-300 with the labels of a fold held back, among some eighty random draws of feature, patch, ridge, dictionary, mean,
-context, pooling and contrast, and among k of 1 to 30. There the chosen transform reached 96.8 %, the best k-NN on raw
-pixels (k = 3, T = 0.01) 95.8 %. The 597 were looked at afterwards, once.
+The 1,797 handwritten digits, shuffled by a fixed seed: 1,200 to learn from, the other 597 to judge by. The
+settings of both classifiers were chosen on the 1,200 alone: the mean accuracy over four folds of 300, each
+classified by the other 900. The transform's are the best of 34 random draws of feature, patch, ridge,
+dictionary, mean, context and contrast, with 16, 32 or 63 components: 98.9 %. The best k-NN on raw pixels (k
+from 1 to 30, three temperatures and the hard vote) had 98.4 %, with k = 3 and T = 0.03.
 """
 
 from __future__ import annotations
@@ -28,13 +28,26 @@ from smtdist.models.fit import fit
 from smtdist.monitor import tables
 
 N_TRAIN = 1200
+SEED = 0
 
 SETTINGS = Configuration(
-    feature="vq", patch=5, context=1, mean="global", ridge=0.03, dictionary=1024, dictionary_method="spherical",
-    dictionary_rounds=3, constant_patch="activate_best", n_components=48, drop=1, pool_size=2, pool_stride=1,
-)  # fmt: skip
-NEIGHBOURS = Neighbours(k=10, temperature=0.1)
-RAW_NEIGHBOURS = Neighbours(k=3, temperature=0.01)
+    feature="gq",
+    threshold=0.6,
+    patch=3,
+    context=1,
+    mean="global",
+    ridge=0.01,
+    min_contrast=4.0,
+    dictionary=1024,
+    constant_patch="activate_best",
+    zero_code="activate_best",
+    n_components=32,
+    drop=1,
+    pool_size=2,
+    pool_stride=1,
+)
+NEIGHBOURS = Neighbours(k=10, temperature=0.03)
+RAW_NEIGHBOURS = Neighbours(k=3, temperature=0.03)
 
 
 def demo(
@@ -79,9 +92,13 @@ def _run(folder: Path, out: Path, where: Where, overwrite: bool) -> dict[str, An
         knn = evaluated(model, known, asked, engine, NEIGHBOURS)
         raw = classified(_pixels(known), known.labels, _pixels(asked), asked.labels, engine, RAW_NEIGHBOURS)
     return {
-        "knn": knn.to_dict(), "raw_knn": raw.to_dict(), "passes": records, "model": str(out.absolute()), "bytes": written,
+        "knn": knn.to_dict(),
+        "raw_knn": raw.to_dict(),
+        "passes": records,
+        "model": str(out.absolute()),
+        "bytes": written,
         **summary(model),
-    }  # fmt: skip
+    }
 
 
 def write_digits(path: Path) -> None:
@@ -90,8 +107,9 @@ def write_digits(path: Path) -> None:
 
     digits = load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    order = np.random.default_rng(SEED).permutation(len(images))
     with h5py.File(path, "w") as file:
-        for group, rows in (("train", slice(None, N_TRAIN)), ("test", slice(N_TRAIN, None))):
+        for group, rows in (("train", order[:N_TRAIN]), ("test", order[N_TRAIN:])):
             file.create_dataset(f"{group}/images", data=images[rows], chunks=(100, 8, 8))
             file.create_dataset(f"{group}/labels", data=digits.target[rows].astype(np.int64))
 

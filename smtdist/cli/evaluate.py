@@ -17,6 +17,7 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.hdf5 import Hdf5Source
 from smtdist.data.labels import read_labels
@@ -74,7 +75,7 @@ class Neighbours:
 
 def _positive(value: float) -> float:
     if not 0 < value < float("inf"):
-        raise typer.BadParameter(f"the temperature is {value}; it must be a positive number.")
+        raise WrongUsage(f"The temperature is {value}; it must be a positive number.")
     return value
 
 
@@ -104,7 +105,8 @@ def evaluate(
     known, asked = Labelled.open(data, train), Labelled.open(data, test)
     if neighbours > known.source.n_samples:
         raise ConfigurationError(
-            f"There are {known.source.n_samples} training samples, fewer than {neighbours} neighbours; lower --neighbours."
+            f"There are {known.source.n_samples} training samples, fewer than {neighbours} neighbours; "
+            f"lower --neighbours."
         )
     settings = Neighbours(neighbours, temperature, vote.value)
     with engine_for(Where(workers, cluster, quiet), known.source) as engine:
@@ -119,9 +121,14 @@ def evaluate(
 
 
 def evaluated(
-    model: Model, known: Labelled, asked: Labelled, engine: Engine, settings: Neighbours,
-    components: int | None = None, drop: int | None = None,
-) -> Evaluation:  # fmt: skip
+    model: Model,
+    known: Labelled,
+    asked: Labelled,
+    engine: Engine,
+    settings: Neighbours,
+    components: int | None = None,
+    drop: int | None = None,
+) -> Evaluation:
     """Represent both groups and classify the second by the first."""
     with _room(model, (known, asked), engine, components, drop) as (train_z, test_z):
         for part, z in ((known, train_z), (asked, test_z)):
@@ -155,9 +162,16 @@ def classified(
         engine.events.emit("progress", **{"pass": "knn"}, n_samples=done, n_positions=done, read_bytes=0)
 
     found = evaluate_knn(
-        train_z, train_y, test_z, test_y, k=settings.k, temperature=settings.temperature, vote=settings.vote,
-        block_bytes=min(BLOCK_BYTES, memory_limit() // MEMORY_SHARE), progress=progress,
-    )  # fmt: skip
+        train_z,
+        train_y,
+        test_z,
+        test_y,
+        k=settings.k,
+        temperature=settings.temperature,
+        vote=settings.vote,
+        block_bytes=min(BLOCK_BYTES, memory_limit() // MEMORY_SHARE),
+        progress=progress,
+    )
     engine.events.emit("pass_finished", **{"pass": "knn"}, n_samples=total)
     return found
 

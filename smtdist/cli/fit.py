@@ -10,6 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
 from smtdist.cli.runfile import Run, read_run, write_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.hdf5 import Hdf5Source
@@ -44,10 +45,16 @@ def fit(
     files.check_target(out, overwrite)
     base, given = _inputs(from_model, atoms)
     run = Run(
-        data=data.absolute(), dataset=dataset, settings=opt.settings_from(preset, set_, base, given), out=out.absolute(),
-        from_model=from_model and from_model.absolute(), atoms=atoms and atoms.absolute(), overwrite=overwrite,
-        workers=workers, cluster=cluster,
-    )  # fmt: skip
+        data=data.absolute(),
+        dataset=dataset,
+        settings=opt.settings_from(preset, set_, base, given),
+        out=out.absolute(),
+        from_model=from_model and from_model.absolute(),
+        atoms=atoms and atoms.absolute(),
+        overwrite=overwrite,
+        workers=workers,
+        cluster=cluster,
+    )
     _report(_fitted(run, Hdf5Source.open(data, dataset), base, given, checkpoint, quiet), json)
 
 
@@ -132,7 +139,7 @@ def _inputs(
     from_model: Path | None, atoms: Path | None
 ) -> tuple[Model | None, NDArray[np.floating[Any]] | None]:
     if from_model is not None and atoms is not None:
-        raise typer.BadParameter("--from-model brings its own dictionary; leave out --atoms.")
+        raise WrongUsage("--from-model brings its own dictionary; leave out --atoms.")
     base = None if from_model is None else files.load(from_model, statistics=False)
     return base, None if atoms is None else _read_atoms(atoms)
 
@@ -197,6 +204,6 @@ def _report(result: dict[str, Any], as_json: bool) -> None:
 def model_line(result: dict[str, Any]) -> str:
     """Return one line about a model that was written."""
     return (
-        f"{result['model']}: {tables.size(result['bytes'])}, {result['n_atoms']:,} atoms ({result['n_dead']:,} never fire), "
-        f"rank {result['rank']:,}, {result['n_components']:,} components"
+        f"{result['model']}: {tables.size(result['bytes'])}, {result['n_atoms']:,} atoms "
+        f"({result['n_dead']:,} never fire), rank {result['rank']:,}, {result['n_components']:,} components"
     )

@@ -61,7 +61,8 @@ def _readable(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("fingerprint", str(provenance.get("fingerprint", ""))),
         (
             "images",
-            f"{geometry['height']} x {geometry['width']} x {geometry['channels']}, patches of {geometry['patch']}",
+            f"{geometry['height']} x {geometry['width']} x {geometry['channels']}, "
+            f"patches of {geometry['patch']}",
         ),
         ("atoms", f"{facts['n_atoms']:,}, of which {facts['n_dead']:,} never fire"),
         ("rank", f"{facts['rank']:,}"),

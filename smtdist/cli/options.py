@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from smtdist.cli.errors import WrongUsage
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.model import Model
@@ -16,9 +17,19 @@ DEBUG = threading.Event()
 """Set by --debug: show the traceback of an error."""
 
 FROZEN = (
-    "patch", "mean", "mean_context", "ridge", "min_contrast", "grey", "pixel_range", "dictionary", "dictionary_method",
-    "dictionary_cosine", "dictionary_rounds", "dictionary_samples",
-)  # fmt: skip
+    "patch",
+    "mean",
+    "mean_context",
+    "ridge",
+    "min_contrast",
+    "grey",
+    "pixel_range",
+    "dictionary",
+    "dictionary_method",
+    "dictionary_cosine",
+    "dictionary_rounds",
+    "dictionary_samples",
+)
 """Settings that whitening and dictionary were made with, and that --from-model therefore keeps."""
 
 
@@ -49,7 +60,7 @@ Workers = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Worker processes; 0 works in this one. Default: 0, or half the cores for more than 1 GiB of data.",
+        help="Worker processes; 0 works in this one. Default: 0; half the cores for more than 1 GiB of data.",
     ),
 ]
 Cluster = Annotated[
@@ -90,22 +101,33 @@ def settings_from(
         if base is not None:
             return _settings_of_base(base, preset_name, changes)
         start = preset(preset_name) if preset_name else Configuration()
-        return start.replace(**changes)
+        return _solvable(start.replace(**changes), None if atoms is None else len(atoms))
     except (ConfigurationError, TypeError) as error:
         # a value of another type, such as patch=six, fails in a comparison
-        raise typer.BadParameter(str(error)) from error
+        raise WrongUsage(str(error)) from error
+
+
+def _solvable(settings: Configuration, n_atoms: int | None) -> Configuration:
+    """Refuse before any work what the solve would refuse at its end: more components than atoms."""
+    asked, atoms = settings.n_components + settings.drop, n_atoms or settings.dictionary
+    if asked > atoms:
+        raise ConfigurationError(
+            f"n_components + drop is {asked}, more than the {atoms} atoms; ask for fewer."
+        )
+    return settings
 
 
 def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, Any]) -> Configuration:
     if preset_name:
-        raise typer.BadParameter("--from-model brings its own settings; leave out --preset.")
+        raise WrongUsage("--from-model brings its own settings; leave out --preset.")
     fixed = sorted(set(changes) & set(FROZEN))
     if fixed:
-        raise typer.BadParameter(
-            f"--from-model keeps whitening and dictionary, so {', '.join(fixed)} cannot be set; fit without it."
+        raise WrongUsage(
+            f"--from-model keeps whitening and dictionary, so {', '.join(fixed)} cannot be set; leave it out."
         )
     # a mean that follows the context must not follow it to another one
-    return base.settings.replace(mean_context=base.settings.resolved_mean_context).replace(**changes)
+    settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
+    return _solvable(settings, len(base.dictionary.grid))
 
 
 def need_embedding(model: Model, path: Path) -> Model:

@@ -44,14 +44,15 @@ class Run:
     def require_same_data(self, source: Hdf5Source, key: str, checkpoint: Path) -> None:
         """Refuse to go on with other data, or other atoms, than the run was started on."""
         if described(source) != self.described:
+            then, now = _brief(self.described), _brief(described(source))
             raise CheckpointError(
-                f"{source.name} is no longer what {checkpoint} was started on (then {_brief(self.described)}, now "
-                f"{_brief(described(source))}); put the data back, or start a new fit with another checkpoint folder."
+                f"{source.name} is no longer what {checkpoint} was started on (then {then}, now {now}); "
+                f"put the data back, or start a new fit with another checkpoint folder."
             )
         if key != self.key:
             raise CheckpointError(
-                f"The model or the atoms that {checkpoint} was started with have changed; put them back, or start a new fit "
-                f"with another checkpoint folder."
+                f"The model or the atoms that {checkpoint} was started with have changed; put them back, or "
+                f"start a new fit with another checkpoint folder."
             )
 
 
@@ -65,7 +66,8 @@ def write_run(checkpoint: Path, run: Run, source: Hdf5Source, key: str) -> None:
     path = checkpoint / NAME
     if path.exists() and read_run(checkpoint).key != key:
         raise CheckpointError(
-            f"{checkpoint} belongs to another run (other data, settings or seed); use another folder, or delete this one."
+            f"{checkpoint} belongs to another run (other data, settings or seed); use another folder, or "
+            f"delete this one."
         )
     content = {
         "schema": SCHEMA,
@@ -104,7 +106,9 @@ def read_run(checkpoint: Path) -> Run:
         content = json.loads(path.read_text())
         if int(content["schema"]) > SCHEMA:
             raise CheckpointError(f"{path} was written by a newer smtdist; resume with that version.")
-        optional = {name: content[name] and Path(content[name]) for name in ("from_model", "atoms")}
+        optional: dict[str, Any] = {
+            name: content[name] and Path(content[name]) for name in ("from_model", "atoms")
+        }
         plain = {
             name: content[name] for name in ("dataset", "overwrite", "workers", "cluster", "described", "key")
         }
@@ -121,4 +125,5 @@ def read_run(checkpoint: Path) -> Run:
 def _brief(about: dict[str, Any] | None) -> str:
     if about is None:
         return "unknown"
-    return f"{about['dtype']} {tuple(about['shape'])} in chunks of {about['chunk_samples']}, {about['file_bytes']:,} bytes"
+    shape = tuple(about["shape"])
+    return f"{about['dtype']} {shape} in chunks of {about['chunk_samples']}, {about['file_bytes']:,} bytes"

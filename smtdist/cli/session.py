@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import typer
 from rich.console import Console
 
+from smtdist.cli.errors import WrongUsage
 from smtdist.data.source import Source
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
@@ -40,7 +40,7 @@ class Where:
     quiet: bool = False
 
     def resolved_workers(self, source: Source) -> int:
-        """Return the number of local processes: as told, else 0 (this process), else half the cores for large data."""
+        """Return the number of local processes: as told, else 0; for large data half the cores."""
         if self.workers is not None:
             return self.workers
         cores = available_cores()
@@ -52,7 +52,7 @@ class Where:
 def engine_for(
     where: Where, source: Source, checkpoint: Path | None = None, key: str = ""
 ) -> Iterator[Engine]:
-    """Yield an engine with its progress on standard error; Ctrl-C and SIGTERM end its run at the next batch."""
+    """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch."""
     stop = StopRequest()
     events = EventStream()
     workers = where.resolved_workers(source)
@@ -63,9 +63,10 @@ def engine_for(
         if workers and where.cluster in (None, "local"):
             events.emit("note", text=f"Starting {workers} worker process{'es' * (workers > 1)}")
         try:
-            executor = stack.enter_context(executor_for(where.cluster, workers))
+            with deaf_children():
+                executor = stack.enter_context(executor_for(where.cluster, workers))
         except ConfigurationError as error:
-            raise typer.BadParameter(str(error)) from error
+            raise WrongUsage(str(error)) from error
         dashboard = getattr(executor, "dashboard", None)
         if dashboard:
             events.emit("note", text=f"Dashboard: {dashboard}")
@@ -76,7 +77,7 @@ def engine_for(
 
 
 def _heeding(engine: Engine) -> Any:
-    """Return a subscriber that ends a task of this process at its next batch; between tasks the engine looks itself."""
+    """Return a subscriber that ends a task of this process at its next batch."""
 
     def heed(event: Event) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -103,6 +104,21 @@ def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Let processes started here ignore Ctrl-C, which a terminal sends to all; this one ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # an ignored signal stays ignored in a new program
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def error_console() -> Console:

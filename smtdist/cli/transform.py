@@ -50,9 +50,13 @@ def transform(
         )
     features = shape[0] * shape[1] * shape[2]
     result = {
-        "out": str(out.absolute()), "n_samples": source.n_samples, "n_features": features, "feature_shape": list(shape),
-        "bytes": size, "seconds": time.perf_counter() - started,
-    }  # fmt: skip
+        "out": str(out.absolute()),
+        "n_samples": source.n_samples,
+        "n_features": features,
+        "feature_shape": list(shape),
+        "bytes": size,
+        "seconds": time.perf_counter() - started,
+    }
     if json:
         print_json(result)
     else:

@@ -177,7 +177,7 @@ def _host_pieces(
     atoms, n = encoder.atoms, encoder.whitener.geometry.positions
     check_atoms(encoder.whitener.geometry.pixels, atoms)
     rule = cpu.Rule(
-        atoms,
+        np.ascontiguousarray(atoms.T),
         encoder.cut,
         encoder.constant_patch == "activate_best",
         encoder.zero_code == "activate_best",

@@ -37,12 +37,11 @@ def add_activity(out: Array, codes: Codes, weights: Array | None = None) -> None
     >>> out.tolist()
     [1, 2]
     """
-    xp = array_module(out)
-    if weights is None:
-        out += xp.bincount(codes.indices, minlength=codes.n_atoms)
-        return
     body = cpu if is_host(out) else generic
-    body.add_weighted_activity(out, codes, weights)
+    if weights is None:
+        body.add_activity(out, codes)
+    else:
+        body.add_weighted_activity(out, codes, weights)
 
 
 def add_second_moment(out: Array, codes: Codes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from fractions import Fraction
 from math import ceil, floor, sqrt
 
@@ -11,10 +12,11 @@ from smtdist.errors import DataError
 from smtdist.kernels.cpu import whitening as cpu
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import whitening as generic
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, PixelScale
 
-MOMENT_SLICE = 1 << 20
-"""Patches whose products can be summed in float64: 2^20 x (2^16)^2 is 2^52."""
+MOMENT_SLICE = 1 << 15
+"""Patches summed in one product: small enough to share among threads, and 2^15 x (2^16)^2 is far below 2^53."""
 
 
 def patch_moment(centred: Array) -> Array:
@@ -28,9 +30,16 @@ def patch_moment(centred: Array) -> Array:
     """
     xp = array_module(centred)
     total = xp.zeros((centred.shape[0], centred.shape[0]), dtype=xp.int64)
-    for start in range(0, centred.shape[1], MOMENT_SLICE):
-        part = centred[:, start : start + MOMENT_SLICE]
-        total += (part @ part.T).astype(xp.int64)
+    lock = threading.Lock()
+
+    def add(start: int, stop: int) -> None:
+        part = centred[:, start:stop]
+        product = (part @ part.T).astype(xp.int64)
+        with lock:
+            xp.add(total, product, out=total)
+
+    with single_blas():
+        run_ranges(add, even_ranges(centred.shape[1], MOMENT_SLICE))
     return total
 
 

@@ -44,7 +44,7 @@ class PassCost:
 
 
 class PlannedCluster(SerialExecutor):
-    """Stands in for a local cluster that is not started: its number of workers, and each one's threads and memory."""
+    """Stands in for a local cluster that is not started: its workers, their threads and memory."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(max(1, available_cores() // max(1, workers)))
@@ -69,8 +69,8 @@ def plan_fit(
 ) -> list[PassCost]:
     """Return the cost of every pass of a fit; a pass that does not fit is refused as the fit itself would.
 
-    `reused`: whitening and dictionary come from a model; `given_atoms`: that many atoms come from a file. The kernels
-    of each pass are compiled, to measure the memory a worker has in use before it starts.
+    `reused`: whitening and dictionary come from a model; `given_atoms`: that many atoms come from a file. The
+    kernels of each pass are compiled, to measure the memory a worker has in use before it starts.
     """
     geometry = image_geometry(settings, source.shape, source.name)
     first = unwhitened(settings, geometry, pixel_scale(source.dtype, settings.pixel_range))
@@ -124,13 +124,13 @@ def _work(encoder: Encoder, settings: Configuration) -> float:
 
 
 def _solve_plan(n_atoms: int, settings: Configuration) -> PassPlan:
-    """Plan the solve, which runs on the driver: no samples, no leaves, one state of C and V with their workspace."""
+    """Plan the solve, which runs on the driver: no samples, no leaves, C and V with their workspace."""
     diagonal = settings.feature == "vq" and settings.moment == "second"
     working = solve_bytes(n_atoms, diagonal, settings.n_components + settings.drop)
     projected = resident_bytes() + working
     if projected > memory_limit():
         raise MemoryBudgetError(
-            f"The solve for {n_atoms} atoms needs {readable(projected)} on the driver, which may use {readable(memory_limit())}; "
-            f"use a smaller dictionary or a larger machine for the driver."
+            f"The solve for {n_atoms} atoms needs {readable(projected)} on the driver, which may use "
+            f"{readable(memory_limit())}; use a smaller dictionary or a larger machine for the driver."
         )
     return PassPlan("solve", (0,), 0, 0, 0, 0, working, projected, 0, 0)

@@ -18,10 +18,10 @@ UNITS = {"knn": "samples"}
 
 
 class ProgressView:
-    """Shows each pass as it goes: samples done, patches a second, time left, then peak memory against the plan's.
+    """Shows each pass as it goes: samples done, patches a second, time left; then its peak memory.
 
-    It subscribes to an `EventStream` and may be called from any thread. Where `console` is no terminal, a pass is one
-    plain line when it ends, so that a log holds no bars.
+    It subscribes to an `EventStream` and may be called from any thread. Where `console` is no terminal, a
+    pass is one plain line when it ends, so that a log holds no bars.
     """
 
     def __init__(self, console: Console) -> None:
@@ -60,11 +60,8 @@ class ProgressView:
         self._samples[name] = samples
         self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
         if event["resumed_leaves"]:
-            self._on_note(
-                {
-                    "text": f"{name}: {event['resumed_leaves']} of {leaves} leaves are in the checkpoint already"
-                }
-            )
+            done = f"{event['resumed_leaves']} of {leaves} leaves"
+            self._on_note({"text": f"{name}: {done} are in the checkpoint already"})
         if self._bars is not None:
             total = samples or None
             self._tasks[name] = self._bars.add_task(

@@ -16,8 +16,8 @@ from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes
 
-TILE_PATCHES = 256
-TILE_ATOMS = 512
+TILE_PATCHES = 512
+TILE_ATOMS = 256
 """A tile of 0.5 MiB fits the second-level cache."""
 FAR = 1 << 30
 """Norm of the atoms that pad a tile: their score is below every other."""
@@ -27,9 +27,9 @@ PatchSource = Callable[[int, int], tuple[Array, Array]]
 
 
 class Rule(NamedTuple):
-    """Which atoms of a dictionary on the grid (K, p) are active in a patch."""
+    """Which atoms of a dictionary on the grid are active in a patch; atoms_t : (p, K) contiguous."""
 
-    atoms: Array
+    atoms_t: Array
     cut: int
     best_constant: bool
     best_zero: bool
@@ -95,41 +95,54 @@ def apply_policies(
 @compiled
 def write_lists(bits: Array, indptr: Array, base: int, start: int, stop: int, indices: Array) -> None:
     """Write the atoms of patches start to stop, ascending, at their offsets (less `base`)."""
+    one = np.uint64(1)
     for patch in range(start, stop):
         at = indptr[patch] - base
+        safe = indptr[stop] - base - 4
         for word in range(bits.shape[1]):
             rest = bits[patch, word]
+            after = at + popcount(rest)
+            if at <= safe:
+                # four at a time without asking; what is too much is written over by the words to come
+                for step in range(4):
+                    indices[at + step] = 64 * word + lowest_bit(rest)
+                    rest &= rest - one
+                at += 4
             while rest != np.uint64(0):
                 indices[at] = 64 * word + lowest_bit(rest)
                 at += 1
-                rest &= rest - np.uint64(1)
+                rest &= rest - one
+            at = after
 
 
-def product_tiles(grid: Array, atoms: Array, tile: Array) -> Iterator[tuple[int, int, int, int]]:
-    """Fill `tile` with the dot products of one block after another; yield its patches and atoms (start, stop)."""
+def product_tiles(grid: Array, atoms_t: Array, tile: Array) -> Iterator[tuple[int, int, int, int]]:
+    """Fill `tile` with the dot products of one block after another; yield its patches and atoms (start, stop).
+
+    atoms_t : (p, K) contiguous, which BLAS packs faster than (K, p).
+    """
     for start, stop in even_ranges(grid.shape[1], TILE_PATCHES):
         patches = grid[:, start:stop].T
-        for low, high in even_ranges(len(atoms), TILE_ATOMS):
-            np.matmul(patches, atoms[low:high].T, out=tile[: stop - start, : high - low])
+        for low, high in even_ranges(atoms_t.shape[1], TILE_ATOMS):
+            np.matmul(patches, atoms_t[:, low:high], out=tile[: stop - start, : high - low])
             yield start, stop, low, high
 
 
-def new_tile(atoms: Array) -> Array:
+def new_tile(n_atoms: int) -> Array:
     """Return an empty tile, narrow where there are few atoms; a multiple of 64 wide."""
-    return np.zeros((TILE_PATCHES, min(TILE_ATOMS, -(-len(atoms) // 64) * 64)), np.float32)
+    return np.zeros((TILE_PATCHES, min(TILE_ATOMS, -(-n_atoms // 64) * 64)), np.float32)
 
 
 def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, counts: Array) -> None:
     """Fill bits (N, words) and counts (N,) of the patches in `grid`, policies applied."""
-    tile = new_tile(rule.atoms)
+    tile = new_tile(rule.atoms_t.shape[1])
     cut = np.float32(rule.cut)
     counts[:] = 0
-    for start, stop, low, high in product_tiles(grid, rule.atoms, tile):
+    for start, stop, low, high in product_tiles(grid, rule.atoms_t, tile):
         scan_tile(tile, high - low, cut, bits[start:stop], low // 64, counts[start:stop])
     lost = np.empty(len(counts), np.int64)
     lost = lost[: apply_policies(bits, counts, constant, rule.best_constant, rule.best_zero, lost)]
     if len(lost):
-        labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms, euclidean=False)
+        labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms_t, euclidean=False)
         bits[lost, labels >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
         counts[lost] = 1
 
@@ -138,7 +151,7 @@ def mark_all(
     source: PatchSource, units: list[tuple[int, int]], per_unit: int, total: int, rule: Rule
 ) -> tuple[Array, Array]:
     """Return bits (total, words) and indptr of all units; `source` makes the patches of a range of units."""
-    bits = np.empty((total, -(-len(rule.atoms) // 64)), np.uint64)
+    bits = np.empty((total, -(-rule.atoms_t.shape[1] // 64)), np.uint64)
     indptr = np.zeros(total + 1, np.int64)
 
     def work(first: int, last: int) -> None:
@@ -168,23 +181,23 @@ def gq_codes(
     n = grid.shape[1]
     bits, indptr = mark_all(
         lambda start, stop: (grid[:, start:stop], constant[start:stop]),
-        even_ranges(n, 4 * TILE_PATCHES),
+        even_ranges(n, 2 * TILE_PATCHES),
         1,
         n,
-        Rule(atoms, cut, best_constant, best_zero),
+        Rule(np.ascontiguousarray(atoms.T), cut, best_constant, best_zero),
     )
     return lists(bits, indptr, 0, n, len(atoms))
 
 
-def best_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Array]:
+def best_atoms(grid: Array, atoms_t: Array, euclidean: bool) -> tuple[Array, Array]:
     """Return labels int32 (N,) and dots float32 (N,), on the calling thread."""
-    n = grid.shape[1]
-    tile = new_tile(atoms)
+    n, n_atoms = grid.shape[1], atoms_t.shape[1]
+    tile = new_tile(n_atoms)
     labels, dots = np.zeros(n, np.int32), np.zeros(n, np.float32)
     scores = np.full(n, -(2**31), np.int32)
-    norms = np.full(-(-len(atoms) // TILE_ATOMS) * TILE_ATOMS, FAR, np.int32)
-    norms[: len(atoms)] = square_norms(atoms) if euclidean else 0
-    for start, stop, low, _ in product_tiles(grid, atoms, tile):
+    norms = np.full(-(-n_atoms // TILE_ATOMS) * TILE_ATOMS, FAR, np.int32)
+    norms[:n_atoms] = square_norms(atoms_t.T) if euclidean else 0
+    for start, stop, low, _ in product_tiles(grid, atoms_t, tile):
         scan_scores(tile, norms, low, scores[start:stop], labels[start:stop], dots[start:stop])
     return labels, dots
 
@@ -193,10 +206,11 @@ def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Ar
     """Return labels int32 (N,) and dots float32 (N,); see `smtdist.kernels.codes`."""
     n = grid.shape[1]
     labels, dots = np.empty(n, np.int32), np.empty(n, np.float32)
+    atoms_t = np.ascontiguousarray(atoms.T)
 
     def work(start: int, stop: int) -> None:
-        labels[start:stop], dots[start:stop] = best_atoms(grid[:, start:stop], atoms, euclidean)
+        labels[start:stop], dots[start:stop] = best_atoms(grid[:, start:stop], atoms_t, euclidean)
 
     with single_blas():
-        run_ranges(work, even_ranges(n, 4 * TILE_PATCHES))
+        run_ranges(work, even_ranges(n, 2 * TILE_PATCHES))
     return labels, dots

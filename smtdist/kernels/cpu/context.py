@@ -6,7 +6,7 @@ import numpy as np
 
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.moment import (
-    TASK_ATOMS,
+    atom_ranges,
     bit_rows,
     by_atom,
     count_rows,
@@ -142,7 +142,7 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
     lists = codes.indptr, codes.indices
     run_ranges(
         lambda low, high: add_neighbours(out, lists, links, shape, d, low, high),
-        even_ranges(codes.n_atoms, TASK_ATOMS),
+        atom_ranges(codes.n_atoms),
     )
 
 
@@ -159,7 +159,7 @@ def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
         )
         run_ranges(
             lambda low, high, b=bits, r=n_rows, k=links: add_plane_rows(out, b, r, k, low, high),
-            even_ranges(codes.n_atoms, TASK_ATOMS),
+            atom_ranges(codes.n_atoms),
         )
     add_second_moment(out, codes, -1)
 
@@ -181,5 +181,5 @@ def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) 
             lambda low, high, p=part, k=links, w=weights: add_weighted_neighbours(
                 out, (p.indptr, p.indices), k, w, low, high
             ),
-            even_ranges(codes.n_atoms, TASK_ATOMS),
+            atom_ranges(codes.n_atoms),
         )

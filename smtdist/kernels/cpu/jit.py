@@ -27,8 +27,8 @@ LANES = 16
 
 
 def compiled(function: Function) -> Function:
-    """Compile with Numba, outside the interpreter lock, cached on disk."""
-    return cast(Function, numba.njit(nogil=True, cache=True)(function))
+    """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy."""
+    return cast(Function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
 
 def vector_operation(function: Function) -> Function:
@@ -63,10 +63,10 @@ def popcount(_typing: Any, word: Any) -> Any:
 
 @vector_operation
 def lowest_bit(_typing: Any, word: Any) -> Any:
-    """Return the index of the lowest set bit of a 64-bit word that is not zero."""
+    """Return the index of the lowest set bit of a 64-bit word, 64 for zero."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.uint64), generate
 
@@ -161,21 +161,25 @@ def add_sixteen(
 
 
 @vector_operation
-def half_add(_typing: Any, planes: Any, level: Any, carry: Any) -> Any:
-    """Add plane `carry` to plane `level`, and leave there what is carried on."""
+def ripple(_typing: Any, planes: Any, first: Any, last: Any, spare: Any) -> Any:
+    """Add plane `spare` to the counters at bit `first`, and carry on up to plane `last` (left out)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, *levels = arguments
-        where = [
-            pointer(context, builder, signature.args[0], array, builder.mul(x, I64(BLOCK_WORDS)), BLOCK_TYPE)
-            for x in levels
-        ]
-        value, carried = (builder.load(at, align=8) for at in where)
-        builder.store(builder.xor(value, carried), where[0], align=8)
-        builder.store(builder.and_(value, carried), where[1], align=8)
+        array, first, last, spare = arguments
+
+        def plane(level: Any) -> Any:
+            at = builder.mul(level, I64(BLOCK_WORDS))
+            return pointer(context, builder, signature.args[0], array, at, BLOCK_TYPE)
+
+        carry = cgutils.alloca_once(builder, BLOCK_TYPE)
+        builder.store(builder.load(plane(spare), align=8), carry)
+        with cgutils.for_range_slice(builder, first, last, I64(1)) as (level, _):
+            value, carried = builder.load(plane(level), align=8), builder.load(carry)
+            builder.store(builder.xor(value, carried), plane(level), align=8)
+            builder.store(builder.and_(value, carried), carry)
         return context.get_dummy_value()
 
-    return types.void(planes, types.intp, types.intp), generate
+    return types.void(planes, types.intp, types.intp, types.intp), generate
 
 
 @vector_operation

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, add_sixteen, compiled, expand_add, half_add
+from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, add_sixteen, compiled, expand_add, ripple
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -19,7 +19,10 @@ PLANES = 20
 """Enough for the 2^16 patches of a run, with room for the carry."""
 RUN_PATCHES = 1 << 15
 """Patches at a time: the more, the fewer passes over the K x K sum; the fewer, the less cache they need."""
-TASK_ATOMS = 128
+PART_PATCHES = 1 << 13
+"""Patches whose bits for 512 atoms stay in the second-level cache: 0.5 MiB."""
+PLANES_BYTES = (PLANES + 2) * BLOCK_WORDS * 8
+"""Counters of one block: planes, the spare for carries, and room for 16 row numbers."""
 
 
 @compiled
@@ -57,17 +60,23 @@ def place_members(
 
 def by_atom(codes: Codes) -> tuple[Array, Array]:
     """Return (starts int64 (K + 1,), members int32): the patches of every atom, ascending; a counting sort."""
-    bounds = even_ranges(codes.n_patches, max(1024, -(-codes.n_patches // 8)))
-    counts = np.zeros((len(bounds), codes.n_atoms), np.int64)
-    part = {start: row for row, (start, _) in enumerate(bounds)}
+    cuts, members = by_atom_and_part(codes, max(1024, -(-codes.n_patches // 8)))
+    return np.append(cuts[0], len(members)), members
+
+
+def by_atom_and_part(codes: Codes, step: int) -> tuple[Array, Array]:
+    """Return (cuts int64 (parts + 1, K), members): as `by_atom`, with the cuts between parts of `step` patches."""
+    bounds = even_ranges(codes.n_patches, step)
+    counts = np.zeros((len(bounds) + 1, codes.n_atoms), np.int64)
     indptr, indices = codes.indptr, codes.indices
-    run_ranges(lambda a, b: count_atoms(indptr, indices, a, b, counts[part[a]]), bounds)
-    starts = np.zeros(codes.n_atoms + 1, np.int64)
-    np.cumsum(counts.sum(axis=0), out=starts[1:])
-    places = np.cumsum(counts, axis=0) - counts + starts[:-1]
-    members = np.empty(starts[-1], np.int32)
-    run_ranges(lambda a, b: place_members(indptr, indices, a, b, places[part[a]], members), bounds)
-    return starts, members
+    run_ranges(lambda a, b: count_atoms(indptr, indices, a, b, counts[a // step + 1]), bounds)
+    totals = counts.sum(axis=0)
+    counts[0] = np.cumsum(totals) - totals
+    cuts = np.cumsum(counts, axis=0)
+    members = np.empty(int(totals.sum()), np.int32)
+    places = cuts.copy()
+    run_ranges(lambda a, b: place_members(indptr, indices, a, b, places[a // step], members), bounds)
+    return cuts, members
 
 
 @compiled
@@ -83,15 +92,13 @@ def count_rows(
     first = start
     while first + 16 <= stop:
         add_sixteen(words, base, rows, first, planes, level, spare)
-        for higher in range(level + 4, used):
-            half_add(planes, higher, spare)
+        ripple(planes, level + 4, used, spare)
         first += 16
     if first < stop:
         for entry in range(16):  # row -1, the one before the first, is empty
             tail[entry] = rows[first + entry] if first + entry < stop else -1
         add_sixteen(words, base, tail, 0, planes, level, spare)
-        for higher in range(level + 4, used):
-            half_add(planes, higher, spare)
+        ripple(planes, level + 4, used, spare)
 
 
 @compiled
@@ -106,7 +113,7 @@ def planes_for(count: int) -> int:
 @compiled
 def new_planes() -> Array:
     """Return counters for one block: planes, the spare for carries, and room for 16 row numbers."""
-    return np.zeros((PLANES + 2) * BLOCK_WORDS, np.uint64)
+    return np.zeros(PLANES_BYTES // 8, np.uint64)
 
 
 @compiled
@@ -134,32 +141,45 @@ def flush(flat: Array, n_atoms: int, atom: int, block: int, planes: Array, used:
 
 @compiled
 def add_rows(
-    out: Array, words: Array, n_rows: int, starts: Array, members: Array, low: int, high: int, weight: int
+    out: Array, words: Array, n_rows: int, cuts: Array, members: Array, low: int, high: int, weight: int
 ) -> None:
-    """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum."""
+    """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum.
+
+    cuts (parts + 1, K): the patches of atom k that lie in part s are members[cuts[s, k] : cuts[s + 1, k]]. Bit rows
+    of one part and block stay in the cache while all atoms pass over them; the counters wait in `planes` meanwhile.
+    """
     n_atoms = out.shape[0]
+    parts = len(cuts) - 1
     flat = out.reshape(-1)
-    planes = new_planes()
+    planes = np.zeros((high - low, PLANES_BYTES // 8), np.uint64)
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
         base = (block * n_rows + 1) * BLOCK_WORDS
-        for atom in range(low, min(high, (block + 1) * BLOCK)):
-            start, stop = starts[atom], starts[atom + 1]
-            if start == stop:
-                continue
-            used = planes_for(stop - start)
-            count_rows(words, base, members, start, stop, planes, 0, used)
-            flush(flat, n_atoms, atom, block, planes, used, weight)
+        end = min(high, (block + 1) * BLOCK)
+        for part in range(parts):
+            for atom in range(low, end):
+                used = planes_for(cuts[parts, atom] - cuts[0, atom])
+                start, stop = cuts[part, atom], cuts[part + 1, atom]
+                count_rows(words, base, members, start, stop, planes[atom - low], 0, used)
+        for atom in range(low, end):
+            if cuts[parts, atom] > cuts[0, atom]:
+                used = planes_for(cuts[parts, atom] - cuts[0, atom])
+                flush(flat, n_atoms, atom, block, planes[atom - low], used, weight)
 
 
 def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
     """Add weight x Σ a_i a_iᵀ; see `smtdist.kernels.scatter`."""
     for part in runs(codes, RUN_PATCHES):
         words, n_rows = bit_rows(part)
-        starts, members = by_atom(part)
+        cuts, members = by_atom_and_part(part, PART_PATCHES)
         run_ranges(
-            lambda low, high, w=words, s=starts, m=members, n=n_rows: add_rows(out, w, n, s, m, low, high, weight),
-            even_ranges(codes.n_atoms, TASK_ATOMS),
+            lambda low, high, w=words, c=cuts, m=members, n=n_rows: add_rows(out, w, n, c, m, low, high, weight),
+            atom_ranges(codes.n_atoms),
         )
+
+
+def atom_ranges(n_atoms: int) -> list[tuple[int, int]]:
+    """Return the ranges of atoms that threads own; wide, so that bits in the cache serve many atoms."""
+    return even_ranges(n_atoms, min(512, max(64, n_atoms // 4)))
 
 
 def runs(codes: Codes, patches: int) -> Iterator[Codes]:

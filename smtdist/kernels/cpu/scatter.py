@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled
-from smtdist.kernels.cpu.moment import TASK_ATOMS, add_second_moment, by_atom
+from smtdist.kernels.cpu.moment import add_second_moment, atom_ranges, by_atom, count_atoms
 from smtdist.kernels.generic.scatter import exact_groups
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes
 
 __all__ = [
+    "add_activity",
     "add_image_outer",
     "add_outer_of",
     "add_second_moment",
@@ -21,8 +22,8 @@ __all__ = [
     "image_counts",
 ]
 
-PANEL = 256
-"""Rows of the sum that a thread takes at a time."""
+TILE = 384
+"""Rows and columns of the sum that a thread takes at a time, to stay in the cache."""
 SPARSE_SHARE = 64
 """Below one pair of atoms in so many, outer products run over the pairs that occur."""
 
@@ -38,6 +39,11 @@ def sum_weights(indptr: Array, indices: Array, weights: Array, out: Array) -> No
 def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
     """Add Σ w_i a_i to int64 `out`."""
     sum_weights(codes.indptr, codes.indices, np.asarray(weights, np.int64), out)
+
+
+def add_activity(out: Array, codes: Codes) -> None:
+    """Add Σ a_i to int64 `out`."""
+    count_atoms(codes.indptr, codes.indices, 0, codes.n_patches, out)
 
 
 @compiled
@@ -82,7 +88,7 @@ def add_listed(out: Array, codes: Codes, values: Array, weights: Array) -> None:
     links = by_atom(codes)
     run_ranges(
         lambda low, high: add_pairs(out, codes.indptr, codes.indices, values, weights, links, low, high),
-        even_ranges(codes.n_atoms, TASK_ATOMS),
+        atom_ranges(codes.n_atoms),
     )
 
 
@@ -107,11 +113,14 @@ def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
 
 
 @compiled
-def add_panel(out: Array, panel: Array, start: int) -> None:
-    """Add whole numbers held as floats to rows from `start` on, from the diagonal on."""
-    for row in range(panel.shape[0]):
-        for column in range(row, panel.shape[1]):
-            out[start + row, start + column] += np.int64(panel[row, column])
+def add_tile(out: Array, tile: Array, top: int, left: int) -> None:
+    """Add whole numbers held as floats to out[top:, left:], where that is on or above the diagonal."""
+    for row in range(tile.shape[0]):
+        first = max(0, top + row - left)
+        line = out[top + row, left : left + tile.shape[1]]
+        values = tile[row]
+        for column in range(first, tile.shape[1]):
+            line[column] += out.dtype.type(values[column])
 
 
 def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None) -> None:
@@ -145,7 +154,9 @@ def _exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array
 
 def _add_product(out: Array, left: Array, right: Array) -> None:
     def work(start: int, stop: int) -> None:
-        add_panel(out, left[:, start:stop].T @ right[:, start:], start)
+        part = left[:, start:stop].T
+        for low, high in even_ranges(len(out) - start, TILE):
+            add_tile(out, part @ right[:, start + low : start + high], start, start + low)
 
     with single_blas():
-        run_ranges(work, even_ranges(len(out), PANEL))
+        run_ranges(work, even_ranges(len(out), TILE))

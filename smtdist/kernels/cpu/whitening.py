@@ -20,18 +20,20 @@ def normalise(
     p, n = y.shape
     raw, squares = np.zeros(n), np.zeros(n)
     for pixel in range(p):
+        before, after = centred[pixel, start : start + n], y[pixel]
         for patch in range(n):
-            raw[patch] += centred[pixel, start + patch] * centred[pixel, start + patch]
-            squares[patch] += y[pixel, patch] * y[pixel, patch]
+            raw[patch] += before[patch] * before[patch]
+            squares[patch] += after[patch] * after[patch]
     for patch in range(n):
         flat = raw[patch] < floor_sum or squares[patch] == 0
         constant[start + patch] = flat
         # a quotient by infinity is the zero that a constant patch gets
         squares[patch] = np.inf if flat else np.sqrt(squares[patch])
     for pixel in range(p):
+        after, result = y[pixel], grid[pixel, start : start + n]
         for patch in range(n):
-            value = np.rint(scale * (y[pixel, patch] / squares[patch]))
-            grid[pixel, start + patch] = value + 0.0  # no negative zeros
+            value = np.rint(scale * (after[patch] / squares[patch]))
+            result[patch] = value + 0.0  # no negative zeros
 
 
 def unit_grid(centred: Array, whiten: Array | None, floor_sum: float, scale: int) -> tuple[Array, Array]:

@@ -43,6 +43,12 @@ def add_upper(out: Array, left: Array, right: Array) -> None:
         out[start:stop, start:] += xp.triu(panel)
 
 
+def add_activity(out: Array, codes: Codes) -> None:
+    """Add Σ a_i to int64 `out`."""
+    xp = array_module(out)
+    out += xp.bincount(codes.indices, minlength=codes.n_atoms)
+
+
 def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
     """Add Σ w_i a_i to int64 `out`."""
     for start, stop, block in blocks(codes, "float64"):

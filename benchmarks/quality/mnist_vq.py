@@ -1,0 +1,119 @@
+"""SMT-VQ on MNIST (SMT 2023, Table 1): choose settings on a validation split of the training set, then measure once.
+
+    python -m benchmarks.quality.mnist_vq --data mnist.h5 choose --train 10000
+    python -m benchmarks.quality.mnist_vq --data mnist.h5 run --train 10000 --test 2000 --dictionary 2048
+
+`mnist.h5` holds train/images, train/labels, test/images, test/labels (uint8). Choosing never looks at the test set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from rich.console import Console
+
+from benchmarks.record import write_record
+from smtdist.configuration import Configuration, parse_setting, preset
+from smtdist.data.array import as_source
+from smtdist.engine.events import EventStream
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.evaluate.knn import evaluate_knn
+from smtdist.models.fit import fit
+from smtdist.models.model import Model
+from smtdist.models.transform import transform
+from smtdist.monitor.progress import ProgressView
+
+GRID: dict[str, list[Any]] = {
+    "ridge": [0.01, 0.03, 0.1, 0.3],
+    "constant_patch": ["leave_out", "activate_best"],
+    "min_contrast": [1.0, 8.0],
+}
+
+
+def read(path: str, group: str, start: int, stop: int) -> tuple[Any, Any]:
+    """Return images and labels of a range."""
+    with h5py.File(path, "r") as file:
+        return file[f"{group}/images"][start:stop], file[f"{group}/labels"][start:stop].astype(np.int64)
+
+
+def represent(model: Model, images: Any, engine: Engine, drop: int) -> Any:
+    """Return all representations in memory."""
+    settings = model.settings
+    z = np.empty((len(images), *model.feature_shape(settings.n_components)), settings.dtype)
+    for first, values in transform(model, as_source(images), engine, drop=drop):
+        z[first : first + len(values)] = values
+    return z.reshape(len(z), -1)
+
+
+def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, Any]:
+    """Compare settings on the last fifth of the training images."""
+    images, labels = read(options.data, "train", 0, options.train)
+    cut = len(images) * 4 // 5
+    rows = []
+    with executor_for(workers=options.workers) as executor:
+        engine = Engine(executor)
+        for values in itertools.product(*GRID.values()):
+            changes = dict(zip(GRID, values, strict=True))
+            started = time.perf_counter()
+            model, _ = fit(as_source(images[:cut]), settings.replace(**changes), engine)
+            for drop in (0, 1):
+                z = [represent(model, part, engine, drop) for part in (images[:cut], images[cut:])]
+                found = evaluate_knn(z[0], labels[:cut], z[1], labels[cut:])
+                rows.append({**changes, "drop": drop, "top1": found.top1, "seconds": time.perf_counter() - started})
+                print(rows[-1], flush=True)
+    return {"validation": sorted(rows, key=lambda row: -row["top1"])}
+
+
+def run(options: argparse.Namespace, settings: Configuration) -> dict[str, Any]:
+    """Fit on the first training images, evaluate on the first test images, beside raw pixels."""
+    train, train_labels = read(options.data, "train", 0, options.train)
+    test, test_labels = read(options.data, "test", 0, options.test)
+    started = time.perf_counter()
+    folder = None if options.checkpoint is None else Path(options.checkpoint)
+    with executor_for(workers=options.workers) as executor, ProgressView(Console(stderr=True)) as show:
+        engine = Engine(executor, EventStream(show), folder, settings.digest())
+        model, passes = fit(as_source(train), settings, engine)
+        fitted = time.perf_counter() - started
+        z = [represent(model, part, engine, settings.drop) for part in (train, test)]
+    found = evaluate_knn(z[0], train_labels, z[1], test_labels)
+    raw = evaluate_knn(train.reshape(len(train), -1) / np.float32(255), train_labels,
+                       test.reshape(len(test), -1) / np.float32(255), test_labels)  # fmt: skip
+    return {
+        "top1": found.top1, "interval": list(found.interval), "raw_top1": raw.top1, "fit_seconds": fitted,
+        "seconds": time.perf_counter() - started, "passes": passes, "configuration": settings.to_dict(),
+        "rank": int(model.embedding.rank) if model.embedding else 0,
+    }  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--json", help="folder for the dated result")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, work in (("choose", choose), ("run", run)):
+        command = commands.add_parser(name)
+        command.set_defaults(work=work)
+        command.add_argument("--train", type=int, default=10000)
+        command.add_argument("--test", type=int, default=2000)
+        command.add_argument("--dictionary", type=int, default=2048)
+        command.add_argument("--checkpoint")
+    options = parser.parse_args(arguments)
+    settings = preset("mnist-vq").replace(dictionary=options.dictionary, **dict(map(parse_setting, options.set)))
+    result = options.work(options, settings)
+    print({key: value for key, value in result.items() if key not in ("passes", "configuration", "validation")})
+    if options.json:
+        write_record(options.json, f"mnist-vq-{options.command}-{options.train}-K{options.dictionary}", result)
+
+
+if __name__ == "__main__":
+    main()

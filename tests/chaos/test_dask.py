@@ -1,0 +1,143 @@
+"""On a real Dask cluster: the same bits for any number of workers, and whatever is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from drawing import small_images
+
+from smtdist.configuration import Configuration
+from smtdist.data.array import as_source
+from smtdist.engine.checkpoint import PassFolder
+from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.models.fit import fit
+from smtdist.models.transform import transform
+
+SETTINGS = Configuration(patch=4, dictionary=200, n_components=8, threshold=0.4, context=2, flip=True)
+N_IMAGES, CHUNK = 2400, 100
+LEAF = 300  # the smallest multiple of the chunk with at least 256 samples
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "images.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train/images", data=small_images(0, N_IMAGES, 12, 12), chunks=(CHUNK, 12, 12, 1), compression="lzf")
+    return as_source((path, "train/images"))
+
+
+@pytest.fixture(scope="module")
+def want(images):
+    model, _ = fit(images, SETTINGS, Engine(SerialExecutor(2)))
+    return model
+
+
+def assert_same_bits(one, other):
+    for name in ("second_moment", "context_scatter", "cooccurrence"):
+        np.testing.assert_array_equal(getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name)
+    np.testing.assert_array_equal(one.dictionary.grid, other.dictionary.grid)
+    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
+
+
+class KillOnce:
+    """Kills one worker by its pid when the statistics pass has come some way."""
+
+    def __init__(self, executor, samples):
+        self.pids = list(executor.client.run(os.getpid).values())
+        self.samples, self.killed = samples, None
+
+    def __call__(self, event):
+        if event["kind"] == "progress" and event["pass"] == "statistics" and event["n_samples"] >= self.samples and self.killed is None:
+            self.killed = self.pids[0]
+            os.kill(self.killed, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_workers_gives_the_bits_of_one_process(images, want, workers):
+    with local_executor(workers, threads=1) as executor:
+        model, records = fit(images, SETTINGS, Engine(executor))
+        pieces = dict(transform(model, images, Engine(executor)))
+    assert_same_bits(model, want)
+    serial = dict(transform(want, images, Engine(SerialExecutor(1))))
+    assert pieces.keys() == serial.keys()
+    for start, values in pieces.items():
+        np.testing.assert_array_equal(values, serial[start])
+    raw = N_IMAGES * images.sample_bytes
+    assert [record["read_bytes"] for record in records] == [raw, raw, raw, 0]
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_killed_worker_changes_nothing(images, want, checkpointed, tmp_path):
+    folder = tmp_path if checkpointed else None
+    with local_executor(2, threads=1) as executor:
+        kill = KillOnce(executor, LEAF)
+        model, records = fit(images, SETTINGS, Engine(executor, EventStream(kill), folder, "k"))
+        assert kill.killed is not None
+        assert kill.killed not in executor.client.run(os.getpid).values()
+    assert_same_bits(model, want)
+    assert records[2]["n_samples"] == N_IMAGES
+
+
+DRIVER = """
+import json, sys
+from smtdist.configuration import Configuration
+from smtdist.data.array import as_source
+from smtdist.engine.events import EventStream
+from smtdist.engine.passes import Engine
+from smtdist.engine.dask_executor import local_executor
+from smtdist.models.fit import fit
+from pathlib import Path
+
+if __name__ == "__main__":
+    path, folder, settings = sys.argv[1:]
+    with local_executor(2, threads=1) as executor:
+        events = EventStream(lambda event: print(json.dumps(event), flush=True))
+        fit(as_source((path, "train/images")), Configuration.from_json(settings), Engine(executor, events, Path(folder), "k"))
+"""
+
+
+def test_a_killed_driver_loses_at_most_the_tasks_in_flight(images, want, tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    folder = tmp_path / "checkpoint"
+    command = [sys.executable, str(script), images.path, str(folder), SETTINGS.to_json()]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        for line in driver.stdout:
+            event = json.loads(line)
+            if event.get("pass") == "statistics" and event["kind"] == "progress" and event["n_samples"] >= 5 * LEAF:  # tasks are two leaves: one of them has ended
+                break
+        else:
+            pytest.fail("the driver ended by itself")
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        driver.stdout.close()
+    kept = sum(stop - start for part in _on_disk(folder) for start, stop in part.covers)
+    model, records = fit(images, SETTINGS, Engine(SerialExecutor(2), checkpoint=folder, key="k"))
+    assert_same_bits(model, want)
+    total = N_IMAGES // LEAF
+    assert 1 <= kept < total
+    leaf_bytes = LEAF * images.sample_bytes
+    assert [record["read_bytes"] for record in records] == [0, 0, (total - kept) * leaf_bytes, 0]
+
+
+def _on_disk(folder):
+    """Return the disjoint partial sums of the statistics pass that a killed run has left."""
+    import shutil
+
+    copy = Path(f"{folder}-copy")
+    shutil.copytree(folder / "statistics", copy)
+    with h5py.File(next(copy.glob("*.h5"))) as file:
+        like = {name: dataset[()] for name, dataset in file.items()}
+    like = {name: np.asarray(value) for name, value in like.items()}
+    return PassFolder(str(copy), "k/statistics").resume(like)

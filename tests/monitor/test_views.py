@@ -1,0 +1,127 @@
+"""What a person sees of a run, in a terminal and in a log."""
+
+import doctest
+import io
+
+import pytest
+from rich.console import Console
+
+from smtdist.engine.events import EventStream
+from smtdist.monitor import progress, tables
+from smtdist.monitor.progress import ProgressView
+
+MIB = 2**20
+
+
+def play(console, *, resumed=0):
+    """Play the events of a short run into a view."""
+    with ProgressView(console) as view:
+        stream = EventStream(view)
+        stream.emit("run_started", passes=["whitening", "solve"])
+        stream.emit("note", text="Dashboard: http://127.0.0.1:8787/status")
+        stream.emit(
+            "pass_started",
+            **{"pass": "whitening"},
+            n_samples=1200,
+            n_leaves=4,
+            resumed_leaves=resumed,
+            workers=2,
+            projected_bytes=400 * MIB,
+        )
+        for done in (300, 600, 1200):
+            stream.emit(
+                "progress",
+                **{"pass": "whitening"},
+                n_samples=done,
+                n_positions=36 * done,
+                read_bytes=64 * done,
+            )
+        stream.emit(
+            "pass_finished",
+            **{"pass": "whitening"},
+            seconds=0.5,
+            n_samples=1200,
+            n_positions=43_200,
+            read_bytes=76_800,
+            peak_bytes=350 * MIB,
+            projected_bytes=400 * MIB,
+        )
+        stream.emit(
+            "pass_started",
+            **{"pass": "solve"},
+            n_samples=0,
+            n_leaves=0,
+            resumed_leaves=0,
+            workers=1,
+            projected_bytes=300 * MIB,
+        )
+        stream.emit(
+            "pass_finished",
+            **{"pass": "solve"},
+            seconds=70.0,
+            n_samples=0,
+            n_positions=0,
+            read_bytes=0,
+            peak_bytes=299 * MIB,
+            projected_bytes=300 * MIB,
+        )
+        stream.emit("run_finished", seconds=71.0)
+
+
+def test_a_log_has_one_line_a_pass():
+    out = io.StringIO()
+    play(Console(file=out, width=80))
+    assert out.getvalue().splitlines() == [
+        "Dashboard: http://127.0.0.1:8787/status",
+        "whitening: 1,200 samples, 0.5 s, 86.4 k patches/s, peak 350.0 MiB of 400.0 MiB projected",
+        "solve: 70.0 s, peak 299.0 MiB of 300.0 MiB projected",
+    ]
+
+
+def test_a_terminal_has_a_bar_a_pass():
+    out = io.StringIO()
+    play(Console(file=out, width=118, force_terminal=True, color_system=None))
+    last = [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()][-3:]
+    text = "\n".join(last)
+    assert "1,200/1,200" in text
+    assert "patches/s" in text
+    assert "peak 350.0 MiB of 400.0 MiB" in text
+    assert "peak 299.0 MiB of 300.0 MiB" in text
+
+
+def test_a_resumed_pass_says_what_is_done():
+    out = io.StringIO()
+    play(Console(file=out, width=80), resumed=3)
+    assert "whitening: 3 of 4 leaves are in the checkpoint already" in out.getvalue()
+
+
+def test_unknown_events_and_passes_are_ignored():
+    out = io.StringIO()
+    with ProgressView(Console(file=out, force_terminal=True)) as view:
+        view({"kind": "something_new", "value": 3})
+        view({"kind": "progress", "pass": "unknown", "n_samples": 1, "n_positions": 1, "read_bytes": 1})
+        view({"kind": "pass_finished", "pass": "unknown", "n_samples": 1})
+
+
+def test_tables_fit_a_hundred_columns():
+    record = {
+        "name": "dictionary",
+        "seconds": 1234.5,
+        "n_samples": 1_281_167,
+        "n_positions": 62_000_000_000,
+        "rounds": 11,
+        "read_bytes": 2**41,
+        "peak_bytes": 3 * 2**30,
+        "projected_bytes": 4 * 2**30,
+    }
+    console = Console(file=io.StringIO(), width=120)
+    console.print(tables.passes_table([record]))
+    text = console.file.getvalue()
+    assert "50.2 M" in text
+    assert "dictionary (in 11 passes)" in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 110
+
+
+@pytest.mark.parametrize("module", [progress, tables], ids=lambda module: module.__name__)
+def test_examples(module):
+    assert doctest.testmod(module).failed == 0

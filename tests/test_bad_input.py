@@ -1,0 +1,263 @@
+"""Damaged, missing and unfit input: one sentence on standard error, exit code 1, nothing left behind."""
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+
+OPTIONS = (
+    "patch=4",
+    "feature=vq",
+    "context=1",
+    "dictionary=8",
+    "n_components=4",
+    "pool_size=2",
+    "mean=patch",
+)
+
+
+def noise(*shape, dtype="uint8"):
+    images = np.random.default_rng(7).integers(0, 256, shape)
+    return images.astype(np.uint8) if dtype == "uint8" else (images / 255).astype(dtype)
+
+
+def write(path, images, **how):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=images, **how)
+
+
+def missing_file(path):
+    pass
+
+
+def missing_dataset(path):
+    with h5py.File(path, "w") as file:
+        file["other/images"] = noise(4, 8, 8)
+
+
+def group_for_dataset(path):
+    with h5py.File(path, "w") as file:
+        file["images/a"] = noise(4, 8, 8)
+
+
+def truncated(path):
+    write(path, noise(300, 8, 8))
+    path.write_bytes(path.read_bytes()[:9000])
+
+
+def corrupt_chunk(path):
+    write(path, noise(300, 8, 8), chunks=(50, 8, 8), compression="gzip")
+    with h5py.File(path) as file:
+        chunk = file["images"].id.get_chunk_info(3)
+    raw = bytearray(path.read_bytes())
+    middle = chunk.byte_offset + chunk.size // 2
+    raw[middle : middle + 64] = bytes(byte ^ 0xFF for byte in raw[middle : middle + 64])
+    path.write_bytes(raw)
+
+
+def not_finite(path):
+    images = noise(300, 8, 8, dtype="float32")
+    images[271, 3, 5] = np.nan
+    write(path, images, chunks=(50, 8, 8))
+
+
+def no_samples(path):
+    write(path, noise(0, 8, 8))
+
+
+def smaller_than_a_patch(path):
+    write(path, noise(20, 3, 8))
+
+
+def constant(path):
+    write(path, np.full((20, 8, 8), 7, np.uint8))
+
+
+def too_few(path):
+    images = np.zeros((20, 8, 8), np.uint8)
+    images[:, ::4] = 200
+    write(path, images)
+
+
+def wrong_dtype(path):
+    write(path, noise(20, 8, 8).astype(np.int32))
+
+
+def wrong_rank(path):
+    write(path, noise(20, 8))
+
+
+def not_hdf5(path):
+    path.write_text("sample,label\n0,1\n")
+
+
+def folder(path):
+    path.mkdir()
+
+
+def floats_without_range(path):
+    write(path, noise(20, 8, 8).astype(np.float32))
+
+
+BAD_DATA = {
+    missing_file: "does not exist",
+    missing_dataset: "use one of other/images",
+    group_for_dataset: "is a group",
+    truncated: "shorter than its own header",
+    corrupt_chunk: "samples 0 to 299: the stored data cannot be read",
+    not_finite: "sample 271: row 3, column 5",
+    no_samples: "is empty",
+    smaller_than_a_patch: "smaller than the patch of 4",
+    constant: "nothing to whiten",
+    too_few: "fewer than the 8 atoms",
+    wrong_dtype: "pixels are one of uint8",
+    wrong_rank: "images are (samples, height, width)",
+    not_hdf5: "is not an HDF5 file",
+    folder: "is a folder",
+    floats_without_range: "pixel_range",
+}
+
+
+def refused(arguments, around, sentence):
+    """Run a command that must fail, and see that it says why in one line and leaves the folder as it was."""
+    before = sorted(around.rglob("*"))
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 1, (result.output, result.exception)
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if line.startswith("smtdist: ")]
+    assert lines == result.stderr.splitlines()[-1:]
+    assert sentence in lines[0]
+    assert "Traceback" not in result.stderr
+    assert sorted(around.rglob("*")) == before
+
+
+def fit_arguments(path, out):
+    return [
+        "fit",
+        path,
+        "--dataset",
+        "images",
+        "--out",
+        out,
+        *(word for text in OPTIONS for word in ("--set", text)),
+    ]
+
+
+@pytest.mark.parametrize("damage", BAD_DATA, ids=lambda damage: damage.__name__)
+def test_fit_refuses(damage, tmp_path):
+    damage(tmp_path / "data.h5")
+    refused(fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), tmp_path, BAD_DATA[damage])
+
+
+def test_fit_refuses_on_a_cluster_with_the_same_sentence(tmp_path):
+    corrupt_chunk(tmp_path / "data.h5")
+    arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--workers", "1"]
+    refused(arguments, tmp_path, BAD_DATA[corrupt_chunk])
+
+
+def test_out_folder_missing(tmp_path):
+    write(tmp_path / "data.h5", noise(20, 8, 8))
+    refused(
+        fit_arguments(tmp_path / "data.h5", tmp_path / "no" / "m.h5"),
+        tmp_path,
+        "does not exist; make it first",
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    at = tmp_path_factory.mktemp("model")
+    write(at / "data.h5", noise(300, 8, 8))
+    result = CliRunner().invoke(app, [str(word) for word in fit_arguments(at / "data.h5", at / "m.h5")])
+    assert result.exit_code == 0, result.output
+    return at / "m.h5"
+
+
+def newer_schema(path):
+    with h5py.File(path, "a") as file:
+        file.attrs["smtdist_schema"] = 99
+
+
+def not_a_model(path):
+    write(path, noise(3, 8, 8))
+
+
+def half_a_model(path):
+    with h5py.File(path, "a") as file:
+        del file["dictionary"]
+
+
+def short_model(path):
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+BAD_MODELS = {
+    newer_schema: "install a newer smtdist",
+    not_a_model: "not an smtdist model",
+    half_a_model: "not a whole smtdist model",
+    short_model: "not a readable HDF5 file",
+    not_hdf5: "not a readable HDF5 file",
+}
+
+
+@pytest.mark.parametrize("damage", BAD_MODELS, ids=lambda damage: damage.__name__)
+def test_model_files_are_refused(damage, model, tmp_path):
+    path, data = tmp_path / "m.h5", tmp_path / "data.h5"
+    path.write_bytes(model.read_bytes())
+    damage(path)
+    write(data, noise(20, 8, 8))
+    for arguments in (
+        ["info", path],
+        ["transform", path, data, "--dataset", "images", "--out", tmp_path / "z.h5"],
+    ):
+        refused(arguments, tmp_path, BAD_MODELS[damage])
+
+
+def test_transform_of_other_images_leaves_nothing(model, tmp_path):
+    data = tmp_path / "data.h5"
+    write(data, noise(20, 9, 9))
+    command = ["transform", model, data, "--dataset", "images", "--out", tmp_path / "z.h5"]
+    refused(command, tmp_path, "give images like those")
+    corrupt_chunk(data)
+    refused(command, tmp_path, "the stored data cannot be read")
+    refused([*command, "--components", "99"], tmp_path, "The model stores 4 components")
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (None, "has no dataset 'test/labels'"),
+        (np.zeros(3, np.int64), "but there are 20 samples"),
+        (np.zeros(20), "labels are whole numbers"),
+        (np.full(20, -1), "classes are numbered from 0"),
+    ],
+)
+def test_evaluate_refuses_labels(model, tmp_path, labels, sentence):
+    data = tmp_path / "data.h5"
+    with h5py.File(data, "w") as file:
+        for group in ("train", "test"):
+            file[f"{group}/images"] = noise(20, 8, 8)
+        file["train/labels"] = np.arange(20) % 2
+        if labels is not None:
+            file["test/labels"] = labels
+    common = ["evaluate", model, data, "--train", "train", "--test", "test"]
+    refused([*common, "--neighbours", "3"], tmp_path, sentence)
+    refused([*common, "--neighbours", "21"], tmp_path, "labels" if labels is not None else sentence)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an array", None])
+def test_atoms_that_cannot_be_read(tmp_path, content):
+    write(tmp_path / "data.h5", noise(20, 8, 8))
+    if content is not None:
+        (tmp_path / "atoms.npy").write_bytes(content)
+    arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
+    refused(arguments, tmp_path, "atoms.npy")
+
+
+def test_pickled_atoms_are_not_opened(tmp_path):
+    write(tmp_path / "data.h5", noise(20, 8, 8))
+    np.save(tmp_path / "atoms.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
+    refused(arguments, tmp_path, "atoms.npy is not a readable .npy file")

@@ -1,0 +1,364 @@
+"""The commands as a script sees them: exit codes, one JSON object on standard output, files written whole."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+from drawing import small_images
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli import app
+
+SMALL = ["patch=3", "feature=vq", "context=2", "dictionary=24", "n_components=6", "drop=1", "pool_size=2"]
+SMALL += ["constant_patch=activate_best", "mean=global"]
+COMMANDS = ("demo", "plan", "fit", "resume", "transform", "evaluate", "info")
+RECORD = {"name", "seconds", "n_samples", "n_positions", "read_bytes", "peak_bytes", "projected_bytes"}
+
+
+def settings(*more):
+    return [word for setting in (*SMALL, *more) for word in ("--set", setting)]
+
+
+def run(*arguments, code=0):
+    """Run a command in this process; return what it wrote to standard output and to standard error."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout, result.stderr
+
+
+def run_json(*arguments):
+    out, _ = run(*arguments, "--json")
+    return json.loads(out)  # fails on anything but one object
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data.h5"
+    rng = np.random.default_rng(5)
+    with h5py.File(path, "w") as file:
+        for group, count in (("train", 600), ("test", 40)):
+            labels = np.arange(count) % 3
+            images = small_images(count, count, 8, 8)
+            images[labels == 1, :4] = rng.integers(0, 256, (int((labels == 1).sum()), 4, 8, 1))
+            file.create_dataset(
+                f"{group}/images", data=images[..., 0], chunks=(100, 8, 8) if count > 100 else None
+            )
+            file.create_dataset(f"{group}/labels", data=labels)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.h5"
+    run("fit", data, "--dataset", "train/images", "--out", path, *settings(), "--quiet")
+    return path
+
+
+def fit(data, out, *more, **how):
+    return run("fit", data, "--dataset", "train/images", "--out", out, *settings(), *more, **how)
+
+
+def matrices(path):
+    with h5py.File(path) as file:
+        return {
+            f"{group}/{name}": file[group][name][()]
+            for group in ("whitening", "dictionary", "statistics", "embedding")
+            for name in file[group]
+        }
+
+
+def test_demo_as_a_newcomer_runs_it(tmp_path):
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", "from smtdist.cli import main; main()", "demo", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["knn"]["top1"] >= result["raw_knn"]["top1"] > 0.95
+    assert (result["knn"]["n_train"], result["knn"]["n_test"]) == (1200, 597)
+    assert [record["name"] for record in result["passes"]] == [
+        "whitening",
+        "dictionary",
+        "statistics",
+        "solve",
+    ]
+    assert os.listdir(tmp_path) == ["smtdist-demo.h5"]
+    assert smtdist.load(result["model"]).embedding.rank > 32
+    assert "Traceback" not in done.stderr
+    assert "Dashboard: http://127.0.0.1" in done.stderr
+    assert time.monotonic() - started < 240
+
+
+def test_fit_json_has_the_passes(data, tmp_path):
+    out, err = fit(data, tmp_path / "m.h5", "--json")
+    result = json.loads(out)
+    assert [record["name"] for record in result["passes"]] == [
+        "whitening",
+        "dictionary",
+        "statistics",
+        "solve",
+    ]
+    assert all(set(record) >= RECORD for record in result["passes"])
+    statistics = result["passes"][2]
+    assert (statistics["n_samples"], statistics["n_positions"]) == (600, 600 * 36)
+    assert statistics["read_bytes"] == 600 * 64
+    assert result["bytes"] == (tmp_path / "m.h5").stat().st_size
+    assert "statistics: 600 samples" in err  # a line a pass where there is no terminal
+
+
+def test_quiet_and_table(data, tmp_path):
+    out, err = fit(data, tmp_path / "m.h5", "--quiet")
+    assert err == ""
+    assert "patches/s" in out
+    assert "24 atoms" in out
+
+
+def test_from_model_reuses_the_dictionary(data, model, tmp_path):
+    common = ("fit", data, "--dataset", "train/images", "--from-model", model, "--quiet")
+    result = run_json(*common, "--out", tmp_path / "again.h5")
+    assert [record["name"] for record in result["passes"]] == ["statistics", "solve"]
+    first, again = matrices(model), matrices(tmp_path / "again.h5")
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    _, err = run(*common, "--out", tmp_path / "other.h5", "--set", "ridge=0.5", code=2)
+    assert "ridge cannot be set" in err
+
+
+def test_own_atoms(data, tmp_path):
+    np.save(tmp_path / "atoms.npy", np.random.default_rng(0).normal(size=(12, 9)))
+    result = run_json(
+        "fit",
+        data,
+        "--dataset",
+        "train/images",
+        "--out",
+        tmp_path / "m.h5",
+        *settings(),
+        "--atoms",
+        tmp_path / "atoms.npy",
+    )
+    assert result["n_atoms"] == 12
+
+
+def test_transform(data, model, tmp_path):
+    result = run_json("transform", model, data, "--dataset", "test/images", "--out", tmp_path / "z.h5")
+    with h5py.File(tmp_path / "z.h5") as file:
+        z = file["z"][()]
+        assert [dimension.label or dimension[0].name for dimension in file["z"].dims] == [
+            "/sample",
+            "/feature",
+        ]
+    assert z.shape == (40, result["n_features"])
+    expected = smtdist.SMT.from_file(model).transform((str(data), "test/images"))
+    assert np.array_equal(z, expected)
+    run(
+        "transform",
+        model,
+        data,
+        "--dataset",
+        "test/images",
+        "--out",
+        tmp_path / "y.h5",
+        "--components",
+        3,
+        "--drop",
+        0,
+    )
+    with h5py.File(tmp_path / "y.h5") as file:
+        assert file["z"].shape[1] * 2 == z.shape[1]
+
+
+def test_evaluate(data, model):
+    common = (
+        "evaluate",
+        model,
+        data,
+        "--train",
+        "train",
+        "--test",
+        "test",
+        "--metric",
+        "knn",
+        "--neighbours",
+        5,
+    )
+    result = run_json(*common)
+    low, high = result["interval"]
+    assert 0 <= low <= result["top1"] <= high <= 1
+    assert result["top1"] <= result["top5"] <= 1
+    assert (result["k"], result["vote"], result["n_test"]) == (5, "exp", 40)
+    out, _ = run(*common, "--vote", "hard", "--components", 3)
+    assert "95 % interval" in out
+
+
+def test_evaluate_through_a_temporary_file(data, model, monkeypatch, tmp_path):
+    common = ("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5)
+    expected = run_json(*common)
+    monkeypatch.setattr("smtdist.cli.evaluate.memory_limit", lambda: 2**19)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    out, err = run(*common, "--json")
+    assert json.loads(out) == expected
+    assert str(tmp_path) in " ".join(err.split())
+    assert os.listdir(tmp_path) == []
+
+
+def test_plan_says_what_the_fit_takes(data, tmp_path):
+    arguments = (
+        data,
+        "--dataset",
+        "train/images",
+        *settings("dictionary_method=spherical", "dictionary_rounds=2"),
+    )
+    plan = run_json("plan", *arguments)["passes"]
+    assert [cost["name"] for cost in plan] == [
+        "whitening",
+        "dictionary",
+        "dictionary rounds",
+        "statistics",
+        "solve",
+    ]
+    assert plan[2]["read_bytes"] == 2 * plan[0]["read_bytes"] == 2 * 600 * 64
+    folder = tmp_path / "checkpoint"
+    out, _ = run("plan", *arguments, "--workers", 2, "--checkpoint", folder, "--out", "m.h5")
+    assert "checkpoint" in out
+    assert "2 workers" in out
+    assert not folder.exists()
+
+
+def test_info(model):
+    result = run_json("info", model)
+    assert result["configuration"]["patch"] == 3
+    assert result["n_atoms"] == 24
+    assert result["provenance"]["source"]["dataset"] == "train/images"
+    assert result["spectrum"]["smallest"] <= result["spectrum"]["largest"]
+    out, _ = run("info", model)
+    assert "rank" in out
+
+
+def test_resume_gives_the_same_bits(data, model, tmp_path):
+    folder, out = tmp_path / "checkpoint", tmp_path / "m.h5"
+    fit(data, out, "--checkpoint", folder)
+    out.unlink()
+    for path in folder.glob("statistics*/*.h5"):
+        path.unlink()
+    result = run_json("resume", folder)
+    assert [record["read_bytes"] for record in result["passes"][:3]] == [0, 0, 600 * 64]
+    first, again = matrices(model), matrices(out)
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+
+
+def test_resume_refuses_other_data(data, tmp_path):
+    folder, copy = tmp_path / "checkpoint", tmp_path / "copy.h5"
+    copy.write_bytes(data.read_bytes())
+    fit(copy, tmp_path / "m.h5", "--checkpoint", folder)
+    with h5py.File(copy, "w") as file:
+        file["train/images"] = np.zeros((500, 8, 8), np.uint8)
+    _, err = run("resume", folder, "--overwrite", code=1)
+    assert "no longer what" in err
+    _, err = run("resume", tmp_path, code=1)
+    assert "no run.json" in err
+
+
+def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
+    folder = tmp_path / "checkpoint"
+    fit(data, tmp_path / "m.h5", "--checkpoint", folder)
+    _, err = fit(data, tmp_path / "n.h5", "--checkpoint", folder, "--set", "seed=1", code=1)
+    assert "another run" in err
+
+
+def test_an_existing_output_is_refused_before_any_work(data, model, tmp_path):
+    before = model.read_bytes()
+    _, err = run("fit", "missing.h5", "--dataset", "x", "--out", model, code=1)
+    assert "exists already" in err
+    _, err = run("transform", model, data, "--dataset", "test/images", "--out", model, code=1)
+    assert "exists already" in err
+    assert model.read_bytes() == before
+    out = tmp_path / "z.h5"
+    for _ in range(2):
+        run("transform", model, data, "--dataset", "test/images", "--out", out, "--overwrite")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--set", "nonsense=3"),
+        ("--set", "patch"),
+        ("--set", "patch=0"),
+        ("--set", "patch=six"),
+        ("--set", "n_components=30"),
+        ("--preset", "imagenet"),
+        ("--workers", "-1"),
+        ("--cluster", "slurm"),
+        ("--unknown",),
+    ],
+)
+def test_wrong_usage(data, tmp_path, arguments):
+    out, err = fit(data, tmp_path / "m.h5", *arguments, code=2)
+    assert out == ""
+    assert "Traceback" not in err
+    assert os.listdir(tmp_path) == []
+
+
+def test_wrong_usage_of_evaluate(data, model):
+    common = ("evaluate", model, data, "--train", "train", "--test", "test")
+    run(*common, "--metric", "magic", code=2)
+    run(*common, "--vote", "loud", code=2)
+    run(*common, "--temperature", "0", code=2)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command):
+    out, _ = run(command, "--help")
+    assert f"Example: smtdist {command}" in out
+    assert "--json" in out
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "m.h5"), "--debug"])
+    assert isinstance(result.exception, smtdist.SmtdistError)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_fit_that_can_be_resumed(tmp_path, number, code):
+    path, out, folder = tmp_path / "big.h5", tmp_path / "m.h5", tmp_path / "checkpoint"
+    with h5py.File(path, "w") as file:
+        images = np.random.default_rng(0).integers(0, 256, (2000, 24, 24), dtype=np.uint8)
+        file.create_dataset("x", (60_000, 24, 24), np.uint8, chunks=(500, 24, 24))
+        for start in range(0, 60_000, 2000):
+            file["x"][start : start + 2000] = images
+    command = [
+        "fit",
+        path,
+        "--dataset",
+        "x",
+        "--out",
+        out,
+        "--checkpoint",
+        folder,
+        *settings("dictionary=256"),
+    ]
+    script = "import sys; from smtdist.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, command)], stderr=subprocess.PIPE, text=True
+    ) as run:
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("whitening/*.h5")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        run.send_signal(number)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == code, err
+    assert err.splitlines()[-1].startswith("smtdist: Stopped as asked")
+    assert "Traceback" not in err
+    assert not out.exists()
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert (folder / "run.json").exists()

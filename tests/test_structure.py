@@ -1,0 +1,77 @@
+"""Imports point one way, only engine and monitor know Dask, and the public names are what they are."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import smtdist
+
+ROOT = Path(smtdist.__file__).parent
+BELOW = {
+    "errors": set(),
+    "configuration": {"errors"},
+    "kernels": {"errors"},
+    "data": {"errors", "kernels"},
+    "statistics": {"errors", "kernels", "data"},
+    "solve": {"errors", "kernels"},
+    "engine": {"errors", "kernels", "data", "statistics", "solve"},
+    "models": {"errors", "configuration", "kernels", "data", "statistics", "solve", "engine"},
+}
+BELOW["evaluate"] = BELOW["models"] | {"models"}
+BELOW["monitor"] = BELOW["models"] | {"models"}
+BELOW["cli"] = BELOW["models"] | {"models", "evaluate", "monitor"}
+DATA_MAY_USE = {"types", "hashing", "pixels"}
+KNOW_DASK = {"engine", "monitor"}
+
+
+def modules():
+    return [path for path in sorted(ROOT.rglob("*.py")) if path.parent != ROOT or path.stem in BELOW]
+
+
+def imported(path):
+    """Yield (module, line) for every import of a file, wherever in the file it is."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def layer(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    here = layer(path)
+    for name, line in imported(path):
+        parts = name.split(".")
+        if parts[0] != "smtdist" or parts[1] == here:
+            continue
+        assert parts[1] in BELOW[here], f"{path}:{line}: {here} may not import {name}"
+        if here == "data" and parts[1] == "kernels":
+            assert parts[2] in DATA_MAY_USE, f"{path}:{line}: data may not import {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_engine_and_monitor_know_dask(path):
+    found = [name for name, _ in imported(path) if name.split(".")[0] in ("dask", "distributed")]
+    assert not found or layer(path) in KNOW_DASK
+
+
+def test_every_layer_is_known():
+    assert {layer(path) for path in modules()} == set(BELOW)
+    assert {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} <= set(BELOW)
+
+
+def test_public_names():
+    expected = {"PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "preset", "save"}
+    assert set(smtdist.__all__) == expected
+    assert all(hasattr(smtdist, name) for name in smtdist.__all__)
+
+
+def test_files_stay_short():
+    long = [str(path) for path in ROOT.rglob("*.py") if len(path.read_text().splitlines()) >= 400]
+    assert not long
