@@ -21,12 +21,19 @@ def machine() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         model = names[0] if names else model
     return {
-        "processor": model, "cores": available_cores(), "memory_bytes": psutil.virtual_memory().total,
-        "python": platform.python_version(), "numpy": np.__version__,
-    }  # fmt: skip
+        "processor": model,
+        "cores": available_cores(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
 
 
 def write_record(folder: str, name: str, result: dict[str, Any]) -> Path:
@@ -36,5 +43,8 @@ def write_record(folder: str, name: str, result: dict[str, Any]) -> Path:
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     command = f"python -m {module} {shlex.join(words)}" if module else shlex.join(words)
     path = Path(folder, f"{today}-{name}.json")
-    path.write_text(json.dumps({"date": today, "command": command, "machine": machine(), "result": result}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({"date": today, "command": command, "machine": machine(), "result": result}, indent=1)
+        + "\n"
+    )
     return path

@@ -1,9 +1,35 @@
 """Out-of-core, distributed, white-box representation learning with the sparse manifold transform."""
 
-from smtdist.configuration import PRESETS, Configuration, preset
-from smtdist.errors import SmtdistError
-from smtdist.models.files import load, save
-from smtdist.models.model import Model
-from smtdist.models.smt import SMT
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smtdist.configuration import PRESETS, Configuration, preset
+    from smtdist.errors import SmtdistError
+    from smtdist.models.files import load, save
+    from smtdist.models.model import Model
+    from smtdist.models.smt import SMT
 
 __all__ = ["PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "preset", "save"]
+
+# Workers import the package too and need none of these: a name brings its module with it when it is first used.
+_HOMES = {
+    "PRESETS": "smtdist.configuration",
+    "Configuration": "smtdist.configuration",
+    "preset": "smtdist.configuration",
+    "SmtdistError": "smtdist.errors",
+    "load": "smtdist.models.files",
+    "save": "smtdist.models.files",
+    "Model": "smtdist.models.model",
+    "SMT": "smtdist.models.smt",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'smtdist' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

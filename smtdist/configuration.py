@@ -84,13 +84,28 @@ class Configuration:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.pixel_range, list):
+        if self.pixel_range is not None:  # JSON has lists only
             object.__setattr__(self, "pixel_range", tuple(self.pixel_range))
         for name in ("patch", "dictionary", "n_components", "pool_size", "pool_stride", "dictionary_rounds"):
-            _require(_is_int(getattr(self, name)) and getattr(self, name) >= 1, name, getattr(self, name), "a whole number of at least 1")
+            _require(
+                _is_int(getattr(self, name)) and getattr(self, name) >= 1,
+                name,
+                getattr(self, name),
+                "a whole number of at least 1",
+            )
         for name in ("drop", "dictionary_samples"):
-            _require(_is_int(getattr(self, name)) and getattr(self, name) >= 0, name, getattr(self, name), "a whole number of at least 0")
-        _require(_is_int(self.seed) and 0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2^63 - 1")
+            _require(
+                _is_int(getattr(self, name)) and getattr(self, name) >= 0,
+                name,
+                getattr(self, name),
+                "a whole number of at least 0",
+            )
+        _require(
+            _is_int(self.seed) and 0 <= self.seed < 2**63,
+            "seed",
+            self.seed,
+            "a whole number from 0 to 2^63 - 1",
+        )
         _require(self.dictionary <= 65536, "dictionary", self.dictionary, "at most 65,536 atoms")
         _require(self.feature in FEATURES, "feature", self.feature, _one_of(FEATURES))
         _require(0 < self.threshold <= 1, "threshold", self.threshold, "a cosine in (0, 1]")
@@ -99,13 +114,32 @@ class Configuration:
         for name in ("constant_patch", "zero_code"):
             _require(getattr(self, name) in POLICIES, name, getattr(self, name), _one_of(POLICIES))
         _require(self.ridge > 0, "ridge", self.ridge, "a positive number")
-        _require(self.min_contrast >= 0, "min_contrast", self.min_contrast, "zero or a positive number of grey levels")
-        _require(self.dictionary_method in DICTIONARY_METHODS, "dictionary_method", self.dictionary_method, _one_of(DICTIONARY_METHODS))
-        _require(-1 < self.dictionary_cosine <= 1, "dictionary_cosine", self.dictionary_cosine, "a cosine in (-1, 1]")
+        _require(
+            self.min_contrast >= 0,
+            "min_contrast",
+            self.min_contrast,
+            "zero or a positive number of grey levels",
+        )
+        _require(
+            self.dictionary_method in DICTIONARY_METHODS,
+            "dictionary_method",
+            self.dictionary_method,
+            _one_of(DICTIONARY_METHODS),
+        )
+        _require(
+            -1 < self.dictionary_cosine <= 1,
+            "dictionary_cosine",
+            self.dictionary_cosine,
+            "a cosine in (-1, 1]",
+        )
         _require(self.moment in MOMENTS, "moment", self.moment, _one_of(MOMENTS))
         _require(self.dtype in DTYPES, "dtype", self.dtype, _one_of(DTYPES))
         for name, value in (("context", self.context), ("mean_context", self.mean_context)):
-            good = value == "whole" or (_is_int(value) and int(value) >= 1) or (name == "mean_context" and value is None)
+            good = (
+                value == "whole"
+                or (isinstance(value, int) and _is_int(value) and value >= 1)
+                or (name == "mean_context" and value is None)
+            )
             _require(good, name, value, 'a whole number of pixels of at least 1, or "whole"')
         if self.pixel_range is not None:
             good = len(self.pixel_range) == 2 and self.pixel_range[0] < self.pixel_range[1]
@@ -191,7 +225,9 @@ def parse_setting(text: str) -> tuple[str, Any]:
 def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(settings) - set(FIELDS))
     if unknown:
-        raise ConfigurationError(f"Unknown setting {', '.join(unknown)}; the settings are {', '.join(FIELDS)}.")
+        raise ConfigurationError(
+            f"Unknown setting {', '.join(unknown)}; the settings are {', '.join(FIELDS)}."
+        )
     return dict(settings)
 
 

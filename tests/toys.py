@@ -17,7 +17,10 @@ class Total:
     fail_at: int | None = None
 
     def zero(self):
-        return {"total": np.zeros(3, np.int64 if self.exact else np.float32), "numbers": np.zeros((), np.int64)}
+        return {
+            "total": np.zeros(3, np.int64 if self.exact else np.float32),
+            "numbers": np.zeros((), np.int64),
+        }
 
     def update(self, state, images, first_sample):
         if self.fail_at is not None and first_sample <= self.fail_at < first_sample + len(images):

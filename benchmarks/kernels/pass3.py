@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import io
+import itertools
 import json
 import os
 import platform
@@ -50,7 +51,7 @@ def read_images(path: Path | None, count: int) -> np.ndarray:
         group = file["train"]
         offsets = group["offsets"][: count + 1]
         data = group["bytes"][: offsets[-1]].tobytes()
-    parts = (data[start:stop] for start, stop in zip(offsets, offsets[1:], strict=False))
+    parts = (data[start:stop] for start, stop in itertools.pairwise(offsets))
     return np.stack([np.asarray(Image.open(io.BytesIO(part)).convert("RGB")) for part in parts])
 
 
@@ -145,14 +146,25 @@ def machine() -> dict[str, Any]:
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        names = [
+            line.partition(":")[2].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if "model name" in line
+        ]
         name = names[0] if names else name
-    return {"cpu": name, "cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
+    return {
+        "cpu": name,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     data = os.environ.get("SMTDIST_DATA")
     parser.add_argument("--data", type=Path, default=Path(data) / "cifar10_jpeg.h5" if data else None)
     parser.add_argument("--atoms", type=int, nargs="+", default=[2048, 8192])
@@ -163,7 +175,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threshold", type=float, default=0.3)
     parser.add_argument("--ridge", type=float, default=1e-3)
     parser.add_argument("--accumulator", choices=("int32", "int64"), default="int32")
-    parser.add_argument("--yardstick", type=int, default=23328, help="patches in the bare product, for its memory")
+    parser.add_argument(
+        "--yardstick", type=int, default=23328, help="patches in the bare product, for its memory"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--tiny", action="store_true", help="a run of seconds that only shows that it runs")
     options = parser.parse_args(arguments)
@@ -179,7 +193,9 @@ def main(arguments: list[str] | None = None) -> None:
     data = options.data if options.data is not None and options.data.exists() else None
     images = read_images(data, options.images)
     rows = []
-    print(f"{'atoms':>6} {'active':>7} {'sgemm s':>8} " + " ".join(f"{name:>13}" for name in (*STAGES, "total")))
+    print(
+        f"{'atoms':>6} {'active':>7} {'sgemm s':>8} " + " ".join(f"{name:>13}" for name in (*STAGES, "total"))
+    )
     for n_atoms in options.atoms:
         row = measure(images, n_atoms, options)
         rows.append(row)

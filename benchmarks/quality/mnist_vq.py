@@ -66,7 +66,9 @@ def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, An
             for drop in (0, 1):
                 z = [represent(model, part, engine, drop) for part in (images[:cut], images[cut:])]
                 found = evaluate_knn(z[0], labels[:cut], z[1], labels[cut:])
-                rows.append({**changes, "drop": drop, "top1": found.top1, "seconds": time.perf_counter() - started})
+                rows.append(
+                    {**changes, "drop": drop, "top1": found.top1, "seconds": time.perf_counter() - started}
+                )
                 print(rows[-1], flush=True)
     return {"validation": sorted(rows, key=lambda row: -row["top1"])}
 
@@ -83,18 +85,29 @@ def run(options: argparse.Namespace, settings: Configuration) -> dict[str, Any]:
         fitted = time.perf_counter() - started
         z = [represent(model, part, engine, settings.drop) for part in (train, test)]
     found = evaluate_knn(z[0], train_labels, z[1], test_labels)
-    raw = evaluate_knn(train.reshape(len(train), -1) / np.float32(255), train_labels,
-                       test.reshape(len(test), -1) / np.float32(255), test_labels)  # fmt: skip
+    raw = evaluate_knn(
+        train.reshape(len(train), -1) / np.float32(255),
+        train_labels,
+        test.reshape(len(test), -1) / np.float32(255),
+        test_labels,
+    )
     return {
-        "top1": found.top1, "interval": list(found.interval), "raw_top1": raw.top1, "fit_seconds": fitted,
-        "seconds": time.perf_counter() - started, "passes": passes, "configuration": settings.to_dict(),
+        "top1": found.top1,
+        "interval": list(found.interval),
+        "raw_top1": raw.top1,
+        "fit_seconds": fitted,
+        "seconds": time.perf_counter() - started,
+        "passes": passes,
+        "configuration": settings.to_dict(),
         "rank": int(model.embedding.rank) if model.embedding else 0,
-    }  # fmt: skip
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", required=True)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--json", help="folder for the dated result")
@@ -108,11 +121,17 @@ def main(arguments: list[str] | None = None) -> None:
         command.add_argument("--dictionary", type=int, default=2048)
         command.add_argument("--checkpoint")
     options = parser.parse_args(arguments)
-    settings = preset("mnist-vq").replace(dictionary=options.dictionary, **dict(map(parse_setting, options.set)))
+    settings = preset("mnist-vq").replace(
+        dictionary=options.dictionary, **dict(map(parse_setting, options.set))
+    )
     result = options.work(options, settings)
-    print({key: value for key, value in result.items() if key not in ("passes", "configuration", "validation")})
+    print(
+        {key: value for key, value in result.items() if key not in ("passes", "configuration", "validation")}
+    )
     if options.json:
-        write_record(options.json, f"mnist-vq-{options.command}-{options.train}-K{options.dictionary}", result)
+        write_record(
+            options.json, f"mnist-vq-{options.command}-{options.train}-K{options.dictionary}", result
+        )
 
 
 if __name__ == "__main__":

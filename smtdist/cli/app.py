@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -41,7 +42,7 @@ def sentences() -> Iterator[None]:
     try:
         yield
     except (SmtdistError, OSError, MemoryError, KeyboardInterrupt) as error:
-        if DEBUG.is_set():
+        if DEBUG.is_set() or isinstance(error, BrokenPipeError):
             raise
         message, code = _sentence(error)
         typer.echo(f"smtdist: {message}", err=True)
@@ -79,6 +80,21 @@ for _command, _arguments in (
     (info, "model.h5 --json"),
 ):
     app.command(epilog=f"Example: smtdist {_command.__name__} {_arguments}")(_command)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(version("smtdist"))
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

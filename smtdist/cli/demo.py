@@ -29,6 +29,7 @@ from smtdist.monitor import tables
 
 N_TRAIN = 1200
 SEED = 0
+OUT = "smtdist-demo.h5"
 
 SETTINGS = Configuration(
     feature="gq",
@@ -51,9 +52,10 @@ RAW_NEIGHBOURS = Neighbours(k=3, temperature=0.03)
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")] = Path(
-        "smtdist-demo.h5"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL.h5", help=f"Model file to write. Default: {OUT}, replaced if there."),
+    ] = None,
     workers: Annotated[
         int, typer.Option(min=0, help="Worker processes of the Dask cluster; 0 works in this one.")
     ] = 2,
@@ -64,6 +66,8 @@ def demo(
 ) -> None:
     """Fit and judge a model on scikit-learn's handwritten digits, on a Dask cluster of this machine."""
     started = time.perf_counter()
+    if out is None:
+        out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
     files.check_target(out, overwrite)
     with tempfile.TemporaryDirectory(prefix="smtdist-demo-") as folder:
         result = _run(Path(folder), out, Where(workers, quiet=quiet), overwrite)

@@ -80,7 +80,9 @@ class PassFolder:
                 continue
             partial = _read(path, self.key)
             if not check_state(partial.state, like):
-                raise CheckpointError(f"{path} was written by another version of this pass; use another checkpoint folder.")
+                raise CheckpointError(
+                    f"{path} was written by another version of this pass; use another checkpoint folder."
+                )
             found.append(StoredPartial(str(path), partial.covers))
         found.sort(key=lambda stored: (-sum(stop - start for start, stop in stored.covers), stored.covers))
         chosen: list[StoredPartial] = []
@@ -103,7 +105,12 @@ class PassFolder:
         with sentence_for(folder):
             folder.mkdir(parents=True, exist_ok=True)
             counters = asdict(partial.counters)
-            attributes = {"schema": SCHEMA, "key": self.key, "covers": json.dumps(partial.covers), "counters": json.dumps(counters)}
+            attributes = {
+                "schema": SCHEMA,
+                "key": self.key,
+                "covers": json.dumps(partial.covers),
+                "counters": json.dumps(counters),
+            }
             return write_arrays(folder / name, partial.state, attributes)
 
 
@@ -147,6 +154,8 @@ def _read(path: Path, key: str) -> Partial:
             covers = tuple((int(start), int(stop)) for start, stop in json.loads(file.attrs["covers"]))
             counters = json.loads(file.attrs["counters"])
     except (OSError, KeyError) as error:
-        raise CheckpointError(f"{path} is not a readable checkpoint ({error}); delete it and resume.") from error
+        raise CheckpointError(
+            f"{path} is not a readable checkpoint ({error}); delete it and resume."
+        ) from error
     counters["digests"] = {int(leaf): digest for leaf, digest in counters["digests"].items()}
     return Partial(state, covers, Counters(**counters))

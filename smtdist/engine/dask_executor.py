@@ -52,7 +52,9 @@ class DaskExecutor:
         try:
             self.client.wait_for_workers(1, timeout=60)
         except TimeoutError:
-            raise SmtdistError(f"No worker joined {self.client.scheduler.address} in 60 seconds; start one, then resume.") from None
+            raise SmtdistError(
+                f"No worker joined {self.client.scheduler.address} in 60 seconds; start one, then resume."
+            ) from None
         return self._info()
 
     def _info(self) -> dict[str, Any]:
@@ -88,7 +90,9 @@ class DaskExecutor:
         holders = self.client.who_has([near]) if near is not None else {}
         workers = [address for addresses in holders.values() for address in addresses]
         where = {"workers": workers, "allow_other_workers": True} if workers else {}
-        return self.client.submit(_call, function, self._topic, self._permit, *arguments, pure=False, key=_key(function), **where)
+        return self.client.submit(
+            _call, function, self._topic, self._permit, *arguments, pure=False, key=_key(function), **where
+        )
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
         """Return one future that is done."""
@@ -103,7 +107,9 @@ class DaskExecutor:
         if handle.status != "error":
             raise TaskLost(f"a task was {handle.status}")
         error = handle.exception()
-        if isinstance(error, KilledWorker | FutureCancelledError | asyncio.CancelledError | OSError) and not isinstance(error, SmtdistError):
+        if isinstance(
+            error, KilledWorker | FutureCancelledError | asyncio.CancelledError | OSError
+        ) and not isinstance(error, SmtdistError):
             raise TaskLost(f"{type(error).__name__}: {error}") from error
         raise error
 
@@ -143,22 +149,32 @@ class DaskExecutor:
 
 
 @contextmanager
-def local_executor(workers: int, threads: int | None = None, limit_bytes: int | None = None) -> Iterator[DaskExecutor]:
+def local_executor(
+    workers: int, threads: int | None = None, limit_bytes: int | None = None
+) -> Iterator[DaskExecutor]:
     """Start a cluster of processes on this machine, bound to loopback, and stop it at the end.
 
     Each worker gets an equal share of the cores, for kernels and BLAS alike, and of this process's memory limit.
     """
     share = threads or max(1, available_cores() // workers)
     limit = limit_bytes or memory_limit() // (workers + 1)
-    environment = {name: str(share) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SMTDIST_THREADS")}
+    environment = {
+        name: str(share)
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SMTDIST_THREADS")
+    }
     with (
         dask.config.set({**CONFIGURATION, "distributed.nanny.pre-spawn-environ": environment}),
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, memory_limit=limit, host="127.0.0.1",
-            dashboard_address="127.0.0.1:0", silence_logs=50,
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=limit,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         executor = DaskExecutor(client)
         try:
             yield executor

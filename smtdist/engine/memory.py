@@ -26,7 +26,11 @@ def _own_groups() -> list[str]:
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
-            base, name = ("/sys/fs/cgroup", "memory.max") if not controllers else ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            base, name = (
+                ("/sys/fs/cgroup", "memory.max")
+                if not controllers
+                else ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            )
             if controllers and "memory" not in controllers.split(","):
                 continue
             while group not in ("/", ""):

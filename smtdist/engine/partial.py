@@ -86,4 +86,6 @@ def merge(statistic: Statistic, left: Partial, right: Partial) -> Partial:
 
 def copy(partial: Partial) -> Partial:
     """Return a partial whose state may be changed."""
-    return Partial({name: value.copy() for name, value in partial.state.items()}, partial.covers, partial.counters)
+    return Partial(
+        {name: value.copy() for name, value in partial.state.items()}, partial.covers, partial.counters
+    )

@@ -20,7 +20,7 @@ from smtdist.engine import worker
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
-from smtdist.engine.partial import Cover, Partial, StoredPartial, missing
+from smtdist.engine.partial import Cover, Partial, StoredPartial, join, missing
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.tree import Node, parent, promoted, root, sibling
 from smtdist.errors import InterruptedRun, SmtdistError
@@ -45,7 +45,9 @@ class Engine:
         """Measure what a worker has in use once the kernels of the pass are compiled, and what it may use."""
         executor, failures = self.executor, 0
         while True:
-            handle = executor.submit(_probe, statistic.miniature(), source.shape, str(source.dtype), executor.threads())
+            handle = executor.submit(
+                _probe, statistic.miniature(), source.shape, str(source.dtype), executor.threads()
+            )
             while executor.wait([handle], POLL_SECONDS) is None:
                 self.heed_stop()
             try:
@@ -58,22 +60,50 @@ class Engine:
         return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), executor.slots())
 
     def reduce(
-        self, name: str, statistic: Statistic, source: Source, *, fingerprint: bool = False, work_per_sample: float = 0.0
+        self,
+        name: str,
+        statistic: Statistic,
+        source: Source,
+        *,
+        fingerprint: bool = False,
+        work_per_sample: float = 0.0,
     ) -> tuple[Partial, dict[str, Any]]:
         """Sum a statistic over all samples of a source; return it with the record of the pass."""
         started = time.perf_counter()
-        folder = None if self.checkpoint is None else PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
+        folder = (
+            None if self.checkpoint is None else PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
+        )
         limits = self.limits(statistic, source)
-        plan = plan_pass(name, statistic, source, limits, checkpointed=folder is not None, work_per_sample=work_per_sample)
+        plan = plan_pass(
+            name, statistic, source, limits, checkpointed=folder is not None, work_per_sample=work_per_sample
+        )
         result = folder.result() if folder is not None else None
         resumed = list(folder.resume(statistic.zero())) if folder is not None and result is None else []
-        done = plan.n_leaves if result is not None else sum(stop - start for part in resumed for start, stop in part.covers)
-        self.events.emit("pass_started", **{"pass": name, "n_leaves": plan.n_leaves, "resumed_leaves": done, "workers": limits.workers},
-                         n_samples=plan.n_samples, projected_bytes=plan.projected_bytes)  # fmt: skip
+        done = (
+            plan.n_leaves
+            if result is not None
+            else sum(stop - start for part in resumed for start, stop in part.covers)
+        )
+        self.events.emit(
+            "pass_started",
+            **{"pass": name, "n_leaves": plan.n_leaves, "resumed_leaves": done, "workers": limits.workers},
+            n_samples=plan.n_samples,
+            projected_bytes=plan.projected_bytes,
+        )
         progress = PassProgress(name, self.events)
         counted = _Tally(progress)
         if result is None:
-            job = worker.Job(statistic, source, name, plan.bounds, plan.batch, plan.block, limits.threads, fingerprint, folder)
+            job = worker.Job(
+                statistic,
+                source,
+                name,
+                plan.bounds,
+                plan.batch,
+                plan.block,
+                limits.threads,
+                fingerprint,
+                folder,
+            )
             with self.executor.reports_to(counted):
                 result = _Reduction(self, job, plan).run(resumed)
             if folder is not None:
@@ -88,7 +118,11 @@ class Engine:
             "peak_bytes": counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,
         }
-        self.events.emit("pass_finished", **{"pass": name}, **{key: value for key, value in record.items() if key != "name"})
+        self.events.emit(
+            "pass_finished",
+            **{"pass": name},
+            **{key: value for key, value in record.items() if key != "name"},
+        )
         return result, record
 
     def rounds(
@@ -201,13 +235,19 @@ class _Reduction:
                 sums = [_Sum(stored, stored.covers) for stored in resumed]
                 try:
                     last = self._exact(sums) if self.job.statistic.exact else self._fixed_tree(sums)
-                    partial = self.executor.result(last.handle) if self.job.folder is None else self.job.folder.load(last.handle)
+                    partial = (
+                        self.executor.result(last.handle)
+                        if self.job.folder is None
+                        else self.job.folder.load(last.handle)
+                    )
                     assert not missing(partial.covers, self.n_leaves), "leaves were left out"
-                    return partial  # type: ignore[no-any-return]
+                    return partial
                 except TaskLost as lost:
                     self._again(lost)
                 # what a lost task has left on disk, only the disk knows; without one, begin again
-                resumed = self.job.folder.resume(self.job.statistic.zero()) if self.job.folder is not None else []
+                resumed = (
+                    self.job.folder.resume(self.job.statistic.zero()) if self.job.folder is not None else []
+                )
         finally:
             self.executor.release([*self.running, self.shared])
 
@@ -221,14 +261,18 @@ class _Reduction:
                     tasks.appendleft(covers)
                     idle.extend([start] if start is not None else [])
                 else:
-                    idle.append(self._kept(handle, worker.join(start.covers if start else (), covers), start))
+                    idle.append(self._kept(handle, join(start.covers if start else (), covers), start))
 
             data = self._data(self.job.bounds[covers[0][0]], self.job.bounds[covers[-1][1]])
             self._start(ended, worker.accumulate, self._name(), covers, start, data, near=start)
 
         def meet(left: _Sum, right: _Sum) -> None:
             def ended(handle: Handle | None) -> None:
-                idle.extend([left, right] if handle is None else [self._kept(handle, worker.join(left.covers, right.covers), left, right)])
+                idle.extend(
+                    [left, right]
+                    if handle is None
+                    else [self._kept(handle, join(left.covers, right.covers), left, right)]
+                )
 
             self._start(ended, worker.combine, left, right, near=left)
 
@@ -249,7 +293,9 @@ class _Reduction:
             have[_node_of(one.covers, self.n_leaves)] = one
         covered = {leaf for one in resumed for start, stop in one.covers for leaf in range(start, stop)}
         count = -(-self.n_leaves // (1 << level))
-        tasks = deque(promoted(Node(level, i), self.n_leaves) for i in range(count) if (i << level) not in covered)
+        tasks = deque(
+            promoted(Node(level, i), self.n_leaves) for i in range(count) if (i << level) not in covered
+        )
 
         def grow(node: Node) -> None:
             def ended(handle: Handle | None) -> None:
@@ -269,7 +315,7 @@ class _Reduction:
                 if handle is None:
                     have[left], have[sibling(left)] = pair
                 else:
-                    covers = worker.join(pair[0].covers, pair[1].covers)
+                    covers = join(pair[0].covers, pair[1].covers)
                     have[promoted(parent(left), self.n_leaves)] = self._kept(handle, covers, *pair)
 
             self._start(ended, worker.combine, *pair, near=pair[0])
@@ -291,7 +337,13 @@ class _Reduction:
         piece = piece_of(self.source, start, stop)
         return None if piece is None else self.executor.share(piece, everywhere=False)
 
-    def _start(self, ended: Callable[[Handle | None], None], function: Callable[..., Any], *arguments: Any, near: _Sum | None = None) -> None:
+    def _start(
+        self,
+        ended: Callable[[Handle | None], None],
+        function: Callable[..., Any],
+        *arguments: Any,
+        near: _Sum | None = None,
+    ) -> None:
         plain = [argument.handle if isinstance(argument, _Sum) else argument for argument in arguments]
         beside = near.handle if near is not None and not isinstance(near.handle, StoredPartial) else None
         self.running[self.executor.submit(function, self.shared, *plain, near=beside)] = ended
@@ -331,7 +383,9 @@ class _Reduction:
 
     def _kept(self, handle: Handle, covers: Cover, *included: _Sum | None) -> _Sum:
         """Take over a task's result and let go of the sums that it includes."""
-        self.executor.release([one.handle for one in included if one is not None and not isinstance(one.handle, StoredPartial)])
+        self.executor.release(
+            [one.handle for one in included if one is not None and not isinstance(one.handle, StoredPartial)]
+        )
         if self.job.folder is None:
             return _Sum(handle, covers)
         stored = self.executor.result(handle)
@@ -350,21 +404,36 @@ def _cut(gaps: Cover, size: int) -> list[Cover]:
 def _node_of(covers: Cover, n_leaves: int) -> Node:
     (start, stop), *rest = covers
     if rest:
-        raise SmtdistError("A checkpoint of floating-point sums does not fit the fixed tree; delete it and start again.")
+        raise SmtdistError(
+            "A checkpoint of floating-point sums does not fit the fixed tree; delete it and start again."
+        )
     level = (stop - start - 1).bit_length()
     return promoted(Node(level, start >> level), n_leaves)
 
 
 def _count_failure(failures: int, lost: TaskLost) -> int:
     if failures + 1 >= ATTEMPTS:
-        raise SmtdistError(f"Workers were lost {ATTEMPTS} times ({lost}); look at their logs, then resume.") from lost
+        raise SmtdistError(
+            f"Workers were lost {ATTEMPTS} times ({lost}); look at their logs, then resume."
+        ) from lost
     return failures + 1
 
 
-def _mapped(function: Callable[..., Any], shared: Any, data: Source | None, start: int, stop: int, *, report: Any, permit: Any) -> Any:
+def _mapped(
+    function: Callable[..., Any],
+    shared: Any,
+    data: Source | None,
+    start: int,
+    stop: int,
+    *,
+    report: Any,
+    permit: Any,
+) -> Any:
     value, source = shared
     return function(value, data or source, start, stop)
 
 
-def _probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int, *, report: Any, permit: Any) -> int:
+def _probe(
+    statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int, *, report: Any, permit: Any
+) -> int:
     return worker.probe(statistic, shape, dtype, threads)

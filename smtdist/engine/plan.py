@@ -65,7 +65,13 @@ class PassPlan:
 
 
 def plan_pass(
-    name: str, statistic: Statistic, source: Source, limits: WorkerLimits, *, checkpointed: bool = False, work_per_sample: float = 0.0
+    name: str,
+    statistic: Statistic,
+    source: Source,
+    limits: WorkerLimits,
+    *,
+    checkpointed: bool = False,
+    work_per_sample: float = 0.0,
 ) -> PassPlan:
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 

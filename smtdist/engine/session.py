@@ -38,7 +38,9 @@ def executor_for(cluster: Any = None, workers: int | None = None) -> Iterator[Ex
         try:
             client = Client(cluster, timeout="20s", set_as_default=False)
         except OSError as error:
-            raise SmtdistError(f"No Dask scheduler answers at {cluster} ({error}); start one with `dask scheduler`.") from error
+            raise SmtdistError(
+                f"No Dask scheduler answers at {cluster} ({error}); start one with `dask scheduler`."
+            ) from error
         with client:
             executor = DaskExecutor(client)
             try:
@@ -46,4 +48,6 @@ def executor_for(cluster: Any = None, workers: int | None = None) -> Iterator[Ex
             finally:
                 executor.close()
     else:
-        raise ConfigurationError(f"{cluster!r} is no cluster; give local, a scheduler's address such as tcp://host:8786, or a Client.")
+        raise ConfigurationError(
+            f"{cluster!r} is no cluster; give local, a scheduler's address such as tcp://host:8786, or a Client."
+        )

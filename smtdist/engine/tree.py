@@ -6,10 +6,11 @@ left child's merged with its right child's; where the right child has no leaves 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True, order=True)
+class Node:
     """One node of the tree."""
 
     level: int

@@ -44,7 +44,14 @@ class Job:
 
 
 def accumulate(
-    job: Job, task: str, covers: Cover, start: Partial | StoredPartial | None, data: Source | None, *, report: Report, permit: Permit
+    job: Job,
+    task: str,
+    covers: Cover,
+    start: Partial | StoredPartial | None,
+    data: Source | None,
+    *,
+    report: Report,
+    permit: Permit,
 ) -> Partial | StoredPartial:
     """Sum over the leaves of `covers`, on top of `start`; exact statistics only.
 
@@ -68,7 +75,9 @@ def accumulate(
     return _hand_over(job, partial, [start], permit)
 
 
-def subtree(job: Job, task: str, node: Node, data: Source | None, *, report: Report, permit: Permit) -> Partial | StoredPartial:
+def subtree(
+    job: Job, task: str, node: Node, data: Source | None, *, report: Report, permit: Permit
+) -> Partial | StoredPartial:
     """Sum over the leaves under a node of the fixed tree, along that tree; for floating-point statistics."""
     reset_peak()
     set_threads(job.threads)
@@ -97,13 +106,18 @@ def combine(
     reset_peak()
     if job.folder is not None and (done := job.folder.find(join(left.covers, right.covers))):
         return done
-    whole = [job.folder.load(side) if isinstance(side, StoredPartial) and job.folder else side for side in (left, right)]
+    whole = [
+        job.folder.load(side) if isinstance(side, StoredPartial) and job.folder else side
+        for side in (left, right)
+    ]
     first = whole[0] if isinstance(left, StoredPartial) else copy(whole[0])  # type: ignore[arg-type]
     partial = merge(job.statistic, first, whole[1])  # type: ignore[arg-type]
     return _hand_over(job, partial, [left, right], permit)
 
 
-def _hand_over(job: Job, partial: Partial, included: list[Partial | StoredPartial | None], permit: Permit) -> Partial | StoredPartial:
+def _hand_over(
+    job: Job, partial: Partial, included: list[Partial | StoredPartial | None], permit: Permit
+) -> Partial | StoredPartial:
     partial.counters.peak_bytes = max(partial.counters.peak_bytes, peak_bytes())
     if job.folder is None:
         return partial
@@ -115,13 +129,17 @@ def _hand_over(job: Job, partial: Partial, included: list[Partial | StoredPartia
     return stored
 
 
-def _stream(job: Job, data: Source | None, task: str, covers: Cover, partial: Partial, report: Report) -> None:
+def _stream(
+    job: Job, data: Source | None, task: str, covers: Cover, partial: Partial, report: Report
+) -> None:
     """Add leaves to a partial, batch by batch, reporting the task's running totals."""
     counters = Counters()
     with (data or job.source).opened() as reader:
         for leaf in (leaf for start, stop in covers for leaf in range(start, stop)):
             hasher = LeafHasher() if job.fingerprint else None
-            for first, images in batches(reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, hasher):
+            for first, images in batches(
+                reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, hasher
+            ):
                 counters.n_positions += job.statistic.update(partial.state, images, first)
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
@@ -133,7 +151,11 @@ def _stream(job: Job, data: Source | None, task: str, covers: Cover, partial: Pa
 
 
 def _counted(counters: Counters) -> dict[str, int]:
-    return {"n_samples": counters.n_samples, "n_positions": counters.n_positions, "read_bytes": counters.read_bytes}
+    return {
+        "n_samples": counters.n_samples,
+        "n_positions": counters.n_positions,
+        "read_bytes": counters.read_bytes,
+    }
 
 
 def batches(

@@ -16,7 +16,6 @@ from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes, Encoder, Whitener
 from smtdist.kernels.whitening import contrast_floor, unit_grid
 
-
 SLICE_PATCHES = 2048
 """Patches that a thread takes from raw pixels to codes in one go, in whole images."""
 
@@ -77,9 +76,7 @@ def vq_codes(grid: Array, atoms: Array, euclidean: bool, constant: Array, consta
 def check_atoms(p: int, atoms: Array) -> None:
     """Refuse atoms (K, p) of another size, too many of them, or longer than the grid allows."""
     if atoms.ndim != 2 or atoms.shape[1] != p:
-        raise ConfigurationError(
-            f"Atoms of shape {atoms.shape} meet patches of {p} pixels; expected (K, p)."
-        )
+        raise ConfigurationError(f"Atoms of shape {atoms.shape} meet patches of {p} pixels; expected (K, p).")
     if not 0 < len(atoms) <= 65536:
         raise ConfigurationError(f"A dictionary has {len(atoms)} atoms; give 1 to 65,536.")
     if float(generic.square_norms(atoms).max()) > 2**24:
@@ -188,7 +185,10 @@ def _host_pieces(
 
     bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
     for start, stop in _cuts(indptr, len(images), capacity):
-        yield start, stop - start, cpu.lists(bits, indptr, start * n, stop * n, len(atoms))
+        codes = cpu.lists(bits, indptr, start * n, stop * n, len(atoms))
+        if stop == len(images):
+            del bits  # not while the last piece, mostly the only one, is summed
+        yield start, stop - start, codes
 
 
 def _cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[int, int]]:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from smtdist.kernels.codes import SLICE_PATCHES
+from smtdist.kernels.cpu.context import SHIFT_BYTES
+from smtdist.kernels.cpu.jit import BLOCK
+from smtdist.kernels.cpu.moment import PART_PATCHES, PLANES_BYTES, RUN_PATCHES
+from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.threads import threads
 from smtdist.kernels.types import Geometry
 
@@ -22,7 +27,9 @@ class BatchBytes(NamedTuple):
 
 
 def code_capacity(geometry: Geometry, n_atoms: int, feature: str, images: int) -> int:
-    """Return the entries to provide for a batch's codes: one image's worst case, and 1/16 of all atoms a patch.
+    """Return the entries to provide for a batch's codes: 1/32 of all atoms a patch, at least one image's worst.
+
+    Denser batches are taken in several pieces.
 
     >>> code_capacity(Geometry(32, 32, 3, 6), 2048, "gq", 1)
     1492992
@@ -30,7 +37,7 @@ def code_capacity(geometry: Geometry, n_atoms: int, feature: str, images: int) -
     n = geometry.positions
     if feature == "vq":
         return images * n
-    return max(n * n_atoms, images * n * max(1, n_atoms // 16))
+    return max(n * n_atoms, images * n * max(1, n_atoms // 32))
 
 
 def batch_bytes(
@@ -42,22 +49,59 @@ def batch_bytes(
     components: int = 0,
     pooled: int = 0,
     raw_bytes: int = 1,
+    context: int | str = "whole",
+    order: int = 1,
 ) -> BatchBytes:
     """Return the peak working memory of each stage for a batch of images, on the present number of threads.
 
-    pooled : pooled positions per image; components : L; raw_bytes : of one stored number.
+    components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context, order : of the
+    neighbourhood, for the stage of the sums.
 
     >>> batch_bytes(Geometry(32, 32, 3, 6), 2048, "gq", 8).whitening > 8 * 729 * 108 * 8
     True
     """
-    patches = images * geometry.positions
-    raw = images * geometry.height * geometry.width * geometry.channels * (raw_bytes + 4)
-    centred = 8 * geometry.pixels * patches
+    n, p = geometry.positions, geometry.pixels
+    patches = images * n
+    numbers = images * geometry.height * geometry.width * geometry.channels
+    raw = numbers * raw_bytes
     capacity = code_capacity(geometry, n_atoms, feature, images)
-    codes = 2 * capacity + 8 * (patches + 1)
-    tiles = threads() * (1 << 20)
-    grid = 4 * geometry.pixels * patches
-    encoding = raw + grid + max(2 * centred + grid, codes + tiles + patches * (n_atoms // 8))
-    scatter = codes + 4 * capacity + 12 * n_atoms * images + (16 << 20) * threads()
-    embedding = codes + 4 * components * (patches + 3 * images * pooled)
-    return BatchBytes(raw + centred + 16 * geometry.pixels**2, encoding, scatter, embedding)
+    codes = 2 * capacity + 16 * patches
+    # one thread's slice of images: centred in float64, a chunk whitened, the grid, a tile of products
+    slice_patches = n * min(images, max(1, SLICE_PATCHES // n))
+    work = threads() * (slice_patches * 12 * p + (1 << 19) + 8 * p * CHUNK + numbers // images * 8)
+    if feature == "gq":
+        encoding = raw + 4 * n_atoms * p + 8 * -(-n_atoms // 64) * patches + max(work + 8 * patches, codes)
+    else:
+        encoding = raw + 4 * n_atoms * p + (4 * p + 1) * patches + max(work, codes + 8 * patches)
+    scatter = raw + codes + _scatter_bytes(geometry, n_atoms, feature, images, context, order)
+    embedding = raw + codes + 4 * components * (patches + 4 * images * pooled)
+    whitening = raw + 4 * numbers + 8 * p * patches + 16 * p * p * threads()
+    return BatchBytes(whitening, encoding, scatter, embedding)
+
+
+def _scatter_bytes(
+    geometry: Geometry, n_atoms: int, feature: str, images: int, context: int | str, order: int
+) -> int:
+    """Workspace of the sums beside codes and K x K outputs: whichever of their steps needs most."""
+    n = geometry.positions
+    patches = images * n
+    capacity = code_capacity(geometry, n_atoms, feature, images)
+    run = min(patches, RUN_PATCHES)
+    row = BLOCK // 8 * -(-n_atoms // BLOCK)
+    members = 4 * capacity * run // patches
+    cuts = 24 * n_atoms * (2 + run // PART_PATCHES)
+    moment = row * run + members + cuts + threads() * 512 * PLANES_BYTES if feature == "gq" else 0
+    if context == "whole":
+        return max(moment, 20 * n_atoms * images + threads() * (3 << 20))
+    d = min(int(context), max(geometry.rows, geometry.columns))
+    near = 4 * capacity + 72 * n_atoms + 8 * n_atoms * threads()
+    if feature == "gq":
+        step = max(n, min(patches, 1 << 13))
+        near = (
+            row * step * (1 + max(4, ((2 * d + 1) ** 2).bit_length()))
+            + 4 * capacity * step // patches
+            + 72 * n_atoms
+        )
+    shifts = 4 * (4 * d + 1) ** 2
+    second = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + 4 * capacity if order == 2 else 0
+    return max(moment, near, second)

@@ -63,7 +63,9 @@ def given_dictionary(atoms: NDArray[np.floating[Any]], pixels: int) -> Dictionar
     """Take the user's atoms (K, p) in whitened space: unit length, on the grid, equal ones once."""
     atoms = np.asarray(atoms)
     if atoms.ndim != 2 or atoms.shape[1] != pixels:
-        raise ConfigurationError(f"The given atoms have the shape {atoms.shape}; they must be (atoms, {pixels}), whitened patches.")
+        raise ConfigurationError(
+            f"The given atoms have the shape {atoms.shape}; they must be (atoms, {pixels}), whitened patches."
+        )
     grid = atoms_to_grid(atoms)
     _, first = np.unique(grid, axis=0, return_index=True)
     return without_source(grid[np.sort(first)])

@@ -87,11 +87,15 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
             scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
             provenance = json.loads(file.attrs["provenance"])
             return Model(
-                settings, geometry, scale, _read_whitening(file["whitening"]), _read_dictionary(file["dictionary"]),
+                settings,
+                geometry,
+                scale,
+                _read_whitening(file["whitening"]),
+                _read_dictionary(file["dictionary"]),
                 _read_statistics(file["statistics"]) if statistics and "statistics" in file else None,
                 _read_embedding(file["embedding"]) if "embedding" in file else None,
                 provenance,
-            )  # fmt: skip
+            )
         except (KeyError, ValueError, TypeError, OSError, ConfigurationError) as error:
             raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
 
@@ -103,13 +107,19 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
     try:
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
-        raise ModelError(f"{path} is not a readable HDF5 file ({error}); give a model written by smtdist fit.") from error
+        raise ModelError(
+            f"{path} is not a readable HDF5 file ({error}); give a model written by smtdist fit."
+        ) from error
     with file:
         if "smtdist_schema" not in file.attrs:
-            raise ModelError(f"{path} is an HDF5 file but not an smtdist model; give one written by smtdist fit.")
+            raise ModelError(
+                f"{path} is an HDF5 file but not an smtdist model; give one written by smtdist fit."
+            )
         schema = _number(file, "smtdist_schema")
         if schema > SCHEMA:
-            raise ModelError(f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist.")
+            raise ModelError(
+                f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
+            )
         yield file
 
 
@@ -149,7 +159,11 @@ def _whitening_dataset(model: Model) -> xr.Dataset:
         "unwhiten": (square, whitening.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
     }
     if whitening.mean is not None:
-        variables["mean"] = ("pixel", whitening.mean * model.scale.unit, {"units": "share of the pixel range"})
+        variables["mean"] = (
+            "pixel",
+            whitening.mean * model.scale.unit,
+            {"units": "share of the pixel range"},
+        )
     return xr.Dataset(variables, attrs={"mean_mode": model.settings.mean, "ridge": model.settings.ridge})
 
 
@@ -157,11 +171,27 @@ def _dictionary_dataset(dictionary: Dictionary) -> xr.Dataset:
     scale = grid_scale(dictionary.grid.shape[1])
     return xr.Dataset(
         {
-            "atoms": (("atom", "pixel"), dictionary.atoms, {"long_name": "atoms in whitened space", "grid_scale": scale}),
-            "counts": ("atom", dictionary.counts, {"long_name": "patches nearest to the atom in the last k-means round"}),
-            "source_sample": ("atom", dictionary.source_sample, {"long_name": "sample the atom was taken from, or -1"}),
+            "atoms": (
+                ("atom", "pixel"),
+                dictionary.atoms,
+                {"long_name": "atoms in whitened space", "grid_scale": scale},
+            ),
+            "counts": (
+                "atom",
+                dictionary.counts,
+                {"long_name": "patches nearest to the atom in the last k-means round"},
+            ),
+            "source_sample": (
+                "atom",
+                dictionary.source_sample,
+                {"long_name": "sample the atom was taken from, or -1"},
+            ),
             "source_position": ("atom", dictionary.source_position),
-            "source_view": ("atom", dictionary.source_view, {"long_name": "1 if taken from the mirrored sample"}),
+            "source_view": (
+                "atom",
+                dictionary.source_view,
+                {"long_name": "1 if taken from the mirrored sample"},
+            ),
         }
     )
 
@@ -173,7 +203,11 @@ def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
         "activity": ("atom", statistics.activity),
     }
     if statistics.degree_activity is not None:
-        variables["degree_activity"] = ("atom", statistics.degree_activity, {"long_name": "sum of deg(i) a_i"})
+        variables["degree_activity"] = (
+            "atom",
+            statistics.degree_activity,
+            {"long_name": "sum of deg(i) a_i"},
+        )
     for name, matrix in statistics.matrices.items():
         variables[name] = (_MATRIX, smallest(matrix))
     attributes: dict[str, Any] = {
@@ -203,7 +237,7 @@ def _embedding_dataset(solution: Solution) -> xr.Dataset:
 
 def smallest(matrix: NDArray[np.integer]) -> NDArray[np.integer]:
     """Return whole numbers in the smallest of int32 and int64 that holds them."""
-    fits = -(2**31) <= int(matrix.min()) and int(matrix.max()) < 2**31
+    fits = int(matrix.min()) >= -(2**31) and int(matrix.max()) < 2**31
     return matrix.astype(np.int32 if fits else np.int64, copy=False)
 
 
@@ -240,8 +274,12 @@ def _read_statistics(group: Any) -> Statistics:
 
 
 def _read_embedding(group: Any) -> Solution:
-    components, eigenvalues, residuals = (group[name][()] for name in ("components", "eigenvalues", "residuals"))
-    return Solution(components, eigenvalues, residuals, int(group["rank"][()]), group["dead"][()].astype(bool))
+    components, eigenvalues, residuals = (
+        group[name][()] for name in ("components", "eigenvalues", "residuals")
+    )
+    return Solution(
+        components, eigenvalues, residuals, int(group["rank"][()]), group["dead"][()].astype(bool)
+    )
 
 
 def save_representation(

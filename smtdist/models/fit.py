@@ -52,7 +52,9 @@ def fit(
             f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
             f"{tuple(geometry)}; fit without --from-model."
         )
-    engine.events.emit("run_started", passes=[*([] if base else ["whitening", "dictionary"]), "statistics", "solve"])
+    engine.events.emit(
+        "run_started", passes=[*([] if base else ["whitening", "dictionary"]), "statistics", "solve"]
+    )
     records: list[Record] = []
     digests: dict[int, str] = {}
     if base is None:
@@ -65,26 +67,42 @@ def fit(
     else:
         whitening, dictionary = base.whitening, base.dictionary
     settings = replace(settings, dictionary=len(dictionary.grid))
-    encoder = make_encoder(settings, whitened(unwhitened(settings, geometry, scale), whitening), dictionary.grid)
+    encoder = make_encoder(
+        settings, whitened(unwhitened(settings, geometry, scale), whitening), dictionary.grid
+    )
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
-    partial, record = engine.reduce("statistics", sums, source, fingerprint=not digests, work_per_sample=_work(encoder, settings))
+    partial, record = engine.reduce(
+        "statistics", sums, source, fingerprint=not digests, work_per_sample=_work(encoder, settings)
+    )
     records.append(record)
     digests = digests or partial.counters.digests
     statistics = finish(sums, partial.state)
     if statistics.n_positions == 0:
-        raise DataError(f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best.")
+        raise DataError(
+            f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
+        )
     embedding, record = timed_solve(statistics, settings, engine)
     records.append(record)
     model = Model(
-        settings, geometry, scale, whitening, dictionary, statistics if settings.keep_statistics else None, embedding,
+        settings,
+        geometry,
+        scale,
+        whitening,
+        dictionary,
+        statistics if settings.keep_statistics else None,
+        embedding,
         _provenance(source, digests),
-    )  # fmt: skip
+    )
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     return model, records
 
 
-def _fit_whitening(source: Source, whitener: Whitener, settings: Configuration, engine: Engine) -> tuple[Whitening, Partial, Record]:
-    partial, record = engine.reduce("whitening", PatchMoment(whitener, settings.flip), source, fingerprint=True)
+def _fit_whitening(
+    source: Source, whitener: Whitener, settings: Configuration, engine: Engine
+) -> tuple[Whitening, Partial, Record]:
+    partial, record = engine.reduce(
+        "whitening", PatchMoment(whitener, settings.flip), source, fingerprint=True
+    )
     moment, mean = covariance(partial.state, whitener)
     if not moment.any():
         raise DataError(f"All patches of {source.name} are constant; there is nothing to whiten.")
@@ -93,10 +111,16 @@ def _fit_whitening(source: Source, whitener: Whitener, settings: Configuration, 
 
 
 def _choose_dictionary(
-    source: Source, whitener: Whitener, settings: Configuration, engine: Engine, atoms: NDArray[np.floating[Any]] | None
+    source: Source,
+    whitener: Whitener,
+    settings: Configuration,
+    engine: Engine,
+    atoms: NDArray[np.floating[Any]] | None,
 ) -> tuple[Dictionary, list[Record]]:
     if (settings.dictionary_method == "given") != (atoms is not None):
-        raise ModelError("Atoms of your own go with dictionary_method=given, and the other way round; give both or neither.")
+        raise ModelError(
+            "Atoms of your own go with dictionary_method=given, and the other way round; give both or neither."
+        )
     if atoms is not None:
         return given_dictionary(atoms, whitener.geometry.pixels), []
     return fit_dictionary(source, whitener, settings, engine)
@@ -122,17 +146,34 @@ def solve(statistics: Statistics, settings: Configuration) -> Solution:
 def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:
     """Solve on the driver, as a pass of its own in the stream of events."""
     projected = resident_bytes() + solve_bytes(
-        len(statistics.activity), statistics.one_hot and settings.moment == "second", settings.n_components + settings.drop
+        len(statistics.activity),
+        statistics.one_hot and settings.moment == "second",
+        settings.n_components + settings.drop,
     )
-    engine.events.emit("pass_started", **{"pass": "solve"}, n_samples=0, n_leaves=0, resumed_leaves=0, workers=1, projected_bytes=projected)
+    engine.events.emit(
+        "pass_started",
+        **{"pass": "solve"},
+        n_samples=0,
+        n_leaves=0,
+        resumed_leaves=0,
+        workers=1,
+        projected_bytes=projected,
+    )
     started = time.perf_counter()
     reset_peak()
     embedding = solve(statistics, settings)
     record: Record = {
-        "name": "solve", "seconds": time.perf_counter() - started, "n_samples": 0, "n_positions": 0, "read_bytes": 0,
-        "peak_bytes": peak_bytes(), "projected_bytes": projected,
-    }  # fmt: skip
-    engine.events.emit("pass_finished", **{"pass": "solve"}, **{key: value for key, value in record.items() if key != "name"})
+        "name": "solve",
+        "seconds": time.perf_counter() - started,
+        "n_samples": 0,
+        "n_positions": 0,
+        "read_bytes": 0,
+        "peak_bytes": peak_bytes(),
+        "projected_bytes": projected,
+    }
+    engine.events.emit(
+        "pass_finished", **{"pass": "solve"}, **{key: value for key, value in record.items() if key != "name"}
+    )
     return embedding, record
 
 

@@ -80,7 +80,14 @@ class Model:
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:
     """Return the part of the whitener that is known before any data is read."""
     return Whitener(
-        geometry, scale, settings.grey, settings.mean, settings.resolved_mean_context, None, settings.min_contrast, None
+        geometry,
+        scale,
+        settings.grey,
+        settings.mean,
+        settings.resolved_mean_context,
+        None,
+        settings.min_contrast,
+        None,
     )
 
 
@@ -108,7 +115,9 @@ def image_geometry(settings: Configuration, shape: tuple[int, int, int, int], na
     if settings.grey and channels != 3:
         raise DataError(f"{name} has {channels} channels; grey turns three into one, so set grey=false.")
     if min(height, width) < settings.patch:
-        raise DataError(f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch}; lower patch.")
+        raise DataError(
+            f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch}; lower patch."
+        )
     geometry = Geometry(height, width, 1 if settings.grey else channels, settings.patch)
     if settings.mean == "context" and geometry.positions == 1:
         raise DataError(

@@ -144,7 +144,9 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         return self._fitted(model, records)
 
-    def transform(self, X: Any, *, n_components: int | None = None, drop: int | None = None) -> NDArray[np.floating[Any]]:
+    def transform(
+        self, X: Any, *, n_components: int | None = None, drop: int | None = None
+    ) -> NDArray[np.floating[Any]]:
         """Return representations (samples, features) in memory; `smtdist transform` writes them out of core.
 
         `n_components` and `drop` choose among the components stored, at no cost.
@@ -154,7 +156,9 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         count = model.components(n_components, drop).shape[1]
         result = np.empty((source.n_samples, *model.feature_shape(count)), model.settings.dtype)
         with executor_for(self.cluster, self.workers) as executor:
-            pieces = transform(model, source, self._engine(executor, ""), n_components=n_components, drop=drop)
+            pieces = transform(
+                model, source, self._engine(executor, ""), n_components=n_components, drop=drop
+            )
             for first, values in pieces:
                 result[first : first + len(values)] = values
         return result.reshape(len(result), -1)

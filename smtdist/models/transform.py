@@ -48,7 +48,9 @@ class Represent:
         capacity = code_capacity(geometry, len(self.encoder.atoms), self.encoder.feature, len(images))
         for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
             embedded = embed(codes, self.components)
-            parts.append(to_host(pool(embedded, count, geometry.rows, geometry.columns, self.size, self.stride)))
+            parts.append(
+                to_host(pool(embedded, count, geometry.rows, geometry.columns, self.size, self.stride))
+            )
         return np.concatenate(parts).astype(self.dtype, copy=False)
 
 
@@ -59,7 +61,9 @@ def representer(model: Model, engine: Engine, n_components: int | None, drop: in
     rows, columns, count = model.feature_shape(components.shape[1])
 
     def needed(images: int) -> int:
-        stages = batch_bytes(geometry, len(encoder.atoms), encoder.feature, images, components=count, pooled=rows * columns)
+        stages = batch_bytes(
+            geometry, len(encoder.atoms), encoder.feature, images, components=count, pooled=rows * columns
+        )
         return max(stages.encoding, stages.embedding)
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
@@ -72,7 +76,13 @@ def representer(model: Model, engine: Engine, n_components: int | None, drop: in
             f"use fewer components or larger workers."
         )
     return Represent(
-        encoder, components, settings.pool_size, settings.pool_stride, settings.dtype, batch, engine.executor.threads()
+        encoder,
+        components,
+        settings.pool_size,
+        settings.pool_stride,
+        settings.dtype,
+        batch,
+        engine.executor.threads(),
     )
 
 
@@ -80,7 +90,9 @@ def represent_range(represent: Represent, source: Source, start: int, stop: int)
     """Represent samples [start, stop) of a source."""
     set_threads(represent.threads)
     with source.opened() as reader:
-        return np.concatenate([represent(images) for _, images in batches(reader, start, stop, stop - start, represent.batch)])
+        return np.concatenate(
+            [represent(images) for _, images in batches(reader, start, stop, stop - start, represent.batch)]
+        )
 
 
 def transform(
@@ -94,15 +106,29 @@ def transform(
             f"{source.name} has {geometry.height} x {geometry.width} with {geometry.channels}; give images like those it was fitted on."
         )
     represent = representer(model, engine, n_components, drop)
-    sample = int(np.prod(model.feature_shape(represent.components.shape[1]))) * np.dtype(represent.dtype).itemsize
+    sample = (
+        int(np.prod(model.feature_shape(represent.components.shape[1]))) * np.dtype(represent.dtype).itemsize
+    )
     step = source.chunk_samples * max(1, RESULT_BYTES // (source.chunk_samples * sample))
     ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
     done = 0
-    engine.events.emit("pass_started", **{"pass": "transform"}, n_samples=source.n_samples, n_leaves=len(ranges), resumed_leaves=0,
-                       workers=engine.executor.slots(), projected_bytes=0)  # fmt: skip
+    engine.events.emit(
+        "pass_started",
+        **{"pass": "transform"},
+        n_samples=source.n_samples,
+        n_leaves=len(ranges),
+        resumed_leaves=0,
+        workers=engine.executor.slots(),
+        projected_bytes=0,
+    )
     for (start, stop), result in engine.map(represent_range, represent, source, ranges):
         done += stop - start
-        engine.events.emit("progress", **{"pass": "transform"}, n_samples=done, n_positions=done * geometry.positions,
-                           read_bytes=done * source.sample_bytes)  # fmt: skip
+        engine.events.emit(
+            "progress",
+            **{"pass": "transform"},
+            n_samples=done,
+            n_positions=done * geometry.positions,
+            read_bytes=done * source.sample_bytes,
+        )
         yield start, result
     engine.events.emit("pass_finished", **{"pass": "transform"}, n_samples=done)

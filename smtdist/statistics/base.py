@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-State: TypeAlias = dict[str, NDArray[np.generic]]
+State: TypeAlias = dict[str, NDArray[Any]]
 """A partial sum: named arrays on the host, nothing else, so that it travels and is stored without pickle."""
 
 

@@ -84,7 +84,9 @@ class Candidates:
         return np.uint64(hashes[-1]) if len(hashes) == self.size else np.uint64(2**64 - 1)
 
     def _insert(self, state: State, more: dict[str, NDArray[np.generic]]) -> None:
-        joined = {name: np.concatenate([state[name], more[name].astype(state[name].dtype)]) for name in _FIELDS}
+        joined = {
+            name: np.concatenate([state[name], more[name].astype(state[name].dtype)]) for name in _FIELDS
+        }
         # hashes of different positions may collide in principle; sample, position and view settle their order
         order = np.lexsort([joined[name] for name in ("view", "position", "sample", "hash")])
         joined = {name: joined[name][order] for name in _FIELDS}
@@ -102,7 +104,11 @@ class Candidates:
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: hashes, whitened patches, and the sketch while it is sorted."""
         geometry = self.whitener.geometry
-        return batch_bytes(geometry, 0, "vq", images).encoding + 24 * images * geometry.positions + 3 * self.state_bytes()
+        return (
+            batch_bytes(geometry, 0, "vq", images).encoding
+            + 24 * images * geometry.positions
+            + 3 * self.state_bytes()
+        )
 
     def miniature(self) -> Candidates:
         """Return a sketch of few patches."""

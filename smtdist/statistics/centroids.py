@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.centroids import add_label_sums
 from smtdist.kernels.codes import grid_patches, nearest_atoms
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes
-from smtdist.kernels.centroids import add_label_sums
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import State
 from smtdist.statistics.candidates import Candidates
@@ -53,7 +53,9 @@ class Centroids:
             add_label_sums(state["counts"], state["sums"], labels, to_host(grid))
             state["fit"] += np.int64(to_host(dots)[~constant].sum(dtype=np.float64))
             kept += int((~constant).sum())
-        spare = {name.removeprefix("spare_"): value for name, value in state.items() if name.startswith("spare_")}
+        spare = {
+            name.removeprefix("spare_"): value for name, value in state.items() if name.startswith("spare_")
+        }
         self.spares.update(spare, images, first_sample)
         state.update({f"spare_{name}": value for name, value in spare.items()})
         state["n_samples"] += len(images)
@@ -64,7 +66,9 @@ class Centroids:
         """Add `right` to `left`."""
         for name in ("n_samples", "n_positions", "fit", "counts", "sums"):
             left[name] += right[name]
-        spare = self.spares.merge(*({name: side[f"spare_{name}"] for name in self.spares.zero()} for side in (left, right)))
+        spare = self.spares.merge(
+            *({name: side[f"spare_{name}"] for name in self.spares.zero()} for side in (left, right))
+        )
         left.update({f"spare_{name}": value for name, value in spare.items()})
         return left
 
@@ -77,8 +81,10 @@ class Centroids:
         """Return the workspace of a batch."""
         encoder = self.encoder
         nearest = batch_bytes(encoder.whitener.geometry, len(encoder.atoms), "vq", images).encoding
-        return max(nearest, self.spares.batch_bytes(images))
+        return int(max(nearest, self.spares.batch_bytes(images)))
 
     def miniature(self) -> Centroids:
         """Return the same round with few atoms."""
-        return replace(self, encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]), spares=self.spares.miniature())
+        return replace(
+            self, encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]), spares=self.spares.miniature()
+        )

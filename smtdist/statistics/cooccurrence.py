@@ -59,7 +59,9 @@ class CodeSums:
     def _uniform(self) -> bool:
         """Whether every position of every image has deg₀ neighbours."""
         encoder = self.encoder
-        complete = encoder.constant_patch == "activate_best" and (encoder.feature == "vq" or encoder.zero_code == "activate_best")
+        complete = encoder.constant_patch == "activate_best" and (
+            encoder.feature == "vq" or encoder.zero_code == "activate_best"
+        )
         return self.context == "whole" and complete
 
     def _layout(self) -> dict[str, tuple[tuple[int, ...], type[np.signedinteger]]]:
@@ -81,7 +83,9 @@ class CodeSums:
         if self.order == 2:
             layout["scatter"] = (matrix, np.int64)
         elif not self._uniform:
-            layout["deficit"] = ((n_atoms,), np.int64) if one_hot else (matrix, smallest_integer(patches * self.full_degree))
+            layout["deficit"] = (
+                ((n_atoms,), np.int64) if one_hot else (matrix, smallest_integer(patches * self.full_degree))
+            )
         return layout
 
     def zero(self) -> State:
@@ -117,7 +121,7 @@ class CodeSums:
         if "outer" in state:
             scatter.add_image_outer(state["outer"], codes, images)
         else:
-            context.add_window_cooccurrence(state["windows"], codes, kept, self.context)
+            context.add_window_cooccurrence(state["windows"], codes, kept, int(self.context))
         if "scatter" in state:
             context.add_second_order(state["scatter"], codes, kept, self.context)
         return int(to_host(kept.sum()))
@@ -125,7 +129,7 @@ class CodeSums:
     def merge(self, left: State, right: State) -> State:
         """Add `right` to `left`."""
         for name, value in left.items():
-            value += right[name]  # type: ignore[misc]
+            value += right[name]
         return left
 
     def state_bytes(self) -> int:

@@ -47,7 +47,7 @@ class PatchMoment:
         positions = 0
         for view in (grid, mirrored(grid)) if self.flip else (grid,):
             centred = centred_patches(view, whitener.geometry, whitener.mean, whitener.mean_context, None)
-            limbs.add(_int64(state["moment_high"]), _int64(state["moment_low"]), to_host(patch_moment(centred)))
+            limbs.add(state["moment_high"], state["moment_low"], to_host(patch_moment(centred)))
             state["total"] += to_host(patch_sum(centred))
             positions += centred.shape[1]
         state["n_samples"] += len(images)
@@ -57,7 +57,10 @@ class PatchMoment:
     def merge(self, left: State, right: State) -> State:
         """Add `right` to `left`."""
         limbs.merge(
-            _int64(left["moment_high"]), _int64(left["moment_low"]), _int64(right["moment_high"]), _int64(right["moment_low"])
+            left["moment_high"],
+            left["moment_low"],
+            right["moment_high"],
+            right["moment_low"],
         )
         for name in ("n_samples", "n_positions", "total"):
             left[name] += right[name]
@@ -83,17 +86,17 @@ def covariance(state: State, whitener: Whitener) -> tuple[NDArray[np.float64], N
     whole units. Everything is integer arithmetic until the one division at the end, so it is the same on any machine.
     """
     count = int(state["n_positions"])
-    moment = limbs.exact(_int64(state["moment_high"]), _int64(state["moment_low"]))
+    moment = limbs.exact(state["moment_high"], state["moment_low"])
     mean = None
     if whitener.mean == "global":
         total = state["total"].astype(object)
         mean_units = (2 * total + count) // (2 * count)
-        moment = moment - np.outer(mean_units, total) - np.outer(total, mean_units) + count * np.outer(mean_units, mean_units)
+        moment = (
+            moment
+            - np.outer(mean_units, total)
+            - np.outer(total, mean_units)
+            + count * np.outer(mean_units, mean_units)
+        )
         mean = mean_units.astype(np.int64)
     unit = whitener.scale.unit
     return moment.astype(np.float64) * (unit * unit / count), mean
-
-
-def _int64(array: NDArray[np.generic]) -> NDArray[np.int64]:
-    assert array.dtype == np.int64
-    return array  # type: ignore[return-value]

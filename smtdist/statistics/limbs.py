@@ -28,7 +28,12 @@ def add(high: NDArray[np.int64], low: NDArray[np.int64], value: NDArray[np.int64
     low &= _MASK
 
 
-def merge(high: NDArray[np.int64], low: NDArray[np.int64], other_high: NDArray[np.int64], other_low: NDArray[np.int64]) -> None:
+def merge(
+    high: NDArray[np.int64],
+    low: NDArray[np.int64],
+    other_high: NDArray[np.int64],
+    other_low: NDArray[np.int64],
+) -> None:
     """Add another two-limb sum in place."""
     low += other_low
     high += other_high + (low >> _LOW)
@@ -37,4 +42,5 @@ def merge(high: NDArray[np.int64], low: NDArray[np.int64], other_high: NDArray[n
 
 def exact(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[Any]:
     """Return the sums as Python integers in an object array."""
-    return high.astype(object) * (1 << _LOW) + low.astype(object)
+    value: NDArray[Any] = high.astype(object) * (1 << _LOW) + low.astype(object)
+    return value

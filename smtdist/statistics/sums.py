@@ -87,7 +87,9 @@ def finish(sums: CodeSums, state: State) -> Statistics:
         matrices["context_scatter"] = mirror_upper(state.pop("scatter"))
         equal_degree = None
     elif one_hot:
-        degree_activity = degree * activity - (0 if deficit is None else deficit)
+        degree_activity = degree * activity
+        if deficit is not None:
+            degree_activity -= deficit
         equal_degree = None
     elif deficit is not None and np.any(deficit):
         scatter = degree * second.astype(np.int64) - mirror_upper(deficit) - cooccurrence  # type: ignore[union-attr]

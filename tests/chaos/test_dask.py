@@ -31,7 +31,12 @@ LEAF = 300  # the smallest multiple of the chunk with at least 256 samples
 def images(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "images.h5"
     with h5py.File(path, "w") as file:
-        file.create_dataset("train/images", data=small_images(0, N_IMAGES, 12, 12), chunks=(CHUNK, 12, 12, 1), compression="lzf")
+        file.create_dataset(
+            "train/images",
+            data=small_images(0, N_IMAGES, 12, 12),
+            chunks=(CHUNK, 12, 12, 1),
+            compression="lzf",
+        )
     return as_source((path, "train/images"))
 
 
@@ -43,7 +48,9 @@ def want(images):
 
 def assert_same_bits(one, other):
     for name in ("second_moment", "context_scatter", "cooccurrence"):
-        np.testing.assert_array_equal(getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name)
+        np.testing.assert_array_equal(
+            getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name
+        )
     np.testing.assert_array_equal(one.dictionary.grid, other.dictionary.grid)
     np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
 
@@ -56,7 +63,12 @@ class KillOnce:
         self.samples, self.killed = samples, None
 
     def __call__(self, event):
-        if event["kind"] == "progress" and event["pass"] == "statistics" and event["n_samples"] >= self.samples and self.killed is None:
+        if (
+            event["kind"] == "progress"
+            and event["pass"] == "statistics"
+            and event["n_samples"] >= self.samples
+            and self.killed is None
+        ):
             self.killed = self.pids[0]
             os.kill(self.killed, signal.SIGKILL)
 
@@ -114,7 +126,11 @@ def test_a_killed_driver_loses_at_most_the_tasks_in_flight(images, want, tmp_pat
     try:
         for line in driver.stdout:
             event = json.loads(line)
-            if event.get("pass") == "statistics" and event["kind"] == "progress" and event["n_samples"] >= 5 * LEAF:  # tasks are two leaves: one of them has ended
+            if (
+                event.get("pass") == "statistics"
+                and event["kind"] == "progress"
+                and event["n_samples"] >= 5 * LEAF
+            ):  # tasks are two leaves: one of them has ended
                 break
         else:
             pytest.fail("the driver ended by itself")

@@ -63,7 +63,9 @@ def test_leaves_and_tasks_do_not_depend_on_memory_or_workers():
 
 def test_the_refusal_has_the_numbers_and_the_remedy():
     source = Counted(random_images(0, 2000), [], chunk_samples=10)
-    with pytest.raises(MemoryBudgetError, match=r"The p pass needs .* one batch of 1.* fewer and larger workers"):
+    with pytest.raises(
+        MemoryBudgetError, match=r"The p pass needs .* one batch of 1.* fewer and larger workers"
+    ):
         plan_pass("p", Total(), source, WorkerLimits(1000, 100, 1, 1))
 
 

@@ -41,7 +41,9 @@ def test_every_executor_gives_the_bits_of_the_serial_one(exact):
 
 
 @settings(deadline=None, max_examples=40, derandomize=True)
-@given(seed=st.integers(0, 2**16), exact=st.booleans(), checkpointed=st.booleans(), per_task=st.integers(1, 9))
+@given(
+    seed=st.integers(0, 2**16), exact=st.booleans(), checkpointed=st.booleans(), per_task=st.integers(1, 9)
+)
 def test_lost_and_repeated_tasks_change_nothing(tmp_path_factory, seed, exact, checkpointed, per_task):
     want, _ = total(Engine(SerialExecutor(1)), Total(exact))
     folder = tmp_path_factory.mktemp("checkpoint") if checkpointed else None
@@ -84,7 +86,9 @@ def test_a_stopped_run_resumes_and_reads_each_leaf_once(tmp_path, exact, after):
     with pytest.raises(InterruptedRun) as stopped:
         total(engine, Total(exact), Counted(IMAGES, first))
     assert stopped.value.exit_code == 143
-    got, record = total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(exact), Counted(IMAGES, second))
+    got, record = total(
+        Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(exact), Counted(IMAGES, second)
+    )
     want, _ = total(Engine(SerialExecutor(1)), Total(exact))
     np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
     starts = sorted(start for start, _ in first + second)
@@ -92,7 +96,9 @@ def test_a_stopped_run_resumes_and_reads_each_leaf_once(tmp_path, exact, after):
     assert len(first) >= 1
     assert record["read_bytes"] == sum(stop - start for start, stop in second) * 36
     third = []
-    again, record = total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(exact), Counted(IMAGES, third))
+    again, record = total(
+        Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(exact), Counted(IMAGES, third)
+    )
     assert third == []
     assert record["read_bytes"] == 0
     np.testing.assert_array_equal(again.state["total"], want.state["total"], strict=True)
@@ -114,7 +120,9 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
 def test_partials_on_disk_stay_few(tmp_path, monkeypatch):
     """At most one partial a slot, and two being written."""
     seen = []
-    events = EventStream(lambda event: seen.append(len(list(tmp_path.rglob("*.*")))) if event["kind"] == "progress" else None)
+    events = EventStream(
+        lambda event: seen.append(len(list(tmp_path.rglob("*.*")))) if event["kind"] == "progress" else None
+    )
     monkeypatch.setattr(plan, "MAX_TASKS", 51)
     executor = ThreadsExecutor(3)
     total(Engine(executor, events, tmp_path, "k"))

@@ -1,5 +1,7 @@
 """What must hold for every statistic: sums of pieces are the sum, in any order and grouping, bit for bit."""
 
+import itertools
+
 import numpy as np
 import pytest
 from drawing import small_images
@@ -28,7 +30,13 @@ def whitener_of(settings):
 
 def code_sums(**changes):
     settings = Configuration(**{"patch": 3, "threshold": 0.4, "dictionary": 12, "flip": True, **changes})
-    return CodeSums(make_encoder(settings, whitener_of(settings), ATOMS), settings.context, settings.order, settings.flip, 100)
+    return CodeSums(
+        make_encoder(settings, whitener_of(settings), ATOMS),
+        settings.context,
+        settings.order,
+        settings.flip,
+        100,
+    )
 
 
 def statistics_by_name():
@@ -75,7 +83,7 @@ def test_any_grouping_gives_the_same_bits(name, data):
     cuts = sorted(data.draw(st.sets(st.integers(1, 8), max_size=4)))
     edges = [0, *cuts, 9]
     parts = []
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in itertools.pairwise(edges):
         part = statistic.zero()
         middle = data.draw(st.integers(start, stop))
         for begin, end in ((start, middle), (middle, stop)):
@@ -122,13 +130,15 @@ def test_sums_beyond_64_bits_are_exact():
         limbs.add(*((high, low) if i % 2 else half), value)
     limbs.merge(high, low, *half)
     assert limbs.exact(high, low).tolist() == values.astype(object).sum(axis=0).tolist()
-    assert 0 <= low.min()
+    assert low.min() >= 0
     assert low.max() < 2**32
 
 
 def test_candidates_nest_and_do_not_depend_on_how_many_are_asked_for():
     images = small_images(1, 8, 7, 6)
-    small, large = (sum_of(Candidates(STATISTICS["candidates"].whitener, True, size, 1), images) for size in (5, 40))
+    small, large = (
+        sum_of(Candidates(STATISTICS["candidates"].whitener, True, size, 1), images) for size in (5, 40)
+    )
     for name in ("hash", "vector", "sample", "position", "view"):
         np.testing.assert_array_equal(small[name], large[name][: len(small[name])])
     assert len(np.unique(large["vector"], axis=0)) == len(large["vector"])

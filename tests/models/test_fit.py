@@ -1,5 +1,7 @@
 """A whole fit equals the oracle, whatever runs it and however the file is cut."""
 
+import itertools
+
 import h5py
 import numpy as np
 import pytest
@@ -57,13 +59,23 @@ def oracle_codes(images, model):
     whiten = oracle.integer_whiten(model.whitening.whiten)
     out = []
     for view in [units, units[:, :, ::-1]] if settings_.flip else [units]:
-        removed = oracle.mean_removed(view, settings_.patch, settings_.mean, settings_.resolved_mean_context, model.whitening.mean)
+        removed = oracle.mean_removed(
+            view, settings_.patch, settings_.mean, settings_.resolved_mean_context, model.whitening.mean
+        )
         for image in removed:
             grid, constant = oracle.unit_grid(image, whiten, settings_.min_contrast, is_float)
             out.append(
-                oracle.codes(grid, model.dictionary.grid.astype(np.int64), settings_.feature, settings_.threshold, constant,
-                             settings_.constant_patch, settings_.zero_code, settings_.dictionary_method == "kmeans")
-            )  # fmt: skip
+                oracle.codes(
+                    grid,
+                    model.dictionary.grid.astype(np.int64),
+                    settings_.feature,
+                    settings_.threshold,
+                    constant,
+                    settings_.constant_patch,
+                    settings_.zero_code,
+                    settings_.dictionary_method == "kmeans",
+                )
+            )
     return out
 
 
@@ -78,13 +90,17 @@ def test_a_fit_equals_the_oracle(data):
     configuration = data.draw(configurations())
     channels = data.draw(st.sampled_from([1, 3]))
     dtype = data.draw(st.sampled_from(["uint8", "float32"]))
-    images = small_images(data.draw(st.integers(0, 2**16)), 5, data.draw(st.integers(4, 7)), 6, channels, dtype)
+    images = small_images(
+        data.draw(st.integers(0, 2**16)), 5, data.draw(st.integers(4, 7)), 6, channels, dtype
+    )
     try:
         model = fitted(images, configuration)
     except (DataError, ConfigurationError):
         return  # too few patches for the drawn settings: said in a sentence
     codes = oracle_codes(images, model)
-    want = oracle.statistics(codes, model.geometry.rows, model.geometry.columns, configuration.context, configuration.order)
+    want = oracle.statistics(
+        codes, model.geometry.rows, model.geometry.columns, configuration.context, configuration.order
+    )
     got = model.statistics
     assert got.n_samples == 5
     assert got.n_positions == want["n_positions"]
@@ -92,8 +108,14 @@ def test_a_fit_equals_the_oracle(data):
     np.testing.assert_array_equal(got.activity, want["activity"])
     for name in MATRICES:
         np.testing.assert_array_equal(getattr(got, name), want[name], err_msg=name)
-    P, values, rank = oracle.solve(want["context_scatter"].astype(float) / want["scale"], want["second_moment"], want["n_positions"],
-                                   want["activity"], configuration.moment, 1)  # fmt: skip
+    _P, values, rank = oracle.solve(
+        want["context_scatter"].astype(float) / want["scale"],
+        want["second_moment"],
+        want["n_positions"],
+        want["activity"],
+        configuration.moment,
+        1,
+    )
     assert model.embedding.rank == rank
     np.testing.assert_allclose(model.embedding.eigenvalues, values, rtol=1e-7, atol=1e-9)
 
@@ -102,7 +124,9 @@ def test_a_fit_equals_the_oracle(data):
 @given(st.data())
 def test_whitening_equals_the_oracle(data):
     configuration = data.draw(configurations())
-    images = small_images(data.draw(st.integers(0, 2**16)), 6, 6, 6, 1, data.draw(st.sampled_from(["uint8", "float32"])))
+    images = small_images(
+        data.draw(st.integers(0, 2**16)), 6, 6, 6, 1, data.draw(st.sampled_from(["uint8", "float32"]))
+    )
     try:
         model = fitted(images, configuration)
     except (DataError, ConfigurationError):
@@ -111,10 +135,14 @@ def test_whitening_equals_the_oracle(data):
     if configuration.flip:
         units = np.concatenate([units, units[:, :, ::-1]])
     mean = oracle.global_mean(units, configuration.patch) if configuration.mean == "global" else None
-    removed = oracle.mean_removed(units, configuration.patch, configuration.mean, configuration.resolved_mean_context, mean)
+    removed = oracle.mean_removed(
+        units, configuration.patch, configuration.mean, configuration.resolved_mean_context, mean
+    )
     want = oracle.covariance(removed, model.scale.is_float)
     np.testing.assert_allclose(model.whitening.covariance, want, rtol=1e-13, atol=1e-18)
-    np.testing.assert_allclose(model.whitening.whiten, oracle.whitening(want, configuration.ridge)[0], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        model.whitening.whiten, oracle.whitening(want, configuration.ridge)[0], rtol=1e-7, atol=1e-9
+    )
     identity = model.whitening.whiten @ model.whitening.unwhiten
     np.testing.assert_allclose(identity, np.eye(len(identity)), atol=1e-10)
 
@@ -122,19 +150,35 @@ def test_whitening_equals_the_oracle(data):
 IMAGES = small_images(11, 60, 9, 8, 3)
 SETTINGS = {
     "gq": Configuration(patch=3, dictionary=40, n_components=6, flip=True, threshold=0.4),
-    "gq-window": Configuration(patch=3, dictionary=40, n_components=6, context=2, order=2, zero_code="activate_best"),
+    "gq-window": Configuration(
+        patch=3, dictionary=40, n_components=6, context=2, order=2, zero_code="activate_best"
+    ),
     "vq-spherical": Configuration(
-        patch=3, feature="vq", context=1, dictionary=20, n_components=4, dictionary_method="spherical", dictionary_rounds=3
+        patch=3,
+        feature="vq",
+        context=1,
+        dictionary=20,
+        n_components=4,
+        dictionary_method="spherical",
+        dictionary_rounds=3,
     ),
     "vq-mini-batch": Configuration(
-        patch=3, feature="vq", dictionary=20, n_components=4, dictionary_method="kmeans", dictionary_rounds=3, dictionary_samples=20
+        patch=3,
+        feature="vq",
+        dictionary=20,
+        n_components=4,
+        dictionary_method="kmeans",
+        dictionary_rounds=3,
+        dictionary_samples=20,
     ),
 }
 
 
 def assert_same_bits(one, other):
     for name in MATRICES:
-        np.testing.assert_array_equal(getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name)
+        np.testing.assert_array_equal(
+            getattr(one.statistics, name), getattr(other.statistics, name), err_msg=name
+        )
     np.testing.assert_array_equal(one.dictionary.grid, other.dictionary.grid)
     np.testing.assert_array_equal(one.whitening.whiten, other.whitening.whiten)
     np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
@@ -155,8 +199,15 @@ def test_the_same_bits_whoever_computes_them(name, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gq", "vq-spherical"])
-@pytest.mark.parametrize("storage", [{}, {"chunks": (7, 3, 8, 3)}, {"chunks": (16, 9, 8, 3), "compression": "gzip", "shuffle": True},
-                                     {"chunks": (1, 9, 8, 3), "compression": "lzf", "fletcher32": True}])  # fmt: skip
+@pytest.mark.parametrize(
+    "storage",
+    [
+        {},
+        {"chunks": (7, 3, 8, 3)},
+        {"chunks": (16, 9, 8, 3), "compression": "gzip", "shuffle": True},
+        {"chunks": (1, 9, 8, 3), "compression": "lzf", "fletcher32": True},
+    ],
+)
 def test_the_chunking_of_the_file_changes_no_integer(name, storage, tmp_path):
     path = tmp_path / "images.h5"
     with h5py.File(path, "w") as file:
@@ -179,7 +230,9 @@ def test_products_by_plain_integers_give_the_same_sums():
 def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch):
     model = fitted(IMAGES, SETTINGS["gq"].replace(flip=False))
     codes = oracle_codes(IMAGES, model)
-    want = oracle.transform(codes, model.embedding.components[:6], model.geometry.rows, model.geometry.columns, 4, 2)
+    want = oracle.transform(
+        codes, model.embedding.components[:6], model.geometry.rows, model.geometry.columns, 4, 2
+    )
     got = np.zeros(want.shape, np.float32)
     for executor in (SerialExecutor(1), SerialExecutor(2), ThreadsExecutor(3), LossyExecutor(5)):
         before, got = got, np.zeros(want.shape, np.float32)
@@ -255,7 +308,9 @@ def test_a_diverse_dictionary_keeps_its_distance_or_says_how_many_fit():
     atoms = fitted(IMAGES, configuration).dictionary.atoms
     cosines = atoms @ atoms.T
     assert (cosines - np.eye(15)).max() <= 0.501
-    with pytest.raises(ConfigurationError, match=r"Only \d+ of \d+ random patches keep a cosine of at most 0.1"):
+    with pytest.raises(
+        ConfigurationError, match=r"Only \d+ of \d+ random patches keep a cosine of at most 0.1"
+    ):
         fitted(IMAGES, configuration.replace(dictionary_cosine=0.1, dictionary=40))
 
 
@@ -289,5 +344,5 @@ def test_lloyd_does_not_lose_fit_from_round_to_round():
     configuration = SETTINGS["vq-spherical"].replace(dictionary_rounds=6)
     fit(as_source(IMAGES), configuration, Watching(SerialExecutor(1)))
     assert len(fits) == 6
-    assert all(later >= earlier * (1 - 1e-3) for earlier, later in zip(fits, fits[1:], strict=False))
+    assert all(later >= earlier * (1 - 1e-3) for earlier, later in itertools.pairwise(fits))
     assert fits[-1] > fits[0]

@@ -22,13 +22,21 @@ from smtdist.kernels.types import Array, Codes
 
 RUN_PATCHES = 1 << 13
 """Patches whose neighbour counts are held as bit planes at a time."""
+SHIFT_BYTES = 32 << 20
+"""Size of the table of second-order weights of the images at work."""
 LONG_CODES = 3
 """From so many active atoms a patch on, neighbours are counted as bits."""
 
 
 @compiled
 def add_neighbours(
-    out: Array, codes: tuple[Array, Array], links: tuple[Array, Array], shape: tuple[int, int], d: int, low: int, high: int
+    out: Array,
+    codes: tuple[Array, Array],
+    links: tuple[Array, Array],
+    shape: tuple[int, int],
+    d: int,
+    low: int,
+    high: int,
 ) -> None:
     """Add the neighbours' atoms of every patch, itself left out, to the row of each of its atoms."""
     indptr, indices = codes
@@ -150,18 +158,21 @@ def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
     """Σ_i a_i (Σ_j a_j)ᵀ - Σ_i a_i a_iᵀ with the inner sum in bit planes, whole images at a time."""
     n = shape[0] * shape[1]
     for part in runs(codes, max(1, RUN_PATCHES // n) * n):
-        words, n_rows = bit_rows(part)
-        links = by_atom(part)
-        bits = np.zeros((planes_for((2 * d + 1) ** 2), len(words)), np.uint64)
-        run_ranges(
-            lambda start, stop, w=words, r=n_rows, b=bits: neighbour_planes(w, r, shape, d, start, stop, b),
-            even_ranges(part.n_patches, 256),
-        )
-        run_ranges(
-            lambda low, high, b=bits, r=n_rows, k=links: add_plane_rows(out, b, r, k, low, high),
-            atom_ranges(codes.n_atoms),
-        )
+        _add_long_run(out, part, shape, d)
     add_second_moment(out, codes, -1)
+
+
+def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
+    words, n_rows = bit_rows(codes)
+    links = by_atom(codes)
+    bits = np.zeros((planes_for((2 * d + 1) ** 2), len(words)), np.uint64)
+    run_ranges(
+        lambda start, stop: neighbour_planes(words, n_rows, shape, d, start, stop, bits),
+        even_ranges(codes.n_patches, 256),
+    )
+    run_ranges(
+        lambda low, high: add_plane_rows(out, bits, n_rows, links, low, high), atom_ranges(codes.n_atoms)
+    )
 
 
 def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
@@ -172,14 +183,16 @@ def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) 
         add_outer_of(out, image_counts(codes, len(kept)), -beside)
         return
     n, d = kept[0].size, int(context)
-    step = max(1, (32 << 20) // (4 * n * (4 * d + 1) ** 2))
+    step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
     for start, stop in even_ranges(len(kept), step):
         ends = codes.indptr[start * n : stop * n + 1]
         part = Codes(ends - ends[0], codes.indices[int(ends[0]) : int(ends[-1])], codes.n_atoms)
-        weights, links = window_weights(kept[start:stop], d), by_atom(part)
-        run_ranges(
-            lambda low, high, p=part, k=links, w=weights: add_weighted_neighbours(
-                out, (p.indptr, p.indices), k, w, low, high
-            ),
-            atom_ranges(codes.n_atoms),
-        )
+        _add_second_order_run(out, part, kept[start:stop], d)
+
+
+def _add_second_order_run(out: Array, codes: Codes, kept: Array, d: int) -> None:
+    weights, links, lists = window_weights(kept, d), by_atom(codes), (codes.indptr, codes.indices)
+    run_ranges(
+        lambda low, high: add_weighted_neighbours(out, lists, links, weights, low, high),
+        atom_ranges(codes.n_atoms),
+    )

@@ -96,7 +96,9 @@ def score_block(_typing: Any, values: Any, index: Any, norms: Any, at: Any, best
         for part in range(64 // LANES):
             offset = I64(part * LANES)
             where = builder.add(index, offset), builder.add(norm_index, offset)
-            dots = builder.load(pointer(context, builder, signature.args[0], array, where[0], floats), align=4)
+            dots = builder.load(
+                pointer(context, builder, signature.args[0], array, where[0], floats), align=4
+            )
             norm = builder.load(
                 pointer(context, builder, signature.args[2], norm_array, where[1], whole), align=4
             )

@@ -169,12 +169,16 @@ def add_rows(
 def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
     """Add weight x Σ a_i a_iᵀ; see `smtdist.kernels.scatter`."""
     for part in runs(codes, RUN_PATCHES):
-        words, n_rows = bit_rows(part)
-        cuts, members = by_atom_and_part(part, PART_PATCHES)
-        run_ranges(
-            lambda low, high, w=words, c=cuts, m=members, n=n_rows: add_rows(out, w, n, c, m, low, high, weight),
-            atom_ranges(codes.n_atoms),
-        )
+        _add_run(out, part, weight)
+
+
+def _add_run(out: Array, codes: Codes, weight: int) -> None:
+    words, n_rows = bit_rows(codes)
+    cuts, members = by_atom_and_part(codes, PART_PATCHES)
+    run_ranges(
+        lambda low, high: add_rows(out, words, n_rows, cuts, members, low, high, weight),
+        atom_ranges(codes.n_atoms),
+    )
 
 
 def atom_ranges(n_atoms: int) -> list[tuple[int, int]]:

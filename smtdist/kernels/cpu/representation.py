@@ -13,7 +13,9 @@ __all__ = ["embed", "pool"]
 
 
 @compiled
-def embed_patches(indptr: Array, indices: Array, components_t: Array, start: int, stop: int, out: Array) -> None:
+def embed_patches(
+    indptr: Array, indices: Array, components_t: Array, start: int, stop: int, out: Array
+) -> None:
     """Write the unit embeddings of patches start to stop."""
     length = components_t.shape[1]
     for patch in range(start, stop):

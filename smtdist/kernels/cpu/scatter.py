@@ -67,7 +67,14 @@ def image_counts(codes: Codes, images: int) -> Array:
 
 @compiled
 def add_pairs(
-    out: Array, indptr: Array, indices: Array, values: Array, weights: Array, links: tuple[Array, Array], low: int, high: int
+    out: Array,
+    indptr: Array,
+    indices: Array,
+    values: Array,
+    weights: Array,
+    links: tuple[Array, Array],
+    low: int,
+    high: int,
 ) -> None:
     """Add Σ_i w_i v_ik v_il to out[k, l] for atoms k of low to high and l >= k."""
     starts, members = links
@@ -96,7 +103,11 @@ def select(codes: Codes, chosen: Array) -> Codes:
     """Return the codes of the chosen patches (bool (N,)), in order."""
     counts = np.diff(codes.indptr)
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[chosen])])
-    return Codes(indptr, codes.indices[int(codes.indptr[0]) : int(codes.indptr[-1])][np.repeat(chosen, counts)], codes.n_atoms)
+    return Codes(
+        indptr,
+        codes.indices[int(codes.indptr[0]) : int(codes.indptr[-1])][np.repeat(chosen, counts)],
+        codes.n_atoms,
+    )
 
 
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
@@ -149,7 +160,10 @@ def _exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array
         squares *= np.abs(np.asarray(weights, np.int64))[:, None]
     for start, stop, dtype in exact_groups(squares):
         right = counts[start:stop].astype(dtype)
-        yield (right if weights is None else right * np.asarray(weights)[start:stop, None].astype(dtype)), right
+        yield (
+            (right if weights is None else right * np.asarray(weights)[start:stop, None].astype(dtype)),
+            right,
+        )
 
 
 def _add_product(out: Array, left: Array, right: Array) -> None:
