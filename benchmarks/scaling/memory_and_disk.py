@@ -104,9 +104,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     for result in results:
         for record in result["passes"]:
             share = record["peak_bytes"] / record["projected_bytes"]
-            print(
-                f"{result['samples']:>8} {record['name']:<12} {record['seconds']:8.1f} s  {record['peak_bytes'] / 2**20:8.1f} MiB  {share:6.1%}"
-            )
+            memory = f"{record['peak_bytes'] / 2**20:8.1f} MiB  {share:6.1%}"
+            print(f"{result['samples']:>8} {record['name']:<12} {record['seconds']:8.1f} s  {memory}")
         print({key: value for key, value in result.items() if key != "passes"})
     if options.json:
         write_record(options.json, "memory-and-disk", {"runs": results, "configuration": settings.to_dict()})

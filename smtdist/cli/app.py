@@ -21,11 +21,11 @@ from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2
 
-HELP = """Learn representations of images from data larger than memory, with the sparse manifold transform.
-
-Results go to standard output, progress and errors to standard error. Exit code 0: done; 1: failed; 2: wrong
-usage; 130 and 143: stopped by Ctrl-C and SIGTERM.
-"""
+HELP = (
+    "Learn representations of images from data larger than memory, with the sparse manifold transform.\n\n"
+    "Results go to standard output, progress and errors to standard error. "
+    "Exit code 0: done; 1: failed; 2: wrong usage; 130 and 143: stopped by Ctrl-C and SIGTERM."
+)
 
 
 class _Group(TyperGroup):

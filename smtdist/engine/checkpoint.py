@@ -148,7 +148,8 @@ def _read(path: Path, key: str) -> Partial:
                 raise CheckpointError(f"{path} was written by a newer smtdist; resume with that version.")
             if file.attrs["key"] != key:
                 raise CheckpointError(
-                    f"{path} belongs to another run (other data, settings or seed); use another checkpoint folder or delete this one."
+                    f"{path} belongs to another run (other data, settings or seed); "
+                    f"use another checkpoint folder or delete this one."
                 )
             state = {name: np.asarray(dataset[()]) for name, dataset in file.items()}
             covers = tuple((int(start), int(stop)) for start, stop in json.loads(file.attrs["covers"]))

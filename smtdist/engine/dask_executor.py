@@ -13,7 +13,7 @@ from typing import Any
 import dask
 from distributed import Client, Future, LocalCluster, Semaphore, get_worker
 from distributed import wait as wait_for
-from distributed.client import FutureCancelledError
+from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
 from smtdist.engine.events import Report
@@ -96,7 +96,9 @@ class DaskExecutor:
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
         """Return one future that is done."""
-        with self.client.as_current(), contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+        # tasks whose shared values died with every worker are cancelled by the scheduler, which `check` reports
+        quiet = contextlib.suppress(TimeoutError, asyncio.TimeoutError, FuturesCancelledError)
+        with self.client.as_current(), quiet:
             wait_for(handles, timeout=timeout, return_when="FIRST_COMPLETED")
         return next((handle for handle in handles if handle.done()), None)
 
@@ -118,7 +120,7 @@ class DaskExecutor:
         self.check(handle)
         try:
             return self.client.gather(handle, direct=True)
-        except (FutureCancelledError, asyncio.CancelledError, KilledWorker) as error:
+        except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError, KilledWorker) as error:
             raise TaskLost(str(error)) from error
 
     def release(self, handles: list[Handle]) -> None:

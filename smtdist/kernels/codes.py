@@ -40,7 +40,8 @@ def gq_codes(
     check_atoms(len(grid), atoms)
     body = cpu if is_host(grid) else generic
     best_constant, best_zero = constant_patch == "activate_best", zero_code == "activate_best"
-    return body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
+    result: Codes = body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
+    return result
 
 
 def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Array]:
@@ -57,7 +58,8 @@ def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Ar
     """
     check_atoms(len(grid), atoms)
     body = cpu if is_host(grid) else generic
-    return body.nearest_atoms(grid, like(grid, atoms), euclidean)
+    labels, dots = body.nearest_atoms(grid, like(grid, atoms), euclidean)
+    return labels, dots
 
 
 def vq_codes(grid: Array, atoms: Array, euclidean: bool, constant: Array, constant_patch: str) -> Codes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from smtdist.errors import DataError
@@ -12,7 +14,7 @@ LUMINANCE = (77, 150, 29)
 """Weights of red, green and blue in 1/256 (ITU-R BT.601); they sum to 256."""
 
 
-def pixel_scale(dtype: np.dtype | type, pixel_range: tuple[float, float] | None) -> PixelScale:  # type: ignore[type-arg]
+def pixel_scale(dtype: Any, pixel_range: tuple[float, float] | None) -> PixelScale:
     """Return the integer scale for a pixel type.
 
     uint8 has its own range; floats lie in `pixel_range` (black, white), or in [0, 1] where it is None.

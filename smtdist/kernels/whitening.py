@@ -123,7 +123,8 @@ def unit_grid(centred: Array, whiten: Array | None, floor_sum: float) -> tuple[A
     """
     matrix = None if whiten is None else like(centred, whiten)
     body = cpu if is_host(centred) else generic
-    return body.unit_grid(centred, matrix, floor_sum, grid_scale(centred.shape[0]))
+    grid, constant = body.unit_grid(centred, matrix, floor_sum, grid_scale(centred.shape[0]))
+    return grid, constant
 
 
 def atoms_to_grid(vectors: Array) -> Array:

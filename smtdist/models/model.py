@@ -121,6 +121,7 @@ def image_geometry(settings: Configuration, shape: tuple[int, int, int, int], na
     geometry = Geometry(height, width, 1 if settings.grey else channels, settings.patch)
     if settings.mean == "context" and geometry.positions == 1:
         raise DataError(
-            f"{name} has one {settings.patch} x {settings.patch} patch an image, which a contextual mean leaves nothing of; set mean=patch."
+            f"{name} has one {settings.patch} x {settings.patch} patch an image, "
+            f"which a contextual mean leaves nothing of; set mean=patch."
         )
     return geometry

@@ -102,8 +102,8 @@ def transform(
     geometry = image_geometry(model.settings, source.shape, source.name)
     if geometry != model.geometry:
         raise ModelError(
-            f"The model takes images of {model.geometry.height} x {model.geometry.width} with {model.geometry.channels} channels, "
-            f"{source.name} has {geometry.height} x {geometry.width} with {geometry.channels}; give images like those it was fitted on."
+            f"The model takes images of {model.geometry.height} x {model.geometry.width} with {model.geometry.channels} "
+            f"channels, {source.name} has {geometry.height} x {geometry.width} with {geometry.channels}; give images like those it was fitted on."
         )
     represent = representer(model, engine, n_components, drop)
     sample = (

@@ -81,7 +81,8 @@ class Centroids:
         """Return the workspace of a batch."""
         encoder = self.encoder
         nearest = batch_bytes(encoder.whitener.geometry, len(encoder.atoms), "vq", images).encoding
-        return int(max(nearest, self.spares.batch_bytes(images)))
+        largest: int = max(nearest, self.spares.batch_bytes(images))
+        return largest
 
     def miniature(self) -> Centroids:
         """Return the same round with few atoms."""

@@ -56,21 +56,22 @@ def assert_same_bits(one, other):
 
 
 class KillOnce:
-    """Kills one worker by its pid when the statistics pass has come some way."""
+    """Kills workers by their pid when the statistics pass has come some way."""
 
-    def __init__(self, executor, samples):
-        self.pids = list(executor.client.run(os.getpid).values())
-        self.samples, self.killed = samples, None
+    def __init__(self, executor, samples, victims):
+        self.pids = list(executor.client.run(os.getpid).values())[:victims]
+        self.samples, self.killed = samples, []
 
     def __call__(self, event):
         if (
             event["kind"] == "progress"
             and event["pass"] == "statistics"
             and event["n_samples"] >= self.samples
-            and self.killed is None
+            and not self.killed
         ):
-            self.killed = self.pids[0]
-            os.kill(self.killed, signal.SIGKILL)
+            self.killed = self.pids
+            for pid in self.pids:
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -87,14 +88,14 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(images, want, worke
     assert [record["read_bytes"] for record in records] == [raw, raw, raw, 0]
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_a_killed_worker_changes_nothing(images, want, checkpointed, tmp_path):
+@pytest.mark.parametrize(("checkpointed", "victims"), [(False, 1), (True, 1), (False, 2), (True, 2)])
+def test_killed_workers_change_nothing(images, want, checkpointed, victims, tmp_path):
     folder = tmp_path if checkpointed else None
     with local_executor(2, threads=1) as executor:
-        kill = KillOnce(executor, LEAF)
+        kill = KillOnce(executor, LEAF, victims)
         model, records = fit(images, SETTINGS, Engine(executor, EventStream(kill), folder, "k"))
-        assert kill.killed is not None
-        assert kill.killed not in executor.client.run(os.getpid).values()
+        assert len(kill.killed) == victims
+        assert not set(kill.killed) & set(executor.client.run(os.getpid).values())
     assert_same_bits(model, want)
     assert records[2]["n_samples"] == N_IMAGES
 

@@ -36,7 +36,7 @@ class Rule(NamedTuple):
 
 
 @compiled
-def scan_tile(tile: Array, width: int, cut: float, bits: Array, word: int, counts: Array) -> None:
+def scan_tile(tile: Array, width: int, cut: np.float32, bits: Array, word: int, counts: Array) -> None:
     """Set bits[i, word:] where the tile reaches `cut`, and add their number to counts[i]."""
     flat = tile.reshape(-1)
     stride = tile.shape[1]

@@ -27,13 +27,16 @@ LANES = 16
 
 
 def compiled(function: Function) -> Function:
-    """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy."""
+    """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy.
+
+    The cache knows the file of a function, not those it calls: after a change to one, remove `__pycache__/*.nb?`.
+    """
     return cast(Function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
 
-def vector_operation(function: Function) -> Function:
-    """Make a builder of LLVM code callable from compiled functions."""
-    return cast(Function, intrinsic(function))
+def vector_operation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a builder of LLVM code callable from compiled functions, without its first argument."""
+    return cast(Callable[..., Any], intrinsic(function))
 
 
 def splat(builder: Any, value: Any, lanes: int) -> Any:

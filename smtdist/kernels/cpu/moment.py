@@ -131,7 +131,7 @@ def flush(flat: Array, n_atoms: int, atom: int, block: int, planes: Array, used:
     for group in range(inside // 16, width // 16):
         expand_add(flat, atom * n_atoms + column + 16 * group, planes, used, group, weight)
     for lane in range(max(width // 16 * 16, inside), width):
-        count = 0
+        count = np.int64(0)
         for level in range(used):
             bit = planes[level * BLOCK_WORDS + (lane >> 6)] >> np.uint64(lane & 63)
             count += np.int64(bit & np.uint64(1)) << level

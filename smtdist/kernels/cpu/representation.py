@@ -19,20 +19,20 @@ def embed_patches(
     """Write the unit embeddings of patches start to stop."""
     length = components_t.shape[1]
     for patch in range(start, stop):
-        for component in range(length):
-            out[patch, component] = 0
+        line = out[patch]
+        line[:] = 0
         for entry in range(indptr[patch], indptr[patch + 1]):
-            atom = np.int64(indices[entry])
+            column = components_t[np.int64(indices[entry])]
             for component in range(length):
-                out[patch, component] += components_t[atom, component]
+                line[component] += column[component]
         total = 0.0
         for component in range(length):
-            value = np.float64(out[patch, component])
+            value = np.float64(line[component])
             total += value * value
         if total > 0:
             norm = np.sqrt(total)
             for component in range(length):
-                out[patch, component] = np.float64(out[patch, component]) / norm
+                line[component] = np.float64(line[component]) / norm
 
 
 def embed(codes: Codes, components_t: Array) -> Array:
