@@ -345,16 +345,16 @@ def test_signals_end_a_fit_that_can_be_resumed(tmp_path, number, code, workers):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    ) as run:
+    ) as process:
         deadline = time.monotonic() + 120
         while not list(folder.glob("whitening/*.h5")) and time.monotonic() < deadline:
             time.sleep(0.05)
         if number == signal.SIGINT:
-            os.killpg(run.pid, number)  # a terminal sends Ctrl-C to the workers too
+            os.killpg(process.pid, number)  # a terminal sends Ctrl-C to the workers too
         else:
-            run.send_signal(number)
-        _, err = run.communicate(timeout=60)
-    assert run.returncode == code, err
+            process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
     assert err.splitlines()[-1].startswith("smtdist: Stopped as asked")
     assert "Traceback" not in err
     assert not out.exists()

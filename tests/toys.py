@@ -15,6 +15,7 @@ class Total:
 
     exact: bool = True
     fail_at: int | None = None
+    on_device: bool = True
 
     def zero(self):
         return {

@@ -31,9 +31,8 @@ from smtdist.models.transform import transform
 from smtdist.monitor.progress import ProgressView
 
 GRID: dict[str, list[Any]] = {
-    "ridge": [0.01, 0.03, 0.1, 0.3],
-    "constant_patch": ["leave_out", "activate_best"],
-    "min_contrast": [1.0, 8.0],
+    "ridge": [0.03, 0.1, 0.3, 1.0],
+    "constant_patch": ["activate_best", "leave_out"],
 }
 
 

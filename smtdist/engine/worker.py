@@ -21,6 +21,7 @@ from smtdist.engine.events import Report
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
+from smtdist.kernels.device import place, to_host
 from smtdist.kernels.threads import set_threads
 from smtdist.statistics.base import State, Statistic
 
@@ -134,18 +135,24 @@ def _stream(
 ) -> None:
     """Add leaves to a partial, batch by batch, reporting the task's running totals."""
     counters = Counters()
+    state = (
+        {name: place(value) for name, value in partial.state.items()}
+        if job.statistic.on_device
+        else partial.state
+    )
     with (data or job.source).opened() as reader:
         for leaf in (leaf for start, stop in covers for leaf in range(start, stop)):
             hasher = LeafHasher() if job.fingerprint else None
             for first, images in batches(
                 reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, hasher
             ):
-                counters.n_positions += job.statistic.update(partial.state, images, first)
+                counters.n_positions += job.statistic.update(state, images, first)
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
                 report({"pass": job.name, "task": task, **_counted(counters)})
             if hasher is not None:
                 counters.digests[leaf] = hasher.hexdigest()
+    partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
     partial.covers = join(partial.covers, covers)
 
@@ -174,7 +181,7 @@ def probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int
     """Compile and warm the kernels of a pass on one black image and return the bytes then resident."""
     set_threads(threads)
     twin = statistic.miniature()
-    state: State = twin.zero()
+    state: State = {name: place(value) if twin.on_device else value for name, value in twin.zero().items()}
     with contextlib.suppress(ArithmeticError):
         twin.update(state, np.zeros((1, *shape[1:]), dtype), 0)
     return resident_bytes()

@@ -26,6 +26,11 @@ class Statistic(Protocol):
         """Whether partial sums may meet in any order without changing a bit."""
         ...
 
+    @property
+    def on_device(self) -> bool:
+        """Whether a worker with a GPU keeps the state there while it streams; partial sums travel on the host."""
+        ...
+
     def zero(self) -> State:
         """Return the sum over no samples."""
         ...

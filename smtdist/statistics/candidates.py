@@ -32,6 +32,7 @@ class Candidates:
     size: int
     seed: int
     exact: bool = True
+    on_device: bool = False
 
     def zero(self) -> State:
         """Return the sketch of no samples."""

@@ -28,6 +28,7 @@ class Centroids:
     flip: bool
     spares: Candidates
     exact: bool = True
+    on_device: bool = False
 
     def zero(self) -> State:
         """Return the sums over no samples."""
@@ -81,7 +82,7 @@ class Centroids:
         """Return the workspace of a batch."""
         encoder = self.encoder
         nearest = batch_bytes(encoder.whitener.geometry, len(encoder.atoms), "vq", images).encoding
-        largest: int = max(nearest, self.spares.batch_bytes(images))
+        largest: int = max(int(nearest), self.spares.batch_bytes(images))
         return largest
 
     def miniature(self) -> Centroids:

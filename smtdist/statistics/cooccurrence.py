@@ -44,6 +44,7 @@ class CodeSums:
     flip: bool
     max_samples: int
     exact: bool = True
+    on_device: bool = True
 
     @property
     def n_atoms(self) -> int:

@@ -28,6 +28,7 @@ class PatchMoment:
     whitener: Whitener
     flip: bool
     exact: bool = True
+    on_device: bool = False
 
     def zero(self) -> State:
         """Return the sum over no samples."""
