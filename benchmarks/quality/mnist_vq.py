@@ -30,10 +30,16 @@ from smtdist.models.model import Model
 from smtdist.models.transform import transform
 from smtdist.monitor.progress import ProgressView
 
-GRID: dict[str, list[Any]] = {
-    "ridge": [0.03, 0.1, 0.3, 1.0],
-    "constant_patch": ["activate_best", "leave_out"],
-}
+GRID = ["ridge=0.03,0.1,0.3,1.0", "constant_patch=activate_best,leave_out"]
+
+
+def grid(texts: list[str]) -> list[dict[str, Any]]:
+    """Return every combination of KEY=VALUE,VALUE,... texts."""
+    columns = []
+    for text in texts:
+        key, values = text.split("=")
+        columns.append([parse_setting(f"{key}={value}") for value in values.split(",")])
+    return [dict(row) for row in itertools.product(*columns)]
 
 
 def read(path: str, group: str, start: int, stop: int) -> tuple[Any, Any]:
@@ -58,8 +64,7 @@ def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, An
     rows = []
     with executor_for(workers=options.workers) as executor:
         engine = Engine(executor)
-        for values in itertools.product(*GRID.values()):
-            changes = dict(zip(GRID, values, strict=True))
+        for changes in grid(options.grid or GRID):
             started = time.perf_counter()
             model, _ = fit(as_source(images[:cut]), settings.replace(**changes), engine)
             for drop in (0, 1):
@@ -119,6 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
         command.add_argument("--test", type=int, default=2000)
         command.add_argument("--dictionary", type=int, default=2048)
         command.add_argument("--checkpoint")
+    commands.choices["choose"].add_argument("--grid", action="append", metavar="KEY=VALUE,VALUE")
     options = parser.parse_args(arguments)
     settings = preset("mnist-vq").replace(
         dictionary=options.dictionary, **dict(map(parse_setting, options.set))

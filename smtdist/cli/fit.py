@@ -19,9 +19,9 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, DataError
 from smtdist.models import files
 from smtdist.models.fit import fit as fit_model
+from smtdist.models.fit import run_key
 from smtdist.models.model import Model
 from smtdist.models.plan import PlannedCluster, plan_fit
-from smtdist.models.smt import run_key
 from smtdist.monitor import tables
 
 

@@ -63,8 +63,7 @@ def engine_for(
         if workers and where.cluster in (None, "local"):
             events.emit("note", text=f"Starting {workers} worker process{'es' * (workers > 1)}")
         try:
-            with deaf_children():
-                executor = stack.enter_context(executor_for(where.cluster, workers))
+            executor = stack.enter_context(executor_for(where.cluster, workers))
         except ConfigurationError as error:
             raise WrongUsage(str(error)) from error
         dashboard = getattr(executor, "dashboard", None)
@@ -104,21 +103,6 @@ def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def deaf_children() -> Iterator[None]:
-    """Let processes started here ignore Ctrl-C, which a terminal sends to all; this one ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # an ignored signal stays ignored in a new program
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def error_console() -> Console:

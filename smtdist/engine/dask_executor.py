@@ -32,6 +32,7 @@ CONFIGURATION = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.admin.tick.limit": "30s",
+    "distributed.worker.preload": ["smtdist.engine.preload"],
 }
 
 

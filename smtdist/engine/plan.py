@@ -20,6 +20,8 @@ from smtdist.statistics.base import Statistic
 MAX_TASKS = 64
 BATCH_TARGET = 384 * 1024**2
 """Workspace beyond which larger batches bring nothing."""
+ALLOWANCE = 16 * 1024**2
+"""What libraries allocate on their own while a pass runs: buffers of HDF5, BLAS and messages, gaps in the heap."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,12 @@ def plan_pass(
     states = (2 if checkpointed else 3) * state
     block = block_samples(source)
     reading = block * source.sample_bytes + source.reader_bytes
-    fixed = states + reading
+    fixed = states + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
     batch = min(block, max(stop - start for start, stop in pairwise(bounds)))
     while batch > 1 and statistic.batch_bytes(batch) > min(BATCH_TARGET, budget - fixed):
         batch = (batch + 1) // 2
-    working = statistic.batch_bytes(batch) + reading
+    working = statistic.batch_bytes(batch) + reading + ALLOWANCE
     if states + working > budget:
         raise MemoryBudgetError(
             f"The {name} pass needs {readable(states + working)} a worker ({readable(state)} for each of its sums, "

@@ -21,6 +21,7 @@ from smtdist.engine.events import Report
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
+from smtdist.errors import SmtdistError
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.threads import set_threads
 from smtdist.statistics.base import State, Statistic
@@ -178,10 +179,12 @@ def batches(
 
 
 def probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int) -> int:
-    """Compile and warm the kernels of a pass on one black image and return the bytes then resident."""
+    """Compile and warm the kernels of a pass on one patterned image and return the bytes then resident."""
     set_threads(threads)
     twin = statistic.miniature()
     state: State = {name: place(value) if twin.on_device else value for name, value in twin.zero().items()}
-    with contextlib.suppress(ArithmeticError):
-        twin.update(state, np.zeros((1, *shape[1:]), dtype), 0)
+    pattern = (np.arange(np.prod(shape[1:])) * 37 % 251).reshape(1, *shape[1:])
+    image = pattern.astype(dtype) if np.dtype(dtype).kind == "u" else (pattern / 250).astype(dtype)
+    with contextlib.suppress(ArithmeticError, SmtdistError):  # the pattern may lie outside the pixel range
+        twin.update(state, image, 0)
     return resident_bytes()

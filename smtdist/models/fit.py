@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 import time
 from dataclasses import replace
@@ -14,16 +16,17 @@ from numpy.typing import NDArray
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import combine
 from smtdist.data.source import Source
-from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.kernels.types import Encoder, Whitener
+from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, image_geometry, make_encoder, unwhitened, whitened
-from smtdist.solve.generalized import Solution, centred_moment, smallest_components, solve_bytes
+from smtdist.models.plan import solve_plan, work_per_sample
+from smtdist.solve.generalized import Solution, centred_moment, smallest_components
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.sums import Statistics, finish
@@ -42,11 +45,14 @@ def fit(
     """Fit the sparse manifold transform (SMT 2023, section 2) and return the model with the records of its passes.
 
     With `base` its whitening and dictionary are reused and only the statistics are summed; with `atoms` (and
-    `dictionary_method = "given"`) the dictionary is the user's. The driver needs the memory of `solve_bytes`.
+    `dictionary_method = "given"`) the dictionary is the user's.
+    The driver needs the memory that `solve_plan` states, or the fit is refused.
     """
     started = time.perf_counter()
     geometry = image_geometry(settings, source.shape, source.name)
     scale = pixel_scale(source.dtype, settings.pixel_range)
+    if settings.dictionary_method != "given" and base is None:
+        solve_plan(settings.dictionary, settings)  # better refused now than after the passes
     if base is not None and (geometry, scale) != (base.geometry, base.scale):
         raise ModelError(
             f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
@@ -72,7 +78,11 @@ def fit(
     )
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
     partial, record = engine.reduce(
-        "statistics", sums, source, fingerprint=not digests, work_per_sample=_work(encoder, settings)
+        "statistics",
+        sums,
+        source,
+        fingerprint=not digests,
+        work_per_sample=work_per_sample(encoder, settings),
     )
     records.append(record)
     digests = digests or partial.counters.digests
@@ -145,11 +155,7 @@ def solve(statistics: Statistics, settings: Configuration) -> Solution:
 
 def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:
     """Solve on the driver, as a pass of its own in the stream of events."""
-    projected = resident_bytes() + solve_bytes(
-        len(statistics.activity),
-        statistics.one_hot and settings.moment == "second",
-        settings.n_components + settings.drop,
-    )
+    projected = solve_plan(len(statistics.activity), settings).projected_bytes
     engine.events.emit(
         "pass_started",
         **{"pass": "solve"},
@@ -186,11 +192,6 @@ def joined(name: str, records: list[Record]) -> Record:
     return {**total, "peak_bytes": highest["peak_bytes"], "projected_bytes": highest["projected_bytes"]}
 
 
-def _work(encoder: Encoder, settings: Configuration) -> float:
-    geometry = encoder.whitener.geometry
-    return geometry.positions * geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)
-
-
 def _provenance(source: Source, digests: dict[int, str]) -> dict[str, Any]:
     ordered = [digests[leaf] for leaf in sorted(digests)]
     packages = ("smtdist", "numpy", "scipy", "h5py", "dask", "distributed")
@@ -200,3 +201,16 @@ def _provenance(source: Source, digests: dict[int, str]) -> dict[str, Any]:
         "leaf_digests": ordered,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
     }
+
+
+def run_key(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> str:
+    """Hash everything a fit's sums depend on: only a run with the same key may resume from a checkpoint."""
+    digest = hashlib.blake2b(digest_size=12)
+    digest.update(json.dumps(source.describe(), sort_keys=True).encode())
+    digest.update(settings.to_json().encode())
+    if atoms is not None:
+        digest.update(np.ascontiguousarray(atoms).tobytes())
+    if base is not None:
+        digest.update(base.whitening.whiten.tobytes())
+        digest.update(base.dictionary.grid.tobytes())
+    return digest.hexdigest()

@@ -15,7 +15,7 @@ from smtdist.engine.executor import SerialExecutor, available_cores
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan, plan_pass
-from smtdist.errors import MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import integer_whitening
@@ -85,8 +85,10 @@ def plan_fit(
         if given_atoms is None:
             costs.extend(_dictionary(source, settings, encoder, engine))
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
-    costs.append(PassCost("statistics", _plan("statistics", sums, source, engine, _work(encoder, settings))))
-    costs.append(PassCost("solve", _solve_plan(n_atoms, settings)))
+    costs.append(
+        PassCost("statistics", _plan("statistics", sums, source, engine, work_per_sample(encoder, settings)))
+    )
+    costs.append(PassCost("solve", solve_plan(n_atoms, settings)))
     return costs
 
 
@@ -118,15 +120,26 @@ def _plan(name: str, statistic: Statistic, source: Source, engine: Engine, work:
     )
 
 
-def _work(encoder: Encoder, settings: Configuration) -> float:
+def work_per_sample(encoder: Encoder, settings: Configuration) -> float:
+    """Return the multiplications of patches with atoms that one image costs."""
     geometry = encoder.whitener.geometry
     return geometry.positions * geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)
 
 
-def _solve_plan(n_atoms: int, settings: Configuration) -> PassPlan:
-    """Plan the solve, which runs on the driver: no samples, no leaves, C and V with their workspace."""
+def solve_plan(n_atoms: int, settings: Configuration) -> PassPlan:
+    """Plan the solve, which runs on the driver: no samples, no leaves, C and V with their workspace.
+
+    Raises MemoryBudgetError where the driver has too little memory, ConfigurationError where there can never be as
+    many components as asked for.
+    """
+    wanted = settings.n_components + settings.drop
+    if wanted > n_atoms:
+        raise ConfigurationError(
+            f"{n_atoms} atoms give at most {n_atoms} components, fewer than n_components + drop = {wanted}; "
+            f"lower n_components or raise dictionary."
+        )
     diagonal = settings.feature == "vq" and settings.moment == "second"
-    working = solve_bytes(n_atoms, diagonal, settings.n_components + settings.drop)
+    working = solve_bytes(n_atoms, diagonal, wanted)
     projected = resident_bytes() + working
     if projected > memory_limit():
         raise MemoryBudgetError(

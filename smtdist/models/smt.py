@@ -14,14 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from smtdist.configuration import FIELDS, PRESETS, Configuration
 from smtdist.data.array import as_source
-from smtdist.data.source import Source
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError
 from smtdist.models import files
-from smtdist.models.fit import fit
+from smtdist.models.fit import fit, run_key
 from smtdist.models.model import Model
 from smtdist.models.transform import transform
 
@@ -193,19 +192,3 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def vars_of(settings: Configuration) -> dict[str, Any]:
     """Return the settings as keyword arguments."""
     return {name: getattr(settings, name) for name in FIELDS}
-
-
-def run_key(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> str:
-    """Hash everything a fit's sums depend on: only a run with the same key may resume from a checkpoint."""
-    import hashlib
-    import json
-
-    digest = hashlib.blake2b(digest_size=12)
-    digest.update(json.dumps(source.describe(), sort_keys=True).encode())
-    digest.update(settings.to_json().encode())
-    if atoms is not None:
-        digest.update(np.ascontiguousarray(atoms).tobytes())
-    if base is not None:
-        digest.update(base.whitening.whiten.tobytes())
-        digest.update(base.dictionary.grid.tobytes())
-    return digest.hexdigest()

@@ -102,8 +102,8 @@ def transform(
     geometry = image_geometry(model.settings, source.shape, source.name)
     if geometry != model.geometry:
         raise ModelError(
-            f"The model takes images of {model.geometry.height} x {model.geometry.width} with {model.geometry.channels} "
-            f"channels, {source.name} has {geometry.height} x {geometry.width} with {geometry.channels}; give images like those it was fitted on."
+            f"The model takes images of (height, width, channels) = {tuple(model.geometry[:3])}, {source.name} has "
+            f"{tuple(geometry[:3])}; give images like those it was fitted on."
         )
     represent = representer(model, engine, n_components, drop)
     sample = (

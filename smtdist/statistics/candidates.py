@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from smtdist.kernels.codes import grid_patches
 from smtdist.kernels.device import like, place, to_host
 from smtdist.kernels.hashing import position_hashes
 from smtdist.kernels.memory import batch_bytes
-from smtdist.kernels.types import Whitener
+from smtdist.kernels.types import Array, Whitener
 from smtdist.statistics.base import State
 
 _FIELDS = ("hash", "vector", "sample", "position", "view")
@@ -58,20 +59,31 @@ class Candidates:
                 grid, constant = grid_patches(place(images[rows]), self.whitener, bool(view))
                 usable = chosen[rows].reshape(-1) & ~to_host(constant)
                 at = np.flatnonzero(usable)
-                self._insert(
-                    state,
-                    {
-                        "hash": hashes[rows].reshape(-1)[at],
-                        "vector": to_host(grid[:, like(grid, at)]).T.astype(np.int16),
-                        "sample": first_sample + rows[at // geometry.positions],
-                        "position": (at % geometry.positions).astype(np.int32),
-                        "view": np.full(len(at), view, np.uint8),
-                    },
-                )
+                found = hashes[rows].reshape(-1)[at]
+                order = np.argsort(found, kind="stable")
+                # by ascending hash and a sketch's worth at a time: what is beyond the cut by then is never copied
+                for start in range(0, len(at), self.size):
+                    piece = order[start : start + self.size]
+                    if found[piece[0]] > self._cut(state):
+                        break
+                    self._insert(state, self._sketch(grid, at[piece], found[piece], first_sample, rows, view))
         state["n_samples"] += len(images)
         positions = len(images) * geometry.positions * len(views)
         state["n_positions"] += positions
         return positions
+
+    def _sketch(
+        self, grid: Array, at: NDArray[Any], hashes: NDArray[Any], first: int, rows: NDArray[Any], view: int
+    ) -> State:
+        """Describe the patches `at` of the images `rows` of a batch."""
+        positions = self.whitener.geometry.positions
+        return {
+            "hash": hashes,
+            "vector": to_host(grid[:, like(grid, at)]).T.astype(np.int16),
+            "sample": first + rows[at // positions],
+            "position": (at % positions).astype(np.int32),
+            "view": np.full(len(at), view, np.uint8),
+        }
 
     def merge(self, left: State, right: State) -> State:
         """Keep the smallest hashes of both."""
@@ -84,7 +96,7 @@ class Candidates:
         hashes = state["hash"]
         return np.uint64(hashes[-1]) if len(hashes) == self.size else np.uint64(2**64 - 1)
 
-    def _insert(self, state: State, more: dict[str, NDArray[np.generic]]) -> None:
+    def _insert(self, state: State, more: State) -> None:
         joined = {
             name: np.concatenate([state[name], more[name].astype(state[name].dtype)]) for name in _FIELDS
         }
@@ -103,13 +115,11 @@ class Candidates:
         return self.size * (2 * self.whitener.geometry.pixels + 21)
 
     def batch_bytes(self, images: int) -> int:
-        """Return the workspace of a batch: hashes, whitened patches, and the sketch while it is sorted."""
+        """Return the workspace of a batch: whitened patches and their hashes, and two sketches while they are joined."""
         geometry = self.whitener.geometry
-        return (
-            batch_bytes(geometry, 0, "vq", images).encoding
-            + 24 * images * geometry.positions
-            + 3 * self.state_bytes()
-        )
+        patches = images * geometry.positions
+        encoding: int = batch_bytes(geometry, 0, "vq", images).encoding
+        return encoding + 40 * patches + 6 * self.state_bytes()
 
     def miniature(self) -> Candidates:
         """Return a sketch of few patches."""

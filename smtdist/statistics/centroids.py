@@ -75,15 +75,14 @@ class Centroids:
 
     def state_bytes(self) -> int:
         """Return the size of the sums and the spares."""
-        n_atoms, pixels = self.encoder.atoms.shape
+        n_atoms, pixels = map(int, self.encoder.atoms.shape)
         return 8 * n_atoms * (pixels + 1) + self.spares.state_bytes()
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
         encoder = self.encoder
         nearest = batch_bytes(encoder.whitener.geometry, len(encoder.atoms), "vq", images).encoding
-        largest: int = max(int(nearest), self.spares.batch_bytes(images))
-        return largest
+        return max(nearest, self.spares.batch_bytes(images))
 
     def miniature(self) -> Centroids:
         """Return the same round with few atoms."""

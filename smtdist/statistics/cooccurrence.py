@@ -140,7 +140,14 @@ class CodeSums:
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
         encoder = self.encoder
-        needed = batch_bytes(encoder.whitener.geometry, self.n_atoms, encoder.feature, images)
+        needed = batch_bytes(
+            encoder.whitener.geometry,
+            self.n_atoms,
+            encoder.feature,
+            images,
+            context=self.context,
+            order=self.order,
+        )
         return max(needed.encoding, needed.scatter)
 
     def _capacity(self, images: int) -> int:

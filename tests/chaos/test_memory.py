@@ -56,9 +56,10 @@ def test_peaks_stay_under_their_projection_and_do_not_grow(name, tmp_path):
         passes = records[:3]
         assert all(record["read_bytes"] % (samples * 144) == 0 for record in passes)
         for record in passes:
-            assert record["peak_bytes"] <= record["projected_bytes"], record
+            print(record)
             shares.append(record["peak_bytes"] / record["projected_bytes"])
             peaks.setdefault(record["name"], []).append(record["peak_bytes"])
+    assert max(shares) <= 1, shares
     for pass_name, (small, large) in peaks.items():
         assert abs(large - small) <= 0.1 * small, (pass_name, small, large)
     assert min(shares) >= 0.7, shares

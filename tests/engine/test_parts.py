@@ -8,7 +8,7 @@ from toys import Counted, Total, random_images
 
 from smtdist.engine import memory, tree
 from smtdist.engine.partial import Counters, join, missing
-from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.engine.plan import ALLOWANCE, WorkerLimits, plan_pass
 from smtdist.errors import MemoryBudgetError
 
 leaf_sets = st.sets(st.integers(0, 30))
@@ -53,12 +53,12 @@ def test_leaves_and_tasks_do_not_depend_on_memory_or_workers():
     source = Counted(random_images(0, 2000), [], chunk_samples=10)
     plans = [
         plan_pass("p", Total(), source, WorkerLimits(limit, 1000, threads, workers))
-        for limit, threads, workers in ((150_000, 1, 1), (10**9, 8, 64))
+        for limit, threads, workers in ((int((ALLOWANCE + 82_000) / 0.55), 1, 1), (10**9, 8, 64))
     ]
     assert plans[0].bounds == plans[1].bounds
     assert plans[0].leaves_per_task == plans[1].leaves_per_task
     assert plans[0].batch < plans[1].batch
-    assert plans[1].projected_bytes == 1000 + 3 * 32 + 100 * plans[1].batch + 2000 * 36
+    assert plans[1].projected_bytes == 1000 + 3 * 32 + 100 * plans[1].batch + 2000 * 36 + ALLOWANCE
 
 
 def test_the_refusal_has_the_numbers_and_the_remedy():

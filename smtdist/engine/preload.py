@@ -1,0 +1,13 @@
+"""Loaded by worker processes as they start: a terminal's Ctrl-C reaches them too, and is for the driver to act on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+
+def dask_setup(worker: Any) -> None:
+    """Ignore SIGINT; the driver ends its workers."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
