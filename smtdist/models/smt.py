@@ -43,7 +43,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     >>> images = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8)
     >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
     >>> smt.fit_transform(images).shape
-    (40, 100)
+    (40, 36)
     """
 
     def __init__(
