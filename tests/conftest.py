@@ -1,6 +1,23 @@
-"""What all tests share: `import reference` (the oracle) and `import drawing` (small images and codes)."""
+"""What all tests share: `import reference` (the oracle), `import drawing` (small images), and where real data lie."""
 
-import sys
+import os
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """The folder of real data: $SMTDIST_DATA, where nothing may be missing, else one beside the checkout, else skip."""
+    named = os.environ.get("SMTDIST_DATA")
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(named) if named else beside
+
+    def path(name):
+        if (folder / name).exists():
+            return folder / name
+        if named:
+            pytest.fail(f"SMTDIST_DATA is {named}, but it has no {name}")
+        return pytest.skip(f"no real data: set SMTDIST_DATA to a folder with {name}")
+
+    return path

@@ -1,9 +1,5 @@
 """The compiled CPU bodies return what the plain bodies return, with one thread and with two."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -247,12 +243,3 @@ def test_embedding():
 def test_capacity_holds_one_image():
     geometry = Geometry(28, 28, 1, 6)
     assert memory.code_capacity(geometry, 4096, "gq", 1) >= geometry.positions * 4096
-
-
-def test_benchmark_runs():
-    script = Path(__file__).parents[2] / "benchmarks" / "kernels" / "pass3.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--tiny"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "second_moment" in done.stdout
