@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,72 @@ POLICIES: Final = ("leave_out", "activate_best")
 DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given")
 MOMENTS: Final = ("second", "centred")
 DTYPES: Final = ("float32", "float16")
+
+
+def _whole(lowest: int, highest: int | None = None) -> tuple[Callable[[Any], bool], str]:
+    top = "" if highest is None else f" and at most {highest:,}"
+    return (
+        lambda x: _is_int(x) and lowest <= x and (highest is None or x <= highest),
+        f"a whole number of at least {lowest}{top}",
+    )
+
+
+def _number(good: Callable[[Any], bool], expected: str) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: isinstance(x, int | float) and not isinstance(x, bool) and good(x), expected
+
+
+def _one_of(*choices: Any) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: not isinstance(x, bool) and x in choices, f"one of {', '.join(map(str, choices))}"
+
+
+def _optional(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
+    return lambda x: x is None or rule[0](x), f"{rule[1]}, or null"
+
+
+def _is_int(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _is_range(x: Any) -> bool:
+    return isinstance(x, tuple) and len(x) == 2 and all(isinstance(v, int | float) for v in x) and x[0] < x[1]
+
+
+_FLAG: Final = (lambda x: isinstance(x, bool), "true or false")
+_RANGE: Final = (
+    lambda x: x == "whole" or (_is_int(x) and x >= 1),
+    'a whole number of pixels of at least 1, or "whole"',
+)
+
+_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "patch": _whole(1),
+    "feature": _one_of(*FEATURES),
+    "threshold": _number(lambda x: 0 < x <= 1, "a cosine in (0, 1]"),
+    "context": _RANGE,
+    "order": _one_of(1, 2),
+    "mean": _one_of(*MEANS),
+    "mean_context": _optional(_RANGE),
+    "ridge": _number(lambda x: 0 < x < math.inf, "a positive number"),
+    "min_contrast": _number(lambda x: 0 <= x < math.inf, "zero or a positive number of grey levels"),
+    "constant_patch": _one_of(*POLICIES),
+    "zero_code": _one_of(*POLICIES),
+    "dictionary": _whole(1, 65536),
+    "dictionary_method": _one_of(*DICTIONARY_METHODS),
+    "dictionary_cosine": _number(lambda x: -1 < x <= 1, "a cosine in (-1, 1]"),
+    "dictionary_rounds": _whole(1),
+    "dictionary_samples": _whole(0),
+    "flip": _FLAG,
+    "grey": _FLAG,
+    "moment": _one_of(*MOMENTS),
+    "n_components": _whole(1),
+    "drop": _whole(0),
+    "pool_size": _whole(1),
+    "pool_stride": _whole(1),
+    "dtype": _one_of(*DTYPES),
+    "pixel_range": _optional((_is_range, "two numbers, black before white")),
+    "null_tolerance": _optional(_number(lambda x: 0 < x < 1, "a number in (0, 1)")),
+    "keep_statistics": _FLAG,
+    "seed": _whole(0, 2**63 - 1),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,68 +151,13 @@ class Configuration:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.pixel_range is not None:  # JSON has lists only
-            object.__setattr__(self, "pixel_range", tuple(self.pixel_range))
-        for name in ("patch", "dictionary", "n_components", "pool_size", "pool_stride", "dictionary_rounds"):
-            _require(
-                _is_int(getattr(self, name)) and getattr(self, name) >= 1,
-                name,
-                getattr(self, name),
-                "a whole number of at least 1",
-            )
-        for name in ("drop", "dictionary_samples"):
-            _require(
-                _is_int(getattr(self, name)) and getattr(self, name) >= 0,
-                name,
-                getattr(self, name),
-                "a whole number of at least 0",
-            )
-        _require(
-            _is_int(self.seed) and 0 <= self.seed < 2**63,
-            "seed",
-            self.seed,
-            "a whole number from 0 to 2^63 - 1",
-        )
-        _require(self.dictionary <= 65536, "dictionary", self.dictionary, "at most 65,536 atoms")
-        _require(self.feature in FEATURES, "feature", self.feature, _one_of(FEATURES))
-        _require(0 < self.threshold <= 1, "threshold", self.threshold, "a cosine in (0, 1]")
-        _require(self.order in (1, 2), "order", self.order, "1 or 2")
-        _require(self.mean in MEANS, "mean", self.mean, _one_of(MEANS))
-        for name in ("constant_patch", "zero_code"):
-            _require(getattr(self, name) in POLICIES, name, getattr(self, name), _one_of(POLICIES))
-        _require(self.ridge > 0, "ridge", self.ridge, "a positive number")
-        _require(
-            self.min_contrast >= 0,
-            "min_contrast",
-            self.min_contrast,
-            "zero or a positive number of grey levels",
-        )
-        _require(
-            self.dictionary_method in DICTIONARY_METHODS,
-            "dictionary_method",
-            self.dictionary_method,
-            _one_of(DICTIONARY_METHODS),
-        )
-        _require(
-            -1 < self.dictionary_cosine <= 1,
-            "dictionary_cosine",
-            self.dictionary_cosine,
-            "a cosine in (-1, 1]",
-        )
-        _require(self.moment in MOMENTS, "moment", self.moment, _one_of(MOMENTS))
-        _require(self.dtype in DTYPES, "dtype", self.dtype, _one_of(DTYPES))
-        for name, value in (("context", self.context), ("mean_context", self.mean_context)):
-            good = (
-                value == "whole"
-                or (isinstance(value, int) and _is_int(value) and value >= 1)
-                or (name == "mean_context" and value is None)
-            )
-            _require(good, name, value, 'a whole number of pixels of at least 1, or "whole"')
-        if self.pixel_range is not None:
-            good = len(self.pixel_range) == 2 and self.pixel_range[0] < self.pixel_range[1]
-            _require(good, "pixel_range", self.pixel_range, "two numbers, black before white")
-        if self.null_tolerance is not None:
-            _require(0 < self.null_tolerance < 1, "null_tolerance", self.null_tolerance, "a number in (0, 1)")
+        given: Any = self.pixel_range
+        if isinstance(given, list):  # JSON has no tuples
+            object.__setattr__(self, "pixel_range", tuple(given))
+        for name, (good, expected) in _RULES.items():
+            value = getattr(self, name)
+            if not good(value):
+                raise ConfigurationError(f"The setting {name} is {value!r}; it must be {expected}.")
 
     @property
     def resolved_mean_context(self) -> int | str:
@@ -231,16 +243,3 @@ def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
             f"Unknown setting {', '.join(unknown)}; the settings are {', '.join(FIELDS)}."
         )
     return dict(settings)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _one_of(names: tuple[str, ...]) -> str:
-    return f"one of {', '.join(names)}"
-
-
-def _require(good: object, name: str, value: object, expected: str) -> None:
-    if not good:
-        raise ConfigurationError(f"The setting {name} is {value!r}; it must be {expected}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from smtdist.statistics.base import State, Statistic
@@ -45,6 +46,11 @@ class StoredPartial:
 
     path: str
     covers: Cover
+
+
+def leaves_in(sums: Iterable[Partial | StoredPartial]) -> int:
+    """Return how many leaves are covered by disjoint sums."""
+    return sum(stop - start for one in sums for start, stop in one.covers)
 
 
 def join(left: Cover, right: Cover) -> Cover:

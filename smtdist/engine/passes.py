@@ -15,8 +15,8 @@ from smtdist.engine import worker
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
-from smtdist.engine.partial import Partial
-from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.engine.partial import Partial, leaves_in
+from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
 from smtdist.errors import InterruptedRun
 from smtdist.statistics.base import State, Statistic
@@ -63,28 +63,15 @@ class Engine:
     ) -> tuple[Partial, dict[str, Any]]:
         """Sum a statistic over all samples of a source; return it with the record of the pass."""
         started = time.perf_counter()
-        folder = (
-            None if self.checkpoint is None else PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
-        )
+        folder = self._folder(name)
         limits = self.limits(statistic, source)
         plan = plan_pass(
             name, statistic, source, limits, checkpointed=folder is not None, work_per_sample=work_per_sample
         )
         result = folder.result() if folder is not None else None
-        resumed = list(folder.resume(statistic.zero())) if folder is not None and result is None else []
-        done = (
-            plan.n_leaves
-            if result is not None
-            else sum(stop - start for part in resumed for start, stop in part.covers)
-        )
-        self.events.emit(
-            "pass_started",
-            **{"pass": name, "n_leaves": plan.n_leaves, "resumed_leaves": done, "workers": limits.workers},
-            n_samples=plan.n_samples,
-            projected_bytes=plan.projected_bytes,
-        )
-        progress = PassProgress(name, self.events)
-        counted = _Tally(progress)
+        resumed = folder.resume(statistic.zero()) if folder is not None and result is None else []
+        self._announce(plan, limits, plan.n_leaves if result is not None else leaves_in(resumed))
+        counted = _Tally(PassProgress(name, self.events))
         if result is None:
             job = worker.Job(
                 statistic,
@@ -101,22 +88,32 @@ class Engine:
                 result = Reduction(self.executor, job, plan, self.heed_stop).run(resumed)
             if folder is not None:
                 folder.finish(result)
-        counters = result.counters
         record = {
-            "name": name,
             "seconds": time.perf_counter() - started,
-            "n_samples": counters.n_samples,
-            "n_positions": counters.n_positions,
+            "n_samples": result.counters.n_samples,
+            "n_positions": result.counters.n_positions,
             "read_bytes": counted.read_bytes,
-            "peak_bytes": counters.peak_bytes,
+            "peak_bytes": result.counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,
         }
+        self.events.emit("pass_finished", **{"pass": name}, **record)
+        return result, {"name": name, **record}
+
+    def _folder(self, name: str) -> PassFolder | None:
+        if self.checkpoint is None:
+            return None
+        return PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
+
+    def _announce(self, plan: PassPlan, limits: WorkerLimits, resumed_leaves: int) -> None:
         self.events.emit(
-            "pass_finished",
-            **{"pass": name},
-            **{key: value for key, value in record.items() if key != "name"},
+            "pass_started",
+            **{"pass": plan.name},
+            n_samples=plan.n_samples,
+            n_leaves=plan.n_leaves,
+            resumed_leaves=resumed_leaves,
+            workers=limits.workers,
+            projected_bytes=plan.projected_bytes,
         )
-        return result, record
 
     def rounds(
         self,

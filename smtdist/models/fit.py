@@ -49,41 +49,23 @@ def fit(
     The driver needs the memory that `solve_plan` states, or the fit is refused.
     """
     started = time.perf_counter()
-    geometry = image_geometry(settings, source.shape, source.name)
-    scale = pixel_scale(source.dtype, settings.pixel_range)
-    if settings.dictionary_method != "given" and base is None:
-        solve_plan(settings.dictionary, settings)  # better refused now than after the passes
-    if base is not None and (geometry, scale) != (base.geometry, base.scale):
-        raise ModelError(
-            f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
-            f"{tuple(geometry)}; fit without --from-model."
-        )
-    engine.events.emit(
-        "run_started", passes=[*([] if base else ["whitening", "dictionary"]), "statistics", "solve"]
-    )
+    first = _checked(source, settings, base)
+    steps = ["statistics", "solve"] if base else ["whitening", "dictionary", "statistics", "solve"]
+    engine.events.emit("run_started", passes=steps)
     records: list[Record] = []
     digests: dict[int, str] = {}
     if base is None:
-        first = unwhitened(settings, geometry, scale)
         whitening, partial, record = _fit_whitening(source, first, settings, engine)
         digests = partial.counters.digests
-        records.append(record)
         dictionary, some = _choose_dictionary(source, whitened(first, whitening), settings, engine, atoms)
-        records.extend([joined("dictionary", some)] if some else [])
+        records = [record, *([joined("dictionary", some)] if some else [])]
     else:
         whitening, dictionary = base.whitening, base.dictionary
     settings = replace(settings, dictionary=len(dictionary.grid))
-    encoder = make_encoder(
-        settings, whitened(unwhitened(settings, geometry, scale), whitening), dictionary.grid
-    )
+    encoder = make_encoder(settings, whitened(first, whitening), dictionary.grid)
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
-    partial, record = engine.reduce(
-        "statistics",
-        sums,
-        source,
-        fingerprint=not digests,
-        work_per_sample=work_per_sample(encoder, settings),
-    )
+    work = work_per_sample(encoder, settings)
+    partial, record = engine.reduce("statistics", sums, source, fingerprint=not digests, work_per_sample=work)
     records.append(record)
     digests = digests or partial.counters.digests
     statistics = finish(sums, partial.state)
@@ -93,18 +75,25 @@ def fit(
         )
     embedding, record = timed_solve(statistics, settings, engine)
     records.append(record)
-    model = Model(
-        settings,
-        geometry,
-        scale,
-        whitening,
-        dictionary,
-        statistics if settings.keep_statistics else None,
-        embedding,
-        _provenance(source, digests),
-    )
+    kept = statistics if settings.keep_statistics else None
+    about = _provenance(source, digests)
+    model = Model(settings, first.geometry, first.scale, whitening, dictionary, kept, embedding, about)
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     return model, records
+
+
+def _checked(source: Source, settings: Configuration, base: Model | None) -> Whitener:
+    """Refuse what cannot end well before any data is read; return what is known of the whitener by then."""
+    geometry = image_geometry(settings, source.shape, source.name)
+    scale = pixel_scale(source.dtype, settings.pixel_range)
+    if base is not None and (geometry, scale) != (base.geometry, base.scale):
+        raise ModelError(
+            f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
+            f"{tuple(geometry)}; fit without --from-model."
+        )
+    if settings.dictionary_method != "given" and base is None:
+        solve_plan(settings.dictionary, settings)
+    return unwhitened(settings, geometry, scale)
 
 
 def _fit_whitening(

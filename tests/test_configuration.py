@@ -1,0 +1,48 @@
+"""Settings: each is checked, in a sentence, before anything is read."""
+
+import pytest
+
+from smtdist.configuration import _RULES, FIELDS, PRESETS, Configuration, parse_setting, preset
+from smtdist.errors import ConfigurationError
+
+BAD = {
+    "patch": [0, 2.0, "6", True], "feature": ["xx", 1], "threshold": [0, 1.5, "x"], "context": [0, "half", 1.5, True],
+    "order": [3, "1", True], "mean": ["median"], "mean_context": [0, "half"], "ridge": [0, -1, "x", float("inf"), float("nan")],
+    "min_contrast": [-1, "x"], "constant_patch": ["drop"], "zero_code": [None], "dictionary": [0, 65537],
+    "dictionary_method": ["best"], "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_samples": [-1],
+    "flip": ["yes", 1], "grey": [None], "moment": ["third"], "n_components": [0], "drop": [-1], "pool_size": [0],
+    "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"], "null_tolerance": [0, 1, "x"],
+    "keep_statistics": ["no"], "seed": [-1, 2**63, 1.5],
+}  # fmt: skip
+
+
+def test_every_setting_has_a_rule_and_a_bad_value():
+    assert set(_RULES) == set(FIELDS) == set(BAD)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_bad_values_are_named(name, value):
+    with pytest.raises(ConfigurationError, match=f"^The setting {name} is .*; it must be "):
+        Configuration(**{name: value})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_json(name):
+    settings = preset(name)
+    assert Configuration.from_json(settings.to_json()) == settings
+    assert Configuration.from_json(settings.to_json()).digest() == settings.digest()
+    assert settings.replace(seed=1).digest() != settings.digest()
+
+
+def test_json_lists_become_ranges():
+    settings = Configuration(pixel_range=(-1.0, 1.0))
+    assert Configuration.from_json(settings.to_json()).pixel_range == (-1.0, 1.0)
+
+
+def test_unknown_names_are_refused_with_the_known_ones():
+    with pytest.raises(ConfigurationError, match="Unknown setting contxt; the settings are patch"):
+        parse_setting("contxt=3")
+    with pytest.raises(ConfigurationError, match="takes key=value"):
+        parse_setting("context")
+    with pytest.raises(ConfigurationError, match="no preset 'mnist'"):
+        preset("mnist")
