@@ -20,7 +20,9 @@ def test_every_setting_has_a_rule_and_a_bad_value():
     assert set(_RULES) == set(FIELDS) == set(BAD)
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in BAD.items() for value in values]
+)
 def test_bad_values_are_named(name, value):
     with pytest.raises(ConfigurationError, match=f"^The setting {name} is .*; it must be "):
         Configuration(**{name: value})

@@ -21,7 +21,7 @@ from smtdist.engine.events import Report
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
-from smtdist.errors import SmtdistError
+from smtdist.errors import DataError, SmtdistError
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.threads import set_threads
 from smtdist.statistics.base import State, Statistic
@@ -147,7 +147,8 @@ def _stream(
             for first, images in batches(
                 reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, hasher
             ):
-                counters.n_positions += job.statistic.update(state, images, first)
+                with located(job.source.name, first):
+                    counters.n_positions += job.statistic.update(state, images, first)
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
                 report({"pass": job.name, "task": task, **_counted(counters)})
@@ -156,6 +157,15 @@ def _stream(
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
     partial.covers = join(partial.covers, covers)
+
+
+@contextlib.contextmanager
+def located(name: str, first: int) -> Iterator[None]:
+    """Say where a batch begins that cannot be used; kernels know its images by their place in it only."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{name}, counting from sample {first}: {error}") from error
 
 
 def _counted(counters: Counters) -> dict[str, int]:

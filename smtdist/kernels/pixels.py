@@ -93,12 +93,15 @@ def _float_grid(images: Array, scale: PixelScale, offset: int) -> Array:
             f"The pixels are {images.dtype} where floats were announced; convert them or fit anew."
         )
     value = images.astype(xp.float64)
-    good = (value >= scale.black) & (value <= scale.white)  # false for NaN as well
+    # the range was written in decimals; float32 pixels that equal its ends may lie a rounding outside
+    lowest = min(scale.black, float(images.dtype.type(scale.black)))
+    highest = max(scale.white, float(images.dtype.type(scale.white)))
+    good = (value >= lowest) & (value <= highest)  # false for NaN as well
     if not bool(good.all()):
         first = np.argwhere(~to_host(good))[0].tolist()
         found = float(value[tuple(first)])
         raise DataError(
-            f"Image {offset + first[0]} of the batch has the pixel {found} at {tuple(first[1:])} (row, column, channel), outside "
+            f"image {offset + first[0]} has the pixel {found} at {tuple(first[1:])} (row, column, channel), outside "
             f"{scale.black:g} to {scale.white:g}; set pixel_range to the (black, white) of the data, or mend the data."
         )
     value -= scale.black

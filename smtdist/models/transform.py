@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.engine.worker import batches
+from smtdist.engine.worker import batches, located
 from smtdist.errors import MemoryBudgetError, ModelError
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.device import place, to_host
@@ -90,9 +90,11 @@ def represent_range(represent: Represent, source: Source, start: int, stop: int)
     """Represent samples [start, stop) of a source."""
     set_threads(represent.threads)
     with source.opened() as reader:
-        return np.concatenate(
-            [represent(images) for _, images in batches(reader, start, stop, stop - start, represent.batch)]
-        )
+        parts = []
+        for first, images in batches(reader, start, stop, stop - start, represent.batch):
+            with located(source.name, first):
+                parts.append(represent(images))
+        return np.concatenate(parts)
 
 
 def transform(

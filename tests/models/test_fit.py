@@ -346,3 +346,22 @@ def test_lloyd_does_not_lose_fit_from_round_to_round():
     assert len(fits) == 6
     assert all(later >= earlier * (1 - 1e-3) for earlier, later in itertools.pairwise(fits))
     assert fits[-1] > fits[0]
+
+
+def test_a_pixel_outside_the_range_is_named_by_its_sample(monkeypatch):
+    monkeypatch.setattr("smtdist.data.source.ALIGNED_SAMPLES", 4)
+    images = (IMAGES / 255).astype(np.float32)
+    images[41, 2, 3, 1] = 1.5
+    with pytest.raises(
+        DataError,
+        match=r"array, counting from sample \d+: image \d+ has the pixel 1.5 at \(2, 3, 1\).*pixel_range",
+    ):
+        fitted(images, SETTINGS["gq"])
+    model = fitted(images, SETTINGS["gq"].replace(pixel_range=(0.0, 1.5)))
+    assert model.scale.white == 1.5
+
+
+def test_float32_pixels_may_touch_the_ends_of_a_decimal_range():
+    images = (IMAGES / 255 * 3 - 0.3).astype(np.float32)
+    images[0, 0, 0, 0], images[1, 0, 0, 0] = np.float32(-0.3), np.float32(2.7)
+    assert fitted(images, SETTINGS["gq"].replace(pixel_range=(-0.3, 2.7))).statistics.n_samples == 60
