@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from smtdist.engine.events import Report
 from smtdist.engine.executor import Handle, TaskLost, available_cores
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import SmtdistError
+
+_ALONE = threading.Lock()
+"""Held by the task that runs: the plan counts one task's memory a worker, whatever its number of threads."""
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
@@ -80,7 +84,7 @@ class DaskExecutor:
         """Return the smallest memory limit of the workers."""
         workers = self._info() or self._workers
         limits = [int(worker["memory_limit"]) for worker in workers.values() if worker["memory_limit"]]
-        return min([*limits, memory_limit()]) if limits else memory_limit()
+        return min(limits) if limits else memory_limit()
 
     def share(self, value: Any, *, everywhere: bool = True) -> Handle:
         """Scatter a value, by hand-over to every worker or to one."""
@@ -196,7 +200,8 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
     def report(event: dict[str, Any]) -> None:
         worker.log_event(topic, event)
 
-    return function(*arguments, report=report, permit=lambda: permit)
+    with _ALONE:
+        return function(*arguments, report=report, permit=lambda: permit)
 
 
 def _task_threads() -> int:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
@@ -20,6 +21,9 @@ from smtdist.statistics.base import Statistic
 MAX_TASKS = 64
 BATCH_TARGET = 384 * 1024**2
 """Workspace beyond which larger batches bring nothing."""
+DISK_BYTES_PER_SECOND = 5e8
+MULTIPLICATIONS_PER_SECOND = 2e10
+"""Rough rates, which only decide how many leaves make a task."""
 ALLOWANCE = 16 * 1024**2
 """What libraries allocate on their own while a pass runs: buffers of HDF5, BLAS and messages, gaps in the heap."""
 
@@ -82,31 +86,35 @@ def plan_pass(
     costs little.
     """
     bounds = tuple(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes))
+    leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
     # a checkpointed task loads its start from disk and adds to it; otherwise the start is kept apart, never changed
     states = (2 if checkpointed else 3) * state
-    block = block_samples(source)
-    reading = block * source.sample_bytes + source.reader_bytes
-    fixed = states + reading + ALLOWANCE
+    per_task = _leaves_per_task(len(bounds) - 1, leaf * work_per_sample if checkpointed else 0.0, state)
+    # samples in the driver's memory travel with the task that needs them, once as sent and once as received
+    carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
+    block = min(leaf, block_samples(source))
+    fixed = states + carried + block * source.sample_bytes + source.reader_bytes + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
-    batch = min(block, max(stop - start for start, stop in pairwise(bounds)))
+    batch = block
     while batch > 1 and statistic.batch_bytes(batch) > min(BATCH_TARGET, budget - fixed):
         batch = (batch + 1) // 2
-    working = statistic.batch_bytes(batch) + reading + ALLOWANCE
+    working = fixed - states + statistic.batch_bytes(batch)
     if states + working > budget:
+        travelling = (
+            f", {readable(carried)} of samples that travel from memory: write them to a file"
+            if carried
+            else ""
+        )
         raise MemoryBudgetError(
             f"The {name} pass needs {readable(states + working)} a worker ({readable(state)} for each of its sums, "
-            f"{readable(working)} for one batch of {batch}), but a worker may plan for {readable(budget)} of its "
+            f"{readable(working)} for one batch of {batch}{travelling}), but a worker may plan for {readable(budget)} of its "
             f"{readable(limits.limit_bytes)}; use fewer and larger workers, a smaller dictionary, or smaller chunks."
         )
-    leaves_per_task = max(1, math.ceil((len(bounds) - 1) / MAX_TASKS))
-    if checkpointed and work_per_sample:
-        seconds_per_leaf = (bounds[1] - bounds[0]) * work_per_sample / 2e10
-        leaves_per_task = max(leaves_per_task, math.ceil(10 * (state / 5e8) / max(seconds_per_leaf, 1e-9)))
     return PassPlan(
         name=name,
         bounds=bounds,
-        leaves_per_task=min(leaves_per_task, len(bounds) - 1),
+        leaves_per_task=per_task,
         batch=batch,
         block=block,
         state_bytes=state,
@@ -115,6 +123,15 @@ def plan_pass(
         checkpoint_bytes=(limits.workers + 2) * state if checkpointed else 0,
         read_bytes=source.n_samples * source.sample_bytes,
     )
+
+
+def _leaves_per_task(n_leaves: int, work_per_leaf: float, state_bytes: int) -> int:
+    """Return how many leaves travel together: at most 64 tasks a pass, and little time spent on checkpoints."""
+    leaves = math.ceil(n_leaves / MAX_TASKS)
+    if work_per_leaf:
+        writing, computing = state_bytes / DISK_BYTES_PER_SECOND, work_per_leaf / MULTIPLICATIONS_PER_SECOND
+        leaves = max(leaves, math.ceil(10 * writing / computing))
+    return max(1, min(leaves, n_leaves))
 
 
 def block_samples(source: Source) -> int:

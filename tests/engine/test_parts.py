@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import Counted, Total, random_images
 
+from smtdist.data.array import ArraySource
 from smtdist.engine import memory, tree
 from smtdist.engine.partial import Counters, join, missing
 from smtdist.engine.plan import ALLOWANCE, WorkerLimits, plan_pass
@@ -53,12 +54,12 @@ def test_leaves_and_tasks_do_not_depend_on_memory_or_workers():
     source = Counted(random_images(0, 2000), [], chunk_samples=10)
     plans = [
         plan_pass("p", Total(), source, WorkerLimits(limit, 1000, threads, workers))
-        for limit, threads, workers in ((int((ALLOWANCE + 82_000) / 0.55), 1, 1), (10**9, 8, 64))
+        for limit, threads, workers in ((int((ALLOWANCE + 18_000) / 0.55), 1, 1), (10**9, 8, 64))
     ]
     assert plans[0].bounds == plans[1].bounds
     assert plans[0].leaves_per_task == plans[1].leaves_per_task
     assert plans[0].batch < plans[1].batch
-    assert plans[1].projected_bytes == 1000 + 3 * 32 + 100 * plans[1].batch + 2000 * 36 + ALLOWANCE
+    assert plans[1].projected_bytes == 1000 + 3 * 32 + 100 * plans[1].batch + 260 * 36 + ALLOWANCE
 
 
 def test_the_refusal_has_the_numbers_and_the_remedy():
@@ -86,3 +87,13 @@ def test_the_limit_is_the_tightest_of_machine_and_control_groups(tmp_path, monke
     assert memory.memory_limit() == 123456
     limit.write_text("max\n")
     assert memory.memory_limit() > 123456
+
+
+def test_arrays_in_memory_are_counted_and_refused_with_the_advice_to_write_a_file():
+    source = ArraySource(random_images(0, 2000))
+    plan = plan_pass("p", Total(), source, WorkerLimits(10**9, 0, 1, 2))
+    assert plan.working_bytes == 2 * 256 * 36 + 256 * 36 + 100 * plan.batch + ALLOWANCE
+    with pytest.raises(
+        MemoryBudgetError, match=r"18\.0 KiB of samples that travel from memory: write them to a file"
+    ):
+        plan_pass("p", Total(), source, WorkerLimits(100, 0, 1, 2))

@@ -365,3 +365,27 @@ def test_float32_pixels_may_touch_the_ends_of_a_decimal_range():
     images = (IMAGES / 255 * 3 - 0.3).astype(np.float32)
     images[0, 0, 0, 0], images[1, 0, 0, 0] = np.float32(-0.3), np.float32(2.7)
     assert fitted(images, SETTINGS["gq"].replace(pixel_range=(-0.3, 2.7))).statistics.n_samples == 60
+
+
+def test_each_chunk_of_a_file_is_read_once_a_pass(monkeypatch, tmp_path):
+    from smtdist.data.source import Reader
+
+    monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 8)
+    read, ranges = Reader.read, []
+
+    def counted(self, start, stop, out=None):
+        ranges.append((start, stop))
+        return read(self, start, stop, out)
+
+    monkeypatch.setattr(Reader, "read", counted)
+    path = tmp_path / "images.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=IMAGES, chunks=(7, 5, 8, 3), compression="gzip")
+    for executor in (SerialExecutor(1), ThreadsExecutor(3)):
+        ranges.clear()
+        fitted((path, "x"), SETTINGS["gq"], executor)
+        assert all(start % 7 == 0 and (stop % 7 == 0 or stop == 60) for start, stop in ranges)
+        times_read = np.zeros(60, int)
+        for start, stop in ranges:
+            times_read[start:stop] += 1
+        assert set(times_read) == {3}, "whitening, dictionary and statistics read every sample once each"
