@@ -2,9 +2,9 @@
 
 Events are plain dictionaries with a `kind`:
 
-`run_started` (passes), `pass_started` (pass, n_samples, n_leaves, resumed_samples, projected_bytes, workers),
+`run_started` (passes), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes, workers),
 `progress` (pass, n_samples, n_positions, read_bytes: totals of the pass so far), `pass_finished` (pass, seconds,
-n_samples, n_positions, read_bytes, peak_bytes, projected_bytes), `note` (text), `run_finished` (seconds).
+n_samples, n_positions, read_bytes, peak_bytes, projected_bytes, resumed_leaves), `note` (text), `run_finished` (seconds).
 """
 
 from __future__ import annotations

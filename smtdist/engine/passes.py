@@ -70,7 +70,8 @@ class Engine:
         )
         result = folder.result() if folder is not None else None
         resumed = folder.resume(statistic.zero()) if folder is not None and result is None else []
-        self._announce(plan, limits, plan.n_leaves if result is not None else leaves_in(resumed))
+        resumed_leaves = plan.n_leaves if result is not None else leaves_in(resumed)
+        self._announce(plan, limits, resumed_leaves)
         counted = _Tally(PassProgress(name, self.events))
         if result is None:
             job = worker.Job(
@@ -95,6 +96,7 @@ class Engine:
             "read_bytes": counted.read_bytes,
             "peak_bytes": result.counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,
+            "resumed_leaves": resumed_leaves,
         }
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return result, {"name": name, **record}

@@ -165,6 +165,7 @@ def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine)
         "read_bytes": 0,
         "peak_bytes": peak_bytes(),
         "projected_bytes": projected,
+        "resumed_leaves": 0,
     }
     engine.events.emit(
         "pass_finished", **{"pass": "solve"}, **{key: value for key, value in record.items() if key != "name"}
@@ -175,7 +176,7 @@ def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine)
 def joined(name: str, records: list[Record]) -> Record:
     """Return several passes as one record: times and bytes add up, peaks do not."""
     total: Record = {"name": name, "rounds": len(records)}
-    for key in ("seconds", "n_samples", "n_positions", "read_bytes"):
+    for key in ("seconds", "n_samples", "n_positions", "read_bytes", "resumed_leaves"):
         total[key] = sum(record[key] for record in records)
     highest = max(records, key=lambda record: record["peak_bytes"])
     return {**total, "peak_bytes": highest["peak_bytes"], "projected_bytes": highest["projected_bytes"]}

@@ -90,14 +90,15 @@ class ProgressView:
             self._bars.update(self._tasks[name], total=total, completed=total, memory=memory)
             self._bars.stop_task(self._tasks[name])
         else:
-            self._console.print(_line(name, event, seconds, memory), highlight=False, soft_wrap=True)
+            line = _line(name, event, seconds, memory, resumed=self._already[name] > 0)
+            self._console.print(line, highlight=False, soft_wrap=True)
 
 
-def _line(name: str, event: Event, seconds: float, memory: str) -> str:
+def _line(name: str, event: Event, seconds: float, memory: str, resumed: bool) -> str:
     parts = [f"{seconds:.1f} s"]
     if event.get("n_samples"):
         parts.insert(0, f"{event['n_samples']:,} samples")
-    if event.get("n_positions"):
+    if event.get("n_positions") and not resumed:  # the time is that of this run, the patches are of all
         parts.append(f"{rate(event['n_positions'], seconds)} patches/s")
     if memory:
         parts.append(f"{memory} projected")

@@ -37,7 +37,8 @@ def _record_row(record: Mapping[str, Any]) -> list[str]:
         number(samples),
         number(patches),
         f"{record['seconds']:.1f}",
-        rate(patches, record["seconds"]),
+        # the time is that of this run, the patches are of all runs
+        rate(0 if record.get("resumed_leaves") else patches, record["seconds"]),
         size(record["read_bytes"]),
         size(record["peak_bytes"]),
         size(record["projected_bytes"]),

@@ -101,6 +101,7 @@ def test_a_stopped_run_resumes_and_reads_each_leaf_once(tmp_path, exact, after):
     )
     assert third == []
     assert record["read_bytes"] == 0
+    assert record["resumed_leaves"] == 51
     np.testing.assert_array_equal(again.state["total"], want.state["total"], strict=True)
 
 

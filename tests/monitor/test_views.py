@@ -125,3 +125,12 @@ def test_tables_fit_a_hundred_columns():
 @pytest.mark.parametrize("module", [progress, tables], ids=lambda module: module.__name__)
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
+
+
+def test_a_resumed_pass_claims_no_rate():
+    """Its time is that of this run, its patches are of all runs."""
+    fresh, resumed = io.StringIO(), io.StringIO()
+    play(Console(file=fresh, width=120))
+    play(Console(file=resumed, width=120), resumed=3)
+    assert "86.4 k patches/s" in fresh.getvalue()
+    assert "patches/s" not in resumed.getvalue()
