@@ -37,11 +37,12 @@ class ThreadsExecutor(SerialExecutor):
 
 
 class LossyExecutor(SerialExecutor):
-    """Loses tasks at random, before or after they did their work, and runs some twice; shuffles what ends first."""
+    """Loses tasks at random, before or after they did their work, or their results later; runs some twice."""
 
     def __init__(self, seed, slots=3, losses=6):
         super().__init__(threads=1)
         self._random, self._slots, self._losses = random.Random(seed), slots, losses
+        self._ended = []
 
     def slots(self):
         return self._random.randint(1, self._slots)
@@ -51,7 +52,12 @@ class LossyExecutor(SerialExecutor):
         if self._losses and fate < 0.2:
             self._losses -= 1
             return Finished(None, TaskLost("before"))
+        if self._losses and fate > 0.8 and self._ended:  # a machine dies with a result that was there already
+            self._losses -= 1
+            forgotten = self._random.choice(self._ended)
+            forgotten.value, forgotten.error = None, TaskLost("forgotten")
         done = super().submit(function, *arguments, near=near)
+        self._ended.append(done)
         if self._losses and fate < 0.4 and done.error is None:
             self._losses -= 1
             return Finished(None, TaskLost("after"))

@@ -92,12 +92,22 @@ class DaskExecutor:
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
-        holders = self.client.who_has([near]) if near is not None else {}
-        workers = [address for addresses in holders.values() for address in addresses]
-        where = {"workers": workers, "allow_other_workers": True} if workers else {}
-        return self.client.submit(
-            _call, function, self._topic, self._permit, *arguments, pure=False, key=_key(function), **where
-        )
+        try:
+            holders = self.client.who_has([near]) if near is not None else {}
+            workers = [address for addresses in holders.values() for address in addresses]
+            where = {"workers": workers, "allow_other_workers": True} if workers else {}
+            return self.client.submit(
+                _call,
+                function,
+                self._topic,
+                self._permit,
+                *arguments,
+                pure=False,
+                key=_key(function),
+                **where,
+            )
+        except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError) as error:
+            raise TaskLost(str(error)) from error
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
         """Return one future that is done."""

@@ -44,7 +44,7 @@ class Executor(Protocol):
         ...
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
-        """Start a task, on the machine that holds `near` if it can be."""
+        """Start a task, on the machine that holds `near` if it can be; TaskLost where an argument is lost already."""
         ...
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
@@ -134,11 +134,17 @@ class Finished:
 
 def run(function: Callable[..., Any], arguments: tuple[Any, ...], report: Report) -> Finished:
     """Run a task whose arguments may be finished handles."""
-    values = [argument.value if isinstance(argument, Finished) else argument for argument in arguments]
     try:
+        values = [_value(argument) if isinstance(argument, Finished) else argument for argument in arguments]
         return Finished(function(*values, report=report, permit=contextlib.nullcontext), None)
     except Exception as error:
         return Finished(None, error)
+
+
+def _value(handle: Finished) -> Any:
+    if handle.error is not None:
+        raise handle.error
+    return handle.value
 
 
 def available_cores() -> int:

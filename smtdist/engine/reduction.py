@@ -99,6 +99,9 @@ class Reduction:
         while tasks or self.running or len(idle) > 1 or self.lost is not None:
             if self._drained():
                 continue
+            for gone in self._unsound(idle):
+                idle.remove(gone)
+                tasks.extend(_cut(gone.covers, self.per_task))
             while tasks and len(self.running) < max(1, self.executor.slots()):
                 add(tasks.popleft(), idle.pop() if idle else None)
             while not tasks and len(idle) > 1 and len(self.running) < max(1, self.executor.slots()):
@@ -112,10 +115,7 @@ class Reduction:
         for one in resumed:
             have[_node_of(one.covers, self.n_leaves)] = one
         covered = {leaf for one in resumed for start, stop in one.covers for leaf in range(start, stop)}
-        count = -(-self.n_leaves // (1 << level))
-        tasks = deque(
-            promoted(Node(level, i), self.n_leaves) for i in range(count) if (i << level) not in covered
-        )
+        tasks = deque(node for node in self._task_nodes(level, 0, self.n_leaves) if node.first not in covered)
 
         def grow(node: Node) -> None:
             def ended(handle: Handle | None) -> None:
@@ -144,6 +144,10 @@ class Reduction:
         while top not in have or self.lost is not None:
             if self._drained():
                 continue
+            for node in [node for node, one in have.items() if self._unsound([one])]:
+                del have[node]
+                first, last = node.leaves(self.n_leaves)
+                tasks.extend(self._task_nodes(level, first, last))
             for node in [node for node in sorted(have) if node.index % 2 == 0]:
                 if node in have and sibling(node) in have:
                     meet(node)
@@ -166,7 +170,29 @@ class Reduction:
     ) -> None:
         plain = [argument.handle if isinstance(argument, _Sum) else argument for argument in arguments]
         beside = near.handle if near is not None and not isinstance(near.handle, StoredPartial) else None
-        self.running[self.executor.submit(function, self.shared, *plain, near=beside)] = ended
+        try:
+            handle = self.executor.submit(function, self.shared, *plain, near=beside)
+        except TaskLost as lost:  # with a sum that it was to start from
+            self._again(lost)
+            ended(None)
+        else:
+            self.running[handle] = ended
+
+    def _task_nodes(self, level: int, first: int, last: int) -> list[Node]:
+        """Return the nodes of a level, or what stands for them at the ragged end, over a range of leaves."""
+        return [promoted(Node(level, i), self.n_leaves) for i in range(first >> level, -(-last >> level))]
+
+    def _unsound(self, sums: list[_Sum]) -> list[_Sum]:
+        """Return the sums that nobody holds any more; their leaves must be added anew."""
+        gone = []
+        for one in sums:
+            try:
+                if not isinstance(one.handle, StoredPartial):
+                    self.executor.check(one.handle)
+            except TaskLost:
+                self.executor.release([one.handle])
+                gone.append(one)
+        return gone
 
     def _next(self) -> None:
         """Wait for one task and hand it on; a lost one goes back where it came from."""
