@@ -109,14 +109,23 @@ def symmetric(upper: Array) -> Array:
     >>> symmetric(np.array([[1, 2], [9, 3]])).tolist()
     [[1, 2], [2, 3]]
     """
+    return mirror_upper(upper.copy())
+
+
+def mirror_upper(upper: Array) -> Array:
+    """Copy the upper triangle over the lower one, in place and by panels, and return the array.
+
+    >>> import numpy as np
+    >>> mirror_upper(np.array([[1, 2], [9, 3]])).tolist()
+    [[1, 2], [2, 3]]
+    """
     xp = array_module(upper)
-    full = xp.triu(upper)
-    for start in range(0, len(full), 1024):  # panels keep the transposed copy small
+    for start in range(0, len(upper), 1024):  # panels keep the transposed copy small
         stop = start + 1024
-        full[stop:, start:stop] = full[start:stop, stop:].T
-        block = full[start:stop, start:stop]
-        block += xp.triu(block, 1).T
-    return full
+        upper[stop:, start:stop] = upper[start:stop, stop:].T
+        block = upper[start:stop, start:stop]
+        block[...] = xp.triu(block) + xp.triu(block, 1).T
+    return upper
 
 
 def _positions(codes: Codes, images: int) -> int:

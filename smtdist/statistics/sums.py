@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.scatter import mirror_upper
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums, full_degree
 
@@ -108,18 +109,3 @@ def finish(sums: CodeSums, state: State) -> Statistics:
         equal_degree=equal_degree,
         degree_activity=degree_activity,
     )
-
-
-def mirror_upper(upper: NDArray[np.generic]) -> NDArray[np.integer]:
-    """Copy the upper triangle over the lower one, in place and by blocks.
-
-    >>> mirror_upper(np.array([[1, 2], [9, 3]])).tolist()
-    [[1, 2], [2, 3]]
-    """
-    size, block = len(upper), 512
-    for i in range(0, size, block):
-        rows = slice(i, min(i + block, size))
-        tile = upper[rows, rows]
-        tile[...] = np.triu(tile) + np.triu(tile, 1).T
-        upper[rows.stop :, rows] = upper[rows, rows.stop :].T
-    return upper  # type: ignore[return-value]
