@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import json
 import math
@@ -73,6 +74,11 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "dictionary_samples": _whole(0),
     "flip": _FLAG,
     "grey": _FLAG,
+    "resize": _optional(_whole(1)),
+    "crop": _optional(_whole(1)),
+    "channels": _optional(_one_of(1, 3)),
+    "stride": _whole(1),
+    "positions": _optional(_whole(1)),
     "moment": _one_of(*MOMENTS),
     "n_components": _whole(1),
     "drop": _whole(0),
@@ -111,6 +117,11 @@ class Configuration:
     dictionary_samples : images in a mini-batch round of the k-means methods; 0 takes them all (Lloyd).
     flip : also use every image mirrored left to right.
     grey : turn colour into luminance first.
+    resize : scale encoded images so that their shorter side has so many pixels; None leaves them as they are.
+    crop : cut the middle square of so many pixels out of encoded images; None means `resize`, or all of the image.
+    channels : decode encoded images to 1 or 3 channels; None means 3 unless the first images are all grey.
+    stride : code the patches at every so many pixels only.
+    positions : in a fit, code so many patches of an image only, drawn by the seed; None codes all of them.
     moment : V is the "second" moment of the codes (SMT 2023) or "centred" (SMT 2018).
     n_components, drop : dimensions kept, after leaving out the first `drop`.
     pool_size, pool_stride : average pooling of the patch embeddings, in positions.
@@ -139,6 +150,11 @@ class Configuration:
     dictionary_samples: int = 0
     flip: bool = False
     grey: bool = False
+    resize: int | None = None
+    crop: int | None = None
+    channels: int | None = None
+    stride: int = 1
+    positions: int | None = None
     moment: str = "second"
     n_components: int = 384
     drop: int = 0
@@ -239,7 +255,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(settings) - set(FIELDS))
     if unknown:
-        raise ConfigurationError(
-            f"Unknown setting {', '.join(unknown)}; the settings are {', '.join(FIELDS)}."
-        )
+        near = difflib.get_close_matches(unknown[0], FIELDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(FIELDS)}."
+        raise ConfigurationError(f"Unknown setting {', '.join(unknown)}; {hint}")
     return dict(settings)

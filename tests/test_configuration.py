@@ -10,9 +10,10 @@ BAD = {
     "order": [3, "1", True], "mean": ["median"], "mean_context": [0, "half"], "ridge": [0, -1, "x", float("inf"), float("nan")],
     "min_contrast": [-1, "x"], "constant_patch": ["drop"], "zero_code": [None], "dictionary": [0, 65537],
     "dictionary_method": ["best"], "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_samples": [-1],
-    "flip": ["yes", 1], "grey": [None], "moment": ["third"], "n_components": [0], "drop": [-1], "pool_size": [0],
-    "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"], "null_tolerance": [0, 1, "x"],
-    "keep_statistics": ["no"], "seed": [-1, 2**63, 1.5],
+    "flip": ["yes", 1], "grey": [None], "resize": [0, "x"], "crop": [0], "channels": [2, True], "stride": [0],
+    "positions": [0, 1.5], "moment": ["third"], "n_components": [0], "drop": [-1],
+    "pool_size": [0], "pool_stride": [0], "dtype": ["float64"], "pixel_range": [(1, 0), (0, 1, 2), "x"],
+    "null_tolerance": [0, 1, "x"], "keep_statistics": ["no"], "seed": [-1, 2**63, 1.5],
 }  # fmt: skip
 
 
@@ -42,8 +43,10 @@ def test_json_lists_become_ranges():
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
-    with pytest.raises(ConfigurationError, match="Unknown setting contxt; the settings are patch"):
+    with pytest.raises(ConfigurationError, match=r"Unknown setting contxt; did you mean context\?$"):
         parse_setting("contxt=3")
+    with pytest.raises(ConfigurationError, match="Unknown setting zzz; the settings are patch"):
+        parse_setting("zzz=3")
     with pytest.raises(ConfigurationError, match="takes key=value"):
         parse_setting("context")
     with pytest.raises(ConfigurationError, match="no preset 'mnist'"):

@@ -67,6 +67,11 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         dictionary_samples: int = 0,
         flip: bool = False,
         grey: bool = False,
+        resize: int | None = None,
+        crop: int | None = None,
+        channels: int | None = None,
+        stride: int = 1,
+        positions: int | None = None,
         moment: str = "second",
         n_components: int = 384,
         drop: int = 0,
@@ -101,6 +106,11 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.dictionary_samples = dictionary_samples
         self.flip = flip
         self.grey = grey
+        self.resize = resize
+        self.crop = crop
+        self.channels = channels
+        self.stride = stride
+        self.positions = positions
         self.moment = moment
         self.n_components = n_components
         self.drop = drop
