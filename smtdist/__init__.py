@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from smtdist.models.files import load, save
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
+    from smtdist.models.tree import open
 
-__all__ = ["PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "preset", "save"]
+__all__ = ["PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "open", "preset", "save"]
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "save": "smtdist.models.files",
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",
+    "open": "smtdist.models.tree",
 }
 
 

@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -120,11 +121,17 @@ class Configuration:
     resize : scale encoded images so that their shorter side has so many pixels; None leaves them as they are.
     crop : cut the middle square of so many pixels out of encoded images; None means `resize`, or all of the image.
     channels : decode encoded images to 1 or 3 channels; None means 3 unless the first images are all grey.
-    stride : code the patches at every so many pixels only.
-    positions : in a fit, code so many patches of an image only, drawn by the seed; None codes all of them.
+    stride : code the patches at every so many rows and columns of pixels only, from the first on, in a fit and in a
+        transform; the others have no code, as patches that are left out. It must not exceed `context`. Contextual
+        means are over all patches of the image nevertheless.
+    positions : in a fit, code so many patches of an image (and view) only, drawn from those on the stride by the seed
+        and the sample's number, the same for whitening, k-means and statistics; None, or more than there are, codes
+        all of them. Random dictionaries and `transform` take all on the stride.
     moment : V is the "second" moment of the codes (SMT 2023) or "centred" (SMT 2018).
-    n_components, drop : dimensions kept, after leaving out the first `drop`.
-    pool_size, pool_stride : average pooling of the patch embeddings, in positions.
+    n_components : dimensions kept.
+    drop : leading dimensions that are left out.
+    pool_size : side of the window over which patch embeddings are averaged, in positions.
+    pool_stride : step from one window to the next, in positions.
     dtype : of the representation on disk.
     pixel_range : (black, white) of float pixels; None is allowed for uint8 and for floats in [0, 1].
     null_tolerance : eigenvalues of V below this share of the largest are its null space; None means K eps.
@@ -211,6 +218,28 @@ class Configuration:
 
 
 FIELDS: Final = tuple(field.name for field in dataclasses.fields(Configuration))
+
+
+def described() -> dict[str, dict[str, Any]]:
+    """Return every setting with its default, the values it may have, and what it means.
+
+    >>> described()["drop"]["values"], described()["drop"]["meaning"]
+    ('a whole number of at least 0', 'leading dimensions that are left out.')
+    """
+    meanings: dict[str, str] = {}
+    name = ""
+    _, _, attributes = (Configuration.__doc__ or "").partition("----------\n")
+    for line in attributes.splitlines():
+        start = re.match(r"^    (\w+) : (.*)$", line)
+        name = start[1] if start else name
+        if name:
+            meanings[name] = f"{meanings.get(name, '')} {start[2] if start else line.strip()}".strip()
+    plain = Configuration().to_dict()
+    return {
+        name: {"default": plain[name], "values": _RULES[name][1], "meaning": meanings[name]}
+        for name in FIELDS
+    }
+
 
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     # ridge, mean, constant_patch and drop chosen on the last 2,000 of 10,000 training images at K = 2,048: 97.6 %, where the

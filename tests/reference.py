@@ -111,6 +111,38 @@ def mean_removed(units, T, mean, mean_context, global_mean=None):
     return out
 
 
+# ------------------------------------------------------------------------------------------- chosen positions
+
+
+def finalised(x):
+    """The finaliser of splitmix64 (Steele, Lea and Flood 2014), on 64 bits."""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return x ^ (x >> 31)
+
+
+def position_hash(seed, sample, position, view):
+    """64 bits of (seed, sample, position, view): one state of splitmix64 a step, each keyed by the one before."""
+    golden = 0x9E3779B97F4A7C15
+    key = finalised((2 * seed + view + 1 + golden) % 2**64)
+    return finalised((finalised((key + sample * golden) % 2**64) + (position + 1) * golden) % 2**64)
+
+
+def chosen(rows, columns, stride, m, seed, sample, view):
+    """Positions that are coded: every stride-th row and column; of these the m smallest hashes (None: all)."""
+    lattice = [r * columns + c for r in range(0, rows, stride) for c in range(0, columns, stride)]
+    if m is None:
+        return lattice
+    return sorted(sorted(lattice, key=lambda i: position_hash(seed, sample, i, view))[:m])
+
+
+def only(A, positions):
+    """The codes A (K, n) at these positions; the others have none."""
+    out = np.zeros_like(A)
+    out[:, positions] = A[:, positions]
+    return out
+
+
 # -------------------------------------------------------------------------------------------------- whitening
 
 

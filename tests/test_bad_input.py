@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from disks import largest_file
 from typer.testing import CliRunner
 
 from smtdist.cli import app
@@ -261,3 +262,39 @@ def test_pickled_atoms_are_not_opened(tmp_path):
     np.save(tmp_path / "atoms.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     arguments = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--atoms", tmp_path / "atoms.npy"]
     refused(arguments, tmp_path, "atoms.npy is not a readable .npy file")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_full_disk_leaves_nothing(model, tmp_path, share):
+    data, size = tmp_path / "data.h5", model.stat().st_size
+    write(data, noise(300, 8, 8))
+    full = "the disk is full; free space and try again"
+    with largest_file(int(share * size)):
+        refused(fit_arguments(data, tmp_path / "m.h5"), tmp_path, full)
+        refused(["merge", model, "--out", tmp_path / "m.h5"], tmp_path, full)
+    with largest_file(int(share * 30_000)):
+        refused(["transform", model, data, "--dataset", "images", "--out", tmp_path / "z.h5"], tmp_path, full)
+    with largest_file(int(share * size / 8)):
+        command = [*fit_arguments(data, tmp_path / "m.h5"), "--checkpoint", tmp_path / "checkpoint"]
+        result = CliRunner().invoke(app, [str(word) for word in command])
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith("smtdist: The checkpoint in ")
+    assert full in result.stderr
+    # what was written stays, and with space the run goes on
+    if share > 0.1:  # run.json fitted on the disk
+        assert CliRunner().invoke(app, ["resume", str(tmp_path / "checkpoint")]).exit_code == 0
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_folder_that_cannot_be_written_to(model, tmp_path):
+    write(tmp_path / "data.h5", noise(300, 8, 8))
+    refused(fit_arguments(tmp_path / "data.h5", "/proc/m.h5"), tmp_path, "/proc/m.h5 cannot be written: ")
+
+
+def test_an_unknown_setting_or_option_names_the_nearest(model, tmp_path):
+    write(tmp_path / "data.h5", noise(20, 8, 8))
+    command = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--set", "treshold=0.3"]
+    for words, hint in ((command, "did you mean threshold?"), ([*command[:-2], "--worker", "2"], "--workers")):
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exit_code == 2
+        assert hint in result.stderr

@@ -205,7 +205,7 @@ def test_evaluate(data, model):
 def test_evaluate_through_a_temporary_file(data, model, monkeypatch, tmp_path):
     common = ("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5)
     expected = run_json(*common)
-    monkeypatch.setattr("smtdist.cli.evaluate.memory_limit", lambda: 2**19)
+    monkeypatch.setattr("smtdist.evaluate.run.memory_limit", lambda: 2**19)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     out, err = run(*common, "--json")
     assert json.loads(out) == expected
@@ -361,3 +361,25 @@ def test_signals_end_a_fit_that_can_be_resumed(tmp_path, number, code, workers):
     assert (folder / "run.json").exists()
     if not workers:  # a worker that is stopped while it writes may leave a .tmp, which resume removes
         assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_original_and_greyscale_side_by_side(tmp_path):
+    images = np.random.default_rng(3).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        for group in ("train", "test"):
+            file[f"{group}/images"] = images
+            file[f"{group}/labels"] = np.arange(40) % 4
+    words = ["--set", "patch=3", "--set", "dictionary=10", "--set", "n_components=3", "--set", "pool_size=2"]
+    for name, grey in (("colour", "false"), ("grey", "true")):
+        out = ["--out", str(tmp_path / f"{name}.h5")]
+        grey_set = ["--set", f"grey={grey}", "--set", "drop=1"]
+        run("fit", str(tmp_path / "data.h5"), "--dataset", "train", *words, *grey_set, *out)
+    data, both = str(tmp_path / "data.h5"), ["--with", str(tmp_path / "grey.h5")]
+    for name, more in (("colour", []), ("grey", []), ("both", both)):
+        model = str(tmp_path / f"{'grey' if name == 'grey' else 'colour'}.h5")
+        run("transform", model, data, "--dataset", "test", "--out", str(tmp_path / f"z-{name}.h5"), *more)
+    z = {name: h5py.File(tmp_path / f"z-{name}.h5")["z"][()] for name in ("colour", "grey", "both")}
+    np.testing.assert_array_equal(z["both"], np.hstack([z["colour"], z["grey"]]))
+    groups = ["--train", "train", "--test", "test", "--neighbours", "1"]
+    told = run_json("evaluate", tmp_path / "colour.h5", data, *groups, *both)
+    assert told["top1"] == 1.0, "each image is its own nearest neighbour"

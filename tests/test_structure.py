@@ -21,7 +21,8 @@ BELOW = {
 BELOW["evaluate"] = BELOW["models"] | {"models"}
 BELOW["monitor"] = BELOW["models"] | {"models"}
 BELOW["cli"] = BELOW["models"] | {"models", "evaluate", "monitor"}
-DATA_MAY_USE = {"types", "hashing", "pixels"}
+# images are decoded on the threads of the kernels
+DATA_MAY_USE = {"types", "hashing", "pixels", "threads"}
 KNOW_DASK = {"engine", "monitor"}
 
 
@@ -67,7 +68,7 @@ def test_every_layer_is_known():
 
 
 def test_public_names():
-    expected = {"PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "preset", "save"}
+    expected = {"PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "open", "preset", "save"}
     assert set(smtdist.__all__) == expected
     assert all(hasattr(smtdist, name) for name in smtdist.__all__)
 

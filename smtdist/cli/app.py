@@ -13,10 +13,15 @@ from typer.core import TyperGroup
 from smtdist.cli.demo import demo
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.evaluate import evaluate
+from smtdist.cli.export import export
 from smtdist.cli.fit import fit, plan, resume
+from smtdist.cli.import_ import import_
 from smtdist.cli.info import info
+from smtdist.cli.merge import merge, update
 from smtdist.cli.options import DEBUG
+from smtdist.cli.settings import settings
 from smtdist.cli.transform import transform
+from smtdist.cli.tune import tune
 from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2
@@ -72,14 +77,21 @@ app = typer.Typer(
 
 for _command, _arguments in (
     (demo, "--workers 2"),
+    (import_, "images/train --out data.h5 --group train"),
     (plan, "data.h5 --dataset train/images --set dictionary=8192 --workers 4"),
     (fit, "data.h5 --dataset train/images --out model.h5 --preset mnist-vq --set dictionary=2048"),
     (resume, "checkpoint/"),
+    (update, "model.h5 more.h5 --dataset train/images"),
+    (merge, "a.h5 b.h5 --subtract c.h5 --out m.h5"),
     (transform, "model.h5 data.h5 --dataset test/images --out z.h5"),
     (evaluate, "model.h5 data.h5 --train train --test test --metric knn"),
+    (tune, "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256"),
+    (export, "model.h5 --format onnx --out model.onnx"),
     (info, "model.h5 --json"),
+    (settings, "--json"),
 ):
-    app.command(epilog=f"Example: smtdist {_command.__name__} {_arguments}")(_command)
+    _name = _command.__name__.rstrip("_")  # import is a word of the language
+    app.command(_name, epilog=f"Example: smtdist {_name} {_arguments}")(_command)
 
 
 def _version(value: bool) -> None:

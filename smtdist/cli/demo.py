@@ -22,10 +22,11 @@ import numpy as np
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.evaluate import Labelled, Neighbours, classified, evaluated
 from smtdist.cli.fit import model_line, summary
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
+from smtdist.data.writing import check_target
+from smtdist.evaluate.run import Labelled, Neighbours, classified, evaluated
 from smtdist.models import files
 from smtdist.models.fit import fit
 from smtdist.monitor import tables
@@ -71,7 +72,7 @@ def demo(
     started = time.perf_counter()
     if out is None:
         out, overwrite = Path(OUT), True  # the demo's own file; trying it twice is no mistake
-    files.check_target(out, overwrite)
+    check_target(out, overwrite)
     with tempfile.TemporaryDirectory(prefix="smtdist-demo-") as folder:
         result = _run(Path(folder), out, Where(workers, quiet=quiet), overwrite)
     result["seconds"] = time.perf_counter() - started

@@ -13,7 +13,10 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.runfile import Run, read_run, write_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.hdf5 import Hdf5Source
+from smtdist.data.opening import open_source
+from smtdist.data.remote import full_path
+from smtdist.data.source import Source
+from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, DataError
@@ -42,10 +45,10 @@ def fit(
     debug: opt.Debug = False,
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once."""
-    files.check_target(out, overwrite)
+    check_target(out, overwrite)
     base, given = _inputs(from_model, atoms)
     run = Run(
-        data=data.absolute(),
+        data=full_path(data),
         dataset=dataset,
         settings=opt.settings_from(preset, set_, base, given),
         out=out.absolute(),
@@ -55,7 +58,7 @@ def fit(
         workers=workers,
         cluster=cluster,
     )
-    _report(_fitted(run, Hdf5Source.open(data, dataset), base, given, checkpoint, quiet), json)
+    _report(_fitted(run, open_source(data, dataset, run.settings), base, given, checkpoint, quiet), json)
 
 
 def resume(
@@ -72,8 +75,8 @@ def resume(
     """Go on with a fit that was stopped, from its checkpoint; the result has the same bits."""
     run = read_run(checkpoint)
     run = run.moved(workers, cluster, overwrite)
-    files.check_target(run.out, run.overwrite)
-    source = Hdf5Source.open(run.data, run.dataset)
+    check_target(run.out, run.overwrite)
+    source = open_source(run.data, run.dataset, run.settings)
     base, given = _inputs(run.from_model, run.atoms)
     run.require_same_data(source, run_key(source, run.settings, given, base), checkpoint)
     _report(_fitted(run, source, base, given, checkpoint, quiet), json)
@@ -101,7 +104,7 @@ def plan(
     """Say what a fit will cost, pass by pass, before any pixel is read. Takes the arguments of fit."""
     base, given = _inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
-    source = Hdf5Source.open(data, dataset)
+    source = open_source(data, dataset, settings)
     where = Where(workers, cluster, quiet)
     if base is not None:
         settings = settings.replace(dictionary=len(base.dictionary.grid))
@@ -141,10 +144,11 @@ def _inputs(
     if from_model is not None and atoms is not None:
         raise WrongUsage("--from-model brings its own dictionary; leave out --atoms.")
     base = None if from_model is None else files.load(from_model, statistics=False)
-    return base, None if atoms is None else _read_atoms(atoms)
+    return base, None if atoms is None else read_atoms(atoms)
 
 
-def _read_atoms(path: Path) -> NDArray[np.floating[Any]]:
+def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
+    """Read the user's atoms, (atoms, pixels), from an .npy file."""
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
@@ -160,7 +164,7 @@ def _read_atoms(path: Path) -> NDArray[np.floating[Any]]:
 
 def _fitted(
     run: Run,
-    source: Hdf5Source,
+    source: Source,
     base: Model | None,
     given: NDArray[np.floating[Any]] | None,
     checkpoint: Path | None,

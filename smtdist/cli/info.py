@@ -20,6 +20,8 @@ def info(model: opt.ModelFile, json: opt.Json = False, debug: opt.Debug = False)
         return
     console = result_console()
     console.print(tables.facts_table(str(model), _readable(facts)))
+    if facts["audit"]:
+        console.print(tables.audit_table(facts["audit"]))
     settings = sorted((name, str(value)) for name, value in facts["configuration"].items())
     console.print(tables.facts_table("\nSettings", settings))
 
@@ -29,11 +31,14 @@ def described(model: Model) -> dict[str, Any]:
     embedding = model.embedding
     assert embedding is not None
     values = embedding.eigenvalues
-    provenance = {name: value for name, value in model.provenance.items() if name != "leaf_digests"}
+    provenance = {
+        name: value for name, value in model.provenance.items() if name not in ("leaf_digests", "audit")
+    }
     return {
         "configuration": model.settings.to_dict(),
         "geometry": model.geometry._asdict(),
         "provenance": provenance,
+        "audit": model.provenance.get("audit", []),
         "n_atoms": len(model.dictionary.grid),
         "n_dead": embedding.n_dead,
         "rank": embedding.rank,

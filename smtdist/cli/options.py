@@ -11,6 +11,7 @@ import typer
 from smtdist.cli.errors import WrongUsage
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models import files
 from smtdist.models.model import Model
 
 DEBUG = threading.Event()
@@ -24,6 +25,9 @@ FROZEN = (
     "min_contrast",
     "grey",
     "pixel_range",
+    "resize",
+    "crop",
+    "channels",
     "dictionary",
     "dictionary_method",
     "dictionary_cosine",
@@ -37,9 +41,19 @@ def _debug(value: bool) -> None:
     DEBUG.set() if value else DEBUG.clear()
 
 
-Data = Annotated[Path, typer.Argument(metavar="DATA.h5", help="HDF5 file with the images.")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="HDF5 file, Zarr store or address (https://, s3://) with the images."
+    ),
+]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist fit.")]
-Dataset = Annotated[str, typer.Option(help="Images in the file: (samples, height, width[, channels]).")]
+Dataset = Annotated[
+    str,
+    typer.Option(
+        help="Images in the file: a dataset (samples, height, width[, channels]), or a group of plain or encoded ones."
+    ),
+]
 Preset = Annotated[
     str | None, typer.Option(metavar="NAME", help="Settings of a published experiment, to start from.")
 ]
@@ -88,6 +102,19 @@ Components = Annotated[
 Drop = Annotated[
     int | None, typer.Option(min=0, help="Leading components to leave out. Default: as the model was fitted.")
 ]
+With = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="MODEL.h5",
+        help="Append the representation of another model, such as one fitted with grey=true; may be repeated.",
+    ),
+]
+
+
+def other_models(paths: list[Path] | None) -> list[Model]:
+    """Return the models whose representations are appended."""
+    return [need_embedding(files.load(path, statistics=False), path) for path in paths or []]
 
 
 def settings_from(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from smtdist.configuration import Configuration
-from smtdist.data.hdf5 import Hdf5Source
+from smtdist.data.source import Source
 from smtdist.engine.checkpoint import sentence_for
 from smtdist.errors import CheckpointError, ConfigurationError
 
@@ -23,7 +23,7 @@ NAME = "run.json"
 class Run:
     """One call of fit, with absolute paths; `described` and `key` say which data it was started on."""
 
-    data: Path
+    data: str  # a path or an address
     dataset: str
     settings: Configuration
     out: Path
@@ -41,7 +41,7 @@ class Run:
             return replace(self, overwrite=self.overwrite or overwrite)
         return replace(self, workers=workers, cluster=cluster, overwrite=self.overwrite or overwrite)
 
-    def require_same_data(self, source: Hdf5Source, key: str, checkpoint: Path) -> None:
+    def require_same_data(self, source: Source, key: str, checkpoint: Path) -> None:
         """Refuse to go on with other data, or other atoms, than the run was started on."""
         if described(source) != self.described:
             then, now = _brief(self.described), _brief(described(source))
@@ -56,12 +56,12 @@ class Run:
             )
 
 
-def described(source: Hdf5Source) -> dict[str, Any]:
-    """Return what a source looks like from outside, with the size of its file."""
+def described(source: Source) -> dict[str, Any]:
+    """Return what a source looks like from outside, with the size of its file where it has one."""
     return {**source.describe(), "file_bytes": source.file_bytes}
 
 
-def write_run(checkpoint: Path, run: Run, source: Hdf5Source, key: str) -> None:
+def write_run(checkpoint: Path, run: Run, source: Source, key: str) -> None:
     """Write run.json, whole or not at all; a folder that holds another run is refused."""
     path = checkpoint / NAME
     if path.exists() and read_run(checkpoint).key != key:
@@ -71,7 +71,7 @@ def write_run(checkpoint: Path, run: Run, source: Hdf5Source, key: str) -> None:
         )
     content = {
         "schema": SCHEMA,
-        "data": str(run.data),
+        "data": run.data,
         "dataset": run.dataset,
         "settings": run.settings.to_dict(),
         "out": str(run.out),
@@ -113,9 +113,7 @@ def read_run(checkpoint: Path) -> Run:
             name: content[name] for name in ("dataset", "overwrite", "workers", "cluster", "described", "key")
         }
         settings = Configuration.from_dict(content["settings"])
-        return Run(
-            data=Path(content["data"]), out=Path(content["out"]), settings=settings, **optional, **plain
-        )
+        return Run(data=content["data"], out=Path(content["out"]), settings=settings, **optional, **plain)
     except (OSError, ValueError, KeyError, TypeError, ConfigurationError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
@@ -126,4 +124,5 @@ def _brief(about: dict[str, Any] | None) -> str:
     if about is None:
         return "unknown"
     shape = tuple(about["shape"])
-    return f"{about['dtype']} {shape} in chunks of {about['chunk_samples']}, {about['file_bytes']:,} bytes"
+    size = "" if about["file_bytes"] is None else f", {about['file_bytes']:,} bytes"
+    return f"{about['dtype']} {shape} in chunks of {about['chunk_samples']}{size}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import Hdf5Source
+from smtdist.data.opening import EncodedSettings, open_source, refuse_scaling
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.errors import DataError
 
@@ -35,6 +35,7 @@ class ArraySource(Source):
     shape: tuple[int, int, int, int] = field(init=False)
     dtype: np.dtype[Any] = field(init=False)
     chunk_samples: int = field(init=False)
+    file_bytes = None
 
     def __post_init__(self) -> None:
         array = _in_memory(self.array, self.name)
@@ -65,14 +66,16 @@ class ArraySource(Source):
 class _ArrayReader(Reader):
     source: ArraySource
 
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         out[...] = self.source.array[start:stop].reshape(out.shape)
+        return out.nbytes
 
 
-def as_source(samples: Any) -> Source:
-    """Return the source of an array, a DataArray, a (path, dataset) pair or a source; refuse anything else.
+def as_source(samples: Any, settings: EncodedSettings | None = None, *, fitted: bool = False) -> Source:
+    """Return the source of an array, a DataArray, a (path, name) pair or a source; refuse anything else.
 
-    Raises DataError, also where the samples are not images of a pixel dtype.
+    `settings` (resize, crop, channels) and `fitted` are as in `smtdist.data.opening.open_source`. Raises DataError,
+    also where the samples are not images of a pixel dtype.
 
     >>> as_source(np.zeros((2, 3, 3, 1), np.float32)).name
     'array'
@@ -82,9 +85,12 @@ def as_source(samples: Any) -> Source:
     if isinstance(samples, tuple) and len(samples) == 2:
         path, dataset = samples
         if isinstance(path, str | os.PathLike) and isinstance(dataset, str):
-            return Hdf5Source.open(path, dataset)
+            return open_source(path, dataset, settings, fitted=fitted)
     if isinstance(samples, np.ndarray) or (hasattr(samples, "dims") and hasattr(samples, "data")):
-        return ArraySource(samples)
+        source = ArraySource(samples)
+        if settings is not None and not fitted:
+            refuse_scaling(source.name, settings)
+        return source
     raise DataError(
         f"Samples cannot be read from a {type(samples).__qualname__}; "
         f"give a NumPy array, an xarray DataArray, or a (path, dataset) pair of an HDF5 file."

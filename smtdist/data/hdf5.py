@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,11 +14,22 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
-from smtdist.errors import DataError
+from smtdist.errors import DataError, SmtdistError
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
+)
+_DAMAGE: Final = (
+    OSError,
+    RuntimeError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    AttributeError,
+    MemoryError,
 )
 LISTED_NAMES: Final = 5
 VISITED_OBJECTS: Final = 10_000
@@ -29,7 +40,8 @@ class Hdf5Source(Source):
     """A dataset of images in an HDF5 file; make it with `Hdf5Source.open`.
 
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
-    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
+    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data. `path` may be
+    an address, `scheme://...`, whose file is read in ranges.
     """
 
     path: str
@@ -50,16 +62,16 @@ class Hdf5Source(Source):
         a group, empty, not of rank 3 or 4, not of a pixel dtype, or stored with a filter or in files that are
         not there.
         """
-        full_path = os.path.abspath(os.fspath(path))
-        with open_dataset(full_path, dataset) as stored:
-            name = f"{full_path}:{stored.name.strip('/')}"
+        where = full_path(path)
+        with damage_named(where), open_dataset(where, dataset) as stored:
+            name = f"{where}:{stored.name.strip('/')}"
             dtype = pixel_dtype(stored.dtype, name)
             shape = image_shape(stored.shape, name)
-            _require_readable(stored, name)
+            require_readable(stored, where)
             sample_bytes = math.prod(shape[1:]) * dtype.itemsize
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
-                path=full_path,
+                path=where,
                 dataset=stored.name.strip("/"),
                 shape=shape,
                 dtype=dtype,
@@ -67,7 +79,7 @@ class Hdf5Source(Source):
                 chunks=chunks,
                 filtered=stored.id.get_create_plist().get_nfilters() > 0,
                 has_channels=stored.ndim == 4,
-                file_bytes=os.stat(full_path).st_size,
+                file_bytes=file_size(where),
             )
 
     @property
@@ -84,11 +96,12 @@ class Hdf5Source(Source):
 
     @property
     def reader_bytes(self) -> int:
-        """Bytes of the chunk cache of an open reader, and of the chunk a filter is working on."""
+        """Bytes of the caches of an open reader, and of the chunk a filter is working on."""
+        remote = CACHE_BYTES if is_url(self.path) else 0
         if self.chunks is None:
-            return 0
+            return remote
         filtering = 2 * math.prod(self.chunks) * self.dtype.itemsize if self.filtered else 0
-        return CACHED_CHUNK_ROWS * self.chunk_bytes + filtering
+        return CACHED_CHUNK_ROWS * self.chunk_bytes + filtering + remote
 
     @property
     def _chunks_in_row(self) -> int:
@@ -117,28 +130,20 @@ class Hdf5Source(Source):
         """
         cache: dict[str, Any] = {}
         if self.chunks is not None:
-            # a chunk is dropped when its hash slot is taken; w0 = 1 evicts chunks that were read whole first
-            slots = _next_prime(min(100 * CACHED_CHUNK_ROWS * self._chunks_in_row, 1_000_000))
-            nbytes = max(CACHED_CHUNK_ROWS * self.chunk_bytes, 1)
-            cache = {"rdcc_nbytes": nbytes, "rdcc_nslots": slots, "rdcc_w0": 1.0}
+            cache = chunk_cache(CACHED_CHUNK_ROWS * self._chunks_in_row, CACHED_CHUNK_ROWS * self.chunk_bytes)
         with open_dataset(self.path, self.dataset, **cache) as stored:
-            size = os.stat(self.path).st_size
-            if size != self.file_bytes:
-                raise DataError(
-                    f"{self.path} has {size} bytes but had {self.file_bytes} when it was first opened; "
-                    f"it was changed meanwhile: start again with the finished file."
-                )
-            full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
-            if (
-                full != self.shape
-                or stored.dtype.newbyteorder("=") != self.dtype
-                or stored.chunks != self.chunks
-            ):
-                raise DataError(
-                    f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
-                    f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
-                )
+            with damage_named(self.path):
+                self._require_unchanged(stored)
             yield _Hdf5Reader(self, stored)
+
+    def _require_unchanged(self, stored: Any) -> None:
+        require_same_size(self.path, self.file_bytes)
+        full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
+        if full != self.shape or stored.dtype.newbyteorder("=") != self.dtype or stored.chunks != self.chunks:
+            raise DataError(
+                f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
+                f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
+            )
 
 
 class _Hdf5Reader(Reader):
@@ -146,34 +151,70 @@ class _Hdf5Reader(Reader):
         super().__init__(source)
         self._stored = stored
 
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         target = out.reshape(out.shape[: self._stored.ndim])
         try:
             self._stored.read_direct(target, np.s_[start:stop])
         except (OSError, RuntimeError) as error:
             raise DataError(
                 f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
-                f"({_reason(error)}); the file is damaged there: restore it from its origin."
+                f"({reason_of(error)}); the file is damaged there: restore it from its origin."
             ) from error
+        return out.nbytes
 
 
 @contextmanager
 def open_dataset(path: str | os.PathLike[str], dataset: str, **cache: Any) -> Iterator[Any]:
     """Open an HDF5 file without locking it and yield the h5py dataset of that name; errors are DataErrors."""
     with open_file(path, **cache) as file:
-        yield find_dataset(file, os.fspath(path), dataset)
+        with damage_named(path):
+            found = find_dataset(file, os.fspath(path), dataset)
+        yield found
 
 
 @contextmanager
 def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
     """Open an HDF5 file for reading without locking it; a file that cannot be opened is a DataError."""
-    try:
-        # network file systems often refuse locks, and nothing is written here
-        file = h5py.File(os.fspath(path), "r", locking=False, **cache)
-    except OSError as error:
-        raise DataError(_why_unopened(os.fspath(path), error)) from error
-    with file:
+    with ExitStack() as stack:
+        remote = is_url(path)
+        try:
+            what = stack.enter_context(open_url(os.fspath(path))) if remote else os.fspath(path)
+            # network file systems often refuse locks, and nothing is written here
+            locking = {} if remote else {"locking": False}
+            file = stack.enter_context(h5py.File(what, "r", **locking, **cache))
+        except OSError as error:
+            raise DataError(_why_unopened(os.fspath(path), error)) from error
         yield file
+
+
+@contextmanager
+def damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what h5py raises over a file whose structure is damaged into a DataError that names the file."""
+    try:
+        yield
+    except SmtdistError:
+        raise
+    except _DAMAGE as error:
+        raise DataError(
+            f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from its origin."
+        ) from error
+
+
+def chunk_cache(chunks: int, nbytes: int) -> dict[str, Any]:
+    """Return the arguments of `open_file` that make room for so many chunks, of so many bytes together."""
+    # a chunk is dropped when its hash slot is taken; w0 = 1 evicts chunks that were read whole first
+    slots = _next_prime(min(100 * chunks, 1_000_000))
+    return {"rdcc_nbytes": max(nbytes, 1), "rdcc_nslots": slots, "rdcc_w0": 1.0}
+
+
+def require_same_size(path: str, file_bytes: int) -> None:
+    """Raise a DataError if a file does not have the size it had when it was first opened."""
+    size = file_size(path)
+    if size != file_bytes:
+        raise DataError(
+            f"{path} has {size} bytes but had {file_bytes} when it was first opened; "
+            f"it was changed meanwhile: start again with the finished file."
+        )
 
 
 def find_dataset(file: Any, path: str, dataset: str) -> Any:
@@ -192,11 +233,11 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
 
 
 def _why_unopened(path: str, error: OSError) -> str:
-    if not os.path.exists(path):
+    if not is_url(path) and not os.path.exists(path):
         return f"The file {path} does not exist; check the path, also as the workers see it."
     if os.path.isdir(path):
         return f"{path} is a folder, but an HDF5 file is needed; name the file."
-    reason = _reason(error)
+    reason = reason_of(error)
     if "truncated" in reason:
         return f"{path} is shorter than its own header says ({reason}); copy or download it again in full."
     if "signature" in reason:
@@ -204,7 +245,8 @@ def _why_unopened(path: str, error: OSError) -> str:
     return f"{path} cannot be opened as HDF5 ({reason}); check its permissions and that the copy is whole."
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """Return what a library says of an error, fit for the middle of a sentence."""
     return str(error).strip().rstrip(".").replace("\n", " ")
 
 
@@ -230,8 +272,9 @@ def _near_names(file: Any, dataset: str) -> list[str]:
     return list(dict.fromkeys([*near, *same_leaf, *names]))[:LISTED_NAMES]
 
 
-def _require_readable(stored: Any, name: str) -> None:
-    plist = stored.id.get_create_plist()
+def require_readable(stored: Any, path: str) -> None:
+    """Raise a DataError for a dataset whose filter is not installed, or whose parts lie in files that are missing."""
+    name, plist = f"{path}:{stored.name.strip('/')}", stored.id.get_create_plist()
     for index in range(plist.get_nfilters()):
         number, _, _, label = plist.get_filter(index)
         if not h5py.h5z.filter_avail(number):
@@ -242,6 +285,10 @@ def _require_readable(stored: Any, name: str) -> None:
             )
     if stored.is_virtual:
         # HDF5 reads the fill value where a source file is missing, without an error
+        if is_url(path):
+            raise DataError(
+                f"{name} is a virtual dataset, whose files cannot be found from an address; copy them here."
+            )
         folder = os.path.dirname(stored.file.filename)
         files = {piece.file_name for piece in stored.virtual_sources()} - {"."}
         for file_name in sorted(files):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import open_dataset
+from smtdist.data.hdf5 import damage_named, open_dataset
+from smtdist.data.remote import full_path
+from smtdist.data.zarr_source import is_zarr, open_array
 from smtdist.errors import DataError
 
 
@@ -17,7 +22,7 @@ def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> n
     Memory: 8 bytes a sample. Raises DataError for a dataset that is missing, not of integers, or of another
     length.
     """
-    with open_dataset(path, dataset) as stored:
+    with damage_named(path), _opened(path, dataset) as stored:
         name = f"{os.fspath(path)}:{stored.name.strip('/')}"
         if stored.dtype.kind not in "iu":
             raise DataError(
@@ -29,12 +34,21 @@ def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> n
                 f"give one label a sample."
             )
         try:
-            labels = stored[()].reshape(-1)
-        except (OSError, RuntimeError) as error:
+            labels = np.asarray(stored[()]).reshape(-1)
+        except (OSError, RuntimeError, ValueError) as error:
             raise DataError(f"{name} cannot be read ({error}); the file is damaged: restore it.") from error
     if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
         index = int(labels.argmax())
         raise DataError(
             f"{name}, sample {index}: the label {labels[index]} does not fit in int64; renumber the classes."
         )
-    return labels.astype(np.int64)  # type: ignore[no-any-return]  # h5py has no types
+    return labels.astype(np.int64)
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], dataset: str) -> Iterator[Any]:
+    if is_zarr(path):
+        yield open_array(full_path(path), dataset)
+        return
+    with open_dataset(path, dataset) as stored:
+        yield stored

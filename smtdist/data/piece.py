@@ -27,6 +27,7 @@ class ArrayPiece(Source):
     shape: tuple[int, int, int, int]
     dtype: np.dtype[Any]
     chunk_samples: int
+    file_bytes = None
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
@@ -37,8 +38,9 @@ class ArrayPiece(Source):
 class _PieceReader(Reader):
     source: ArrayPiece
 
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         out[...] = self.source.array[start - self.source.first : stop - self.source.first].reshape(out.shape)
+        return out.nbytes
 
 
 def piece_of(source: Source, start: int, stop: int) -> Source | None:

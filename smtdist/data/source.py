@@ -26,12 +26,14 @@ class Source:
     dtype : uint8, float16, float32 or float64, in native byte order.
     chunk_samples : reads and leaves that start at multiples of it touch each stored chunk once.
     name : what messages call it, "path:dataset" or "array".
+    file_bytes : size its file had, to notice that it was replaced; None where there is no single file.
     """
 
     shape: tuple[int, int, int, int]
     dtype: np.dtype[Any]
     chunk_samples: int
     name: str
+    file_bytes: int | None
 
     @property
     def n_samples(self) -> int:
@@ -49,8 +51,18 @@ class Source:
         return self.chunk_samples * self.sample_bytes
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage: raw ones, or encoded ones for encoded images."""
+        return self.n_samples * self.sample_bytes
+
+    @property
     def reader_bytes(self) -> int:
         """Bytes that an open reader may hold on top of the arrays it returns."""
+        return 0
+
+    @property
+    def thread_bytes(self) -> int:
+        """Bytes that each thread of a reader may need on top of `reader_bytes`, to decode one image."""
         return 0
 
     def describe(self) -> dict[str, Any]:
@@ -67,7 +79,7 @@ class Reader:
 
     Attributes
     ----------
-    read_bytes : raw bytes handed out so far.
+    read_bytes : bytes taken from storage so far: raw ones, or encoded ones for encoded images.
     n_reads : calls of `read` so far that asked for at least one sample.
     """
 
@@ -91,14 +103,14 @@ class Reader:
         shape = (stop - start, *source.shape[1:])
         block = np.empty(shape, source.dtype) if out is None else _room(out, shape, source.dtype)
         if start < stop:
-            self._fill(start, stop, block)
+            self.read_bytes += self._fill(start, stop, block)
             self.n_reads += 1
-            self.read_bytes += block.nbytes
             if source.dtype.kind == "f":
                 _require_finite(block, start, source.name)
         return block
 
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        """Write samples `start` to `stop` into `out` and return the bytes that took from storage."""
         raise NotImplementedError
 
 

@@ -24,11 +24,22 @@ class ChunkSubset(Source):
     dtype: np.dtype[Any]
     chunk_samples: int
     name: str
+    file_bytes = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """Return the subset's share of the whole; encoded samples differ in size, so that it is their mean then."""
+        return self.whole.stored_bytes * self.n_samples // self.whole.n_samples
 
     @property
     def reader_bytes(self) -> int:
         """Return what the reader of the whole source holds."""
         return self.whole.reader_bytes
+
+    @property
+    def thread_bytes(self) -> int:
+        """Return what a thread of the reader of the whole source needs."""
+        return self.whole.thread_bytes
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
@@ -44,14 +55,16 @@ class _SubsetReader(Reader):
         super().__init__(source)
         self._reader = reader
 
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         size, at = self.source.chunk_samples, start
+        before = self._reader.read_bytes
         while at < stop:
             row, offset = divmod(at, size)
             end = min(stop, (row + 1) * size)
             begin = self.source.chunks[row] * size + offset
             self._reader.read(begin, begin + end - at, out[at - start : end - start])
             at = end
+        return self._reader.read_bytes - before
 
 
 def chunk_subset(source: Source, samples: int, seed: int) -> Source:

@@ -11,25 +11,27 @@ partial writes the new one first; a crash in between leaves both, and the larger
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from smtdist.data.fingerprint import Digests
+from smtdist.data.writing import lenient, why_unwritable
 from smtdist.engine.executor import TaskLost
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial
 from smtdist.errors import CheckpointError
 from smtdist.statistics.base import State, check_state
 
-SCHEMA = 1
+SCHEMA = 2
+DIGESTS = "_digests"
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,34 @@ class PassFolder:
         folder = Path(self.path)
         with sentence_for(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            counters = asdict(partial.counters)
+            counters = asdict(replace(partial.counters, digests={}))
             attributes = {
                 "schema": SCHEMA,
                 "key": self.key,
                 "covers": json.dumps(partial.covers),
                 "counters": json.dumps(counters),
             }
-            return write_arrays(folder / name, partial.state, attributes)
+            return write_arrays(folder / name, partial.state | _packed(partial.counters.digests), attributes)
+
+
+def _packed(digests: dict[int, Digests]) -> State:
+    """Return the samples' hashes as arrays: which leaves, how many samples each, all hashes."""
+    if not digests:
+        return {}
+    leaves = sorted(digests)
+    return {
+        f"{DIGESTS}/leaves": np.array(leaves),
+        f"{DIGESTS}/lengths": np.array([len(digests[leaf]) for leaf in leaves]),
+        f"{DIGESTS}/values": np.concatenate([digests[leaf] for leaf in leaves]),
+    }
+
+
+def _unpacked(file: Any) -> dict[int, Digests]:
+    if DIGESTS not in file:
+        return {}
+    leaves, lengths, values = (file[DIGESTS][name][()] for name in ("leaves", "lengths", "values"))
+    pieces = np.split(values, np.cumsum(lengths)[:-1])
+    return dict(zip(leaves.tolist(), pieces, strict=True))
 
 
 def write_arrays(path: Path, arrays: State, attributes: dict[str, Any]) -> str:
@@ -119,10 +141,11 @@ def write_arrays(path: Path, arrays: State, attributes: dict[str, Any]) -> str:
     descriptor, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=path.parent)
     os.close(descriptor)
     try:
-        with h5py.File(temporary, "w") as file:
+        with lenient(temporary) as raw, h5py.File(raw, "w") as file:
             file.attrs.update(attributes)
             for name, array in arrays.items():
                 file.create_dataset(name, data=array)
+                raw.check()
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -136,27 +159,27 @@ def sentence_for(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno == errno.ENOSPC or "No space left" in str(error) or "errno = 28" in str(error)
-        what = "the disk is full; free space and resume" if full else str(error)
-        raise CheckpointError(f"The checkpoint in {folder} cannot be written: {what}.") from error
+        raise CheckpointError(
+            f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
+        ) from error
 
 
 def _read(path: Path, key: str) -> Partial:
     try:
         with h5py.File(path, "r", locking=False) as file:
-            if int(file.attrs["schema"]) > SCHEMA:
-                raise CheckpointError(f"{path} was written by a newer smtdist; resume with that version.")
+            if int(file.attrs["schema"]) != SCHEMA:
+                raise CheckpointError(f"{path} was written by another version of smtdist; resume with that one, or start anew.")
             if file.attrs["key"] != key:
                 raise CheckpointError(
                     f"{path} belongs to another run (other data, settings or seed); "
                     f"use another checkpoint folder or delete this one."
                 )
-            state = {name: np.asarray(dataset[()]) for name, dataset in file.items()}
+            state = {name: np.asarray(array[()]) for name, array in file.items() if name != DIGESTS}
             covers = tuple((int(start), int(stop)) for start, stop in json.loads(file.attrs["covers"]))
             counters = json.loads(file.attrs["counters"])
-    except (OSError, KeyError) as error:
+            counters["digests"] = _unpacked(file)
+    except (OSError, KeyError, ValueError) as error:
         raise CheckpointError(
             f"{path} is not a readable checkpoint ({error}); delete it and resume."
         ) from error
-    counters["digests"] = {int(leaf): digest for leaf, digest in counters["digests"].items()}
     return Partial(state, covers, Counters(**counters))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from smtdist.data.fingerprint import Digests
 from smtdist.statistics.base import State, Statistic
 
 Cover = tuple[tuple[int, int], ...]
@@ -19,7 +20,7 @@ class Counters:
     n_positions: int = 0
     read_bytes: int = 0
     peak_bytes: int = 0
-    digests: dict[int, str] = field(default_factory=dict)  # leaf -> fingerprint, where the pass takes them
+    digests: dict[int, Digests] = field(default_factory=dict)  # leaf -> hashes of its samples, where taken
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(

@@ -94,7 +94,8 @@ def plan_pass(
     # samples in the driver's memory travel with the task that needs them, once as sent and once as received
     carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
     block = min(leaf, block_samples(source))
-    fixed = states + carried + block * source.sample_bytes + source.reader_bytes + ALLOWANCE
+    reading = block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
+    fixed = states + carried + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
     batch = block
     while batch > 1 and statistic.batch_bytes(batch) > min(BATCH_TARGET, budget - fixed):
@@ -121,7 +122,7 @@ def plan_pass(
         working_bytes=working,
         projected_bytes=limits.baseline_bytes + states + working,
         checkpoint_bytes=(limits.workers + 2) * state if checkpointed else 0,
-        read_bytes=source.n_samples * source.sample_bytes,
+        read_bytes=source.stored_bytes,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.fingerprint import LeafHasher
+from smtdist.data.fingerprint import Digests, sample_digests
 from smtdist.data.source import Reader, Source
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import Report
@@ -143,17 +143,17 @@ def _stream(
     )
     with (data or job.source).opened() as reader:
         for leaf in (leaf for start, stop in covers for leaf in range(start, stop)):
-            hasher = LeafHasher() if job.fingerprint else None
+            digests: list[Digests] | None = [] if job.fingerprint else None
             for first, images in batches(
-                reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, hasher
+                reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, digests
             ):
                 with located(job.source.name, first):
                     counters.n_positions += job.statistic.update(state, images, first)
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
                 report({"pass": job.name, "task": task, **_counted(counters)})
-            if hasher is not None:
-                counters.digests[leaf] = hasher.hexdigest()
+            if digests is not None:
+                counters.digests[leaf] = np.concatenate(digests)
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
     partial.covers = join(partial.covers, covers)
@@ -177,13 +177,16 @@ def _counted(counters: Counters) -> dict[str, int]:
 
 
 def batches(
-    reader: Reader, start: int, stop: int, block: int, batch: int, hasher: LeafHasher | None = None
+    reader: Reader, start: int, stop: int, block: int, batch: int, digests: list[Digests] | None = None
 ) -> Iterator[tuple[int, NDArray[np.generic]]]:
-    """Read [start, stop) in blocks of whole chunks, each once, and cut the blocks into batches."""
+    """Read [start, stop) in blocks of whole chunks, each once, and cut the blocks into batches.
+
+    With `digests` the hashes of the samples are appended to it.
+    """
     for begin in range(start, stop, block):
         images = reader.read(begin, min(begin + block, stop))
-        if hasher is not None:
-            hasher.update(images)
+        if digests is not None:
+            digests.append(sample_digests(images))
         for at in range(0, len(images), batch):
             yield begin + at, images[at : at + batch]
 

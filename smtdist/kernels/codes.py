@@ -12,6 +12,7 @@ from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.patches import centred_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
+from smtdist.kernels.positions import lattice_positions, on_grid
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes, Encoder, Whitener
 from smtdist.kernels.whitening import contrast_floor, unit_grid
@@ -87,81 +88,104 @@ def check_atoms(p: int, atoms: Array) -> None:
         )
 
 
-def grid_patches(images: Array, whitener: Whitener, mirror: bool) -> tuple[Array, Array]:
-    """Return every patch of raw images as a unit vector on the grid: pixels, mean, whitening, norm.
+def grid_patches(
+    images: Array, whitener: Whitener, mirror: bool, at: Array | None = None
+) -> tuple[Array, Array]:
+    """Return patches of raw images as unit vectors on the grid: pixels, mean, whitening, norm.
 
-    images : (B, H, W[, C]) as stored. Returns grid float32 (p, B n) and constant bool (B n,).
+    images : (B, H, W[, C]) as stored; at : the positions to take of each image, int32 (B, m), or None for all n.
+    Returns grid float32 (p, B m) and constant bool (B m,).
     Memory: 4 p bytes a patch for the result; on the CPU the steps run in slices of images, 20 p bytes a patch.
     """
     if not is_host(images):
-        return grid_slice(images, whitener, mirror)
-    n = whitener.geometry.positions
+        return grid_slice(images, whitener, mirror, 0, at)
+    n = whitener.geometry.positions if at is None else at.shape[1]
     grid = np.empty((whitener.geometry.pixels, len(images) * n), np.float32)
     constant = np.empty(len(images) * n, np.bool_)
 
     def work(first: int, last: int) -> None:
         here = slice(first * n, last * n)
-        grid[:, here], constant[here] = grid_slice(images[first:last], whitener, mirror, first)
+        part = None if at is None else at[first:last]
+        grid[:, here], constant[here] = grid_slice(images[first:last], whitener, mirror, first, part)
 
     with single_blas():
         run_ranges(work, image_slices(len(images), n))
     return grid, constant
 
 
-def image_slices(images: int, positions: int) -> list[tuple[int, int]]:
-    """Return the ranges of images that the CPU takes from raw pixels to codes in one go."""
-    return even_ranges(images, max(1, SLICE_PATCHES // positions))
+def image_slices(images: int, patches: int) -> list[tuple[int, int]]:
+    """Return the ranges of images, of so many patches each, that the CPU takes from raw pixels to codes in one go."""
+    return even_ranges(images, max(1, SLICE_PATCHES // patches))
 
 
-def grid_slice(images: Array, whitener: Whitener, mirror: bool, first: int = 0) -> tuple[Array, Array]:
+def grid_slice(
+    images: Array, whitener: Whitener, mirror: bool, first: int = 0, at: Array | None = None
+) -> tuple[Array, Array]:
     """Return what `grid_patches` returns, in one go; `first` is the number of the first image, for messages."""
     grid = pixel_grid(images, whitener.scale, whitener.grey, first)
     grid = mirrored(grid) if mirror else grid
     geometry = whitener.geometry
-    centred = centred_patches(grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean)
+    centred = centred_patches(grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean, at)
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
     return unit_grid(centred, whitener.whiten, floor_sum)
 
 
 def encode(images: Array, encoder: Encoder, mirror: bool) -> Codes:
-    """Return the codes of every patch of raw images (B, H, W[, C]); with `mirror`, of their mirror images.
+    """Return the codes of raw images (B, H, W[, C]), as `encode_pieces` does; with `mirror`, of their mirror images.
 
     Memory: see `smtdist.kernels.memory`; `encode_pieces` bounds it whatever the images hold.
     """
-    (_, _, codes), *_ = _pieces(images, encoder, mirror, None)
+    (_, _, codes), *_ = _on_grid(images, encoder, mirror, None)
     return codes
 
 
 def encode_pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int
+    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None = None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Yield (first image, images, codes) of whole images in order, each with at most `capacity` entries.
 
-    Raises MemoryBudgetError where `capacity` is below one image's worst case, n K entries (n for "vq").
+    The codes are of all n patches of an image; those that are not on the stride of the encoder's sampling have no
+    entry, and cost nothing but 8 bytes. With `at`, ascending positions int32 (B, m), the codes are of these m
+    patches of each image alone; other patches are never made.
+
+    Raises MemoryBudgetError where `capacity` is below one image's worst case, K entries a patch (1 for "vq").
     """
-    positions = encoder.whitener.geometry.positions
-    worst = positions * (len(encoder.atoms) if encoder.feature == "gq" else 1)
+    patches = encoder.whitener.sampling._replace(positions=None).drawn(encoder.whitener.geometry)
+    worst = (patches if at is None else at.shape[1]) * (len(encoder.atoms) if encoder.feature == "gq" else 1)
     if capacity < worst:
         raise MemoryBudgetError(
             f"One image can have {worst:,} active entries, but the buffer for codes holds {capacity:,}; "
             "enlarge it, or use fewer atoms or smaller images."
         )
-    yield from _pieces(images, encoder, mirror, capacity)
+    if at is None:
+        yield from _on_grid(images, encoder, mirror, capacity)
+    else:
+        yield from _pieces(images, encoder, mirror, capacity, at)
+
+
+def _on_grid(
+    images: Array, encoder: Encoder, mirror: bool, capacity: int | None
+) -> Iterator[tuple[int, int, Codes]]:
+    """Codes of all positions, those off the stride empty."""
+    at, n = lattice_positions(encoder.whitener, len(images)), encoder.whitener.geometry.positions
+    for first, count, codes in _pieces(images, encoder, mirror, capacity, at):
+        yield first, count, codes if at is None else on_grid(codes, at[first : first + count], n)
 
 
 def _pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int | None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
     if encoder.feature == "gq" and is_host(images):
-        yield from _host_pieces(images, encoder, mirror, capacity)
+        yield from _host_pieces(images, encoder, mirror, capacity, at)
         return
-    grid, constant = grid_patches(images, encoder.whitener, mirror)
+    grid, constant = grid_patches(images, encoder.whitener, mirror, at)
     if encoder.feature == "vq":
         codes = vq_codes(grid, encoder.atoms, encoder.euclidean, constant, encoder.constant_patch)
     else:
         codes = gq_codes(
             grid, encoder.atoms, encoder.cut, constant, encoder.constant_patch, encoder.zero_code
         )
+    del grid, constant  # not while codes are summed
     step = codes.n_patches // max(1, len(images))
     for start, stop in _cuts(codes.indptr, len(images), capacity):
         ends = codes.indptr[start * step : stop * step + 1]
@@ -170,10 +194,10 @@ def _pieces(
 
 
 def _host_pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int | None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Slices of images go from pixels to bits without ever meeting; lists are written piece by piece."""
-    atoms, n = encoder.atoms, encoder.whitener.geometry.positions
+    atoms, n = encoder.atoms, encoder.whitener.geometry.positions if at is None else at.shape[1]
     check_atoms(encoder.whitener.geometry.pixels, atoms)
     rule = cpu.Rule(
         np.ascontiguousarray(atoms.T),
@@ -183,7 +207,8 @@ def _host_pieces(
     )
 
     def source(first: int, last: int) -> tuple[Array, Array]:
-        return grid_slice(images[first:last], encoder.whitener, mirror, first)
+        part = None if at is None else at[first:last]
+        return grid_slice(images[first:last], encoder.whitener, mirror, first, part)
 
     bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
     for start, stop in _cuts(indptr, len(images), capacity):

@@ -10,11 +10,12 @@ _LIMIT = (1 << 64) - 1
 
 
 def position_hashes(
-    seed: int, first_sample: int, samples: int, positions: int, view: int
+    seed: int, first_sample: int, samples: int, positions: int | NDArray[np.integer], view: int
 ) -> NDArray[np.uint64]:
     """Hash (seed, sample, position, view) to 64 bits, by two rounds of the splitmix64 finaliser.
 
-    Returns (samples, positions) uint64; 16 bytes of workspace a position.
+    positions : their number, for all of them from zero on, or the positions themselves. The hashes of a sample
+    differ from one another. Returns (samples, positions) uint64; 16 bytes of workspace a position.
 
     >>> whole = position_hashes(7, 0, 10, 5, 0)
     >>> bool((whole[4:6] == position_hashes(7, 4, 2, 5, 0)).all())
@@ -25,7 +26,8 @@ def position_hashes(
         sample = _mix(
             np.arange(first_sample, first_sample + samples, dtype=np.uint64) * np.uint64(_GOLDEN) + key
         )
-        position = np.arange(1, positions + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+        numbers = np.arange(positions) if isinstance(positions, int) else positions
+        position = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
         return _mix(sample[:, None] + position[None, :])
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from smtdist.kernels.codes import SLICE_PATCHES
-from smtdist.kernels.cpu.context import SHIFT_BYTES
+from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES
 from smtdist.kernels.cpu.jit import BLOCK
 from smtdist.kernels.cpu.moment import PART_PATCHES, PLANES_BYTES, RUN_PATCHES
 from smtdist.kernels.cpu.whitening import CHUNK
+from smtdist.kernels.positions import DRAW_POSITIONS
 from smtdist.kernels.threads import threads
-from smtdist.kernels.types import Geometry
+from smtdist.kernels.types import ALL_POSITIONS, Geometry, Sampling
+from smtdist.kernels.whitening import MOMENT_SLICE
 
 
 class BatchBytes(NamedTuple):
@@ -26,15 +28,24 @@ class BatchBytes(NamedTuple):
     """Peak of embedding and pooling, codes included."""
 
 
-def code_capacity(geometry: Geometry, n_atoms: int, feature: str, images: int) -> int:
+BLAS_BYTES = 8 << 20
+"""What BLAS keeps for itself once products are large, as measured; the one image of few patches that a worker tries
+before its memory is measured does not show it."""
+HOLE_BYTES = 34
+"""Of a position of the lattice, drawn or not, while neighbours are counted: offset, kept, box sums of degrees."""
+
+
+def code_capacity(
+    geometry: Geometry, n_atoms: int, feature: str, images: int, sampling: Sampling = ALL_POSITIONS
+) -> int:
     """Return the entries to provide for a batch's codes: 1/32 of all atoms a patch, at least one image's worst.
 
-    Denser batches are taken in several pieces.
+    Denser batches are taken in several pieces. Patches that `sampling` leaves out need no room.
 
     >>> code_capacity(Geometry(32, 32, 3, 6), 2048, "gq", 1)
     1492992
     """
-    n = geometry.positions
+    n = sampling.drawn(geometry)
     if feature == "vq":
         return images * n
     return max(n * n_atoms, images * n * max(1, n_atoms // 32))
@@ -51,41 +62,57 @@ def batch_bytes(
     raw_bytes: int = 1,
     context: int | str = "whole",
     order: int = 1,
+    sampling: Sampling = ALL_POSITIONS,
 ) -> BatchBytes:
     """Return the peak working memory of each stage for a batch of images, on the present number of threads.
 
     components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context, order : of the
-    neighbourhood, for the stage of the sums.
+    neighbourhood, for the stage of the sums; sampling : which patches are coded.
 
     >>> batch_bytes(Geometry(32, 32, 3, 6), 2048, "gq", 8).whitening > 8 * 729 * 108 * 8
     True
     """
-    n, p = geometry.positions, geometry.pixels
+    n, p = sampling.drawn(geometry), geometry.pixels
     patches = images * n
     numbers = images * geometry.height * geometry.width * geometry.channels
+    passing = 8 if raw_bytes == 1 else 24  # of a number while it is brought to the pixel grid
     raw = numbers * raw_bytes
-    capacity = code_capacity(geometry, n_atoms, feature, images)
+    capacity = code_capacity(geometry, n_atoms, feature, images, sampling)
     codes = 2 * capacity + 16 * patches
     # one thread's slice of images: centred in float64, a chunk whitened, the grid, a tile of products
-    slice_patches = n * min(images, max(1, SLICE_PATCHES // n))
-    work = threads() * (slice_patches * 12 * p + (1 << 19) + 8 * p * CHUNK + numbers // images * 8)
+    slice_images = min(images, max(1, SLICE_PATCHES // n))
+    work = threads() * (slice_images * n * 12 * p + (1 << 19) + 8 * p * CHUNK + numbers // images * 8)
+    if n < geometry.positions:
+        # few patches an image make slices of many images, whose pixels count; and where the patches lie
+        work += threads() * passing * slice_images * (numbers // images)
+        work += threads() * 24 * min(DRAW_POSITIONS, images * geometry.positions)
+        raw += 4 * patches
     if feature == "gq":
         encoding = raw + 4 * n_atoms * p + 8 * -(-n_atoms // 64) * patches + max(work + 8 * patches, codes)
     else:
         encoding = raw + 4 * n_atoms * p + (4 * p + 1) * patches + max(work, codes + 8 * patches)
-    scatter = raw + codes + _scatter_bytes(geometry, n_atoms, feature, images, context, order)
-    embedding = raw + codes + 4 * components * (patches + 4 * images * pooled)
-    whitening = raw + 4 * numbers + 8 * p * patches + 16 * p * p * threads()
+    scatter = raw + codes + _scatter_bytes(geometry, n_atoms, feature, images, context, order, sampling)
+    embedding = raw + codes + 4 * components * (images * geometry.positions + 4 * images * pooled)
+    whitening = raw + max(passing * numbers, 4 * numbers + 8 * p * patches) + 16 * p * p * threads()
+    if n < geometry.positions:
+        whitening += BLAS_BYTES if patches <= MOMENT_SLICE else 4 * BLAS_BYTES
+        encoding += BLAS_BYTES if feature == "vq" else 0
     return BatchBytes(whitening, encoding, scatter, embedding)
 
 
 def _scatter_bytes(
-    geometry: Geometry, n_atoms: int, feature: str, images: int, context: int | str, order: int
+    geometry: Geometry,
+    n_atoms: int,
+    feature: str,
+    images: int,
+    context: int | str,
+    order: int,
+    sampling: Sampling,
 ) -> int:
     """Workspace of the sums beside codes and K x K outputs: whichever of their steps needs most."""
-    n = geometry.positions
+    n = sampling.drawn(geometry)
     patches = images * n
-    capacity = code_capacity(geometry, n_atoms, feature, images)
+    capacity = code_capacity(geometry, n_atoms, feature, images, sampling)
     run = min(patches, RUN_PATCHES)
     row = BLOCK // 8 * -(-n_atoms // BLOCK)
     members = 4 * capacity * run // patches
@@ -93,9 +120,12 @@ def _scatter_bytes(
     moment = row * run + members + cuts + threads() * 512 * PLANES_BYTES if feature == "gq" else 0
     if context == "whole":
         return max(moment, 20 * n_atoms * images + threads() * (3 << 20))
-    d = min(int(context), max(geometry.rows, geometry.columns))
+    # windows slide over the lattice, the holes that a draw leaves in it included
+    drawn, (rows, columns) = n, sampling.lattice(geometry)
+    n, patches = rows * columns, images * rows * columns
+    d = min(int(context) // sampling.stride, max(rows, columns))
     near = 4 * capacity + 72 * n_atoms + 8 * n_atoms * threads()
-    if feature == "gq":
+    if feature == "gq" and drawn * n_atoms >= LONG_CODES * n:  # else an image never has so many
         step = max(n, min(patches, 1 << 13))
         near = (
             row * step * (1 + max(4, ((2 * d + 1) ** 2).bit_length()))
@@ -104,4 +134,4 @@ def _scatter_bytes(
         )
     shifts = 4 * (4 * d + 1) ** 2
     second = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + 4 * capacity if order == 2 else 0
-    return max(moment, near, second)
+    return max(moment, near, second) + (HOLE_BYTES * patches if drawn < n else 0)

@@ -1,4 +1,4 @@
-"""Every T x T patch of an image at stride 1, minus its mean, in whole pixel units."""
+"""The T x T patches of an image, all at stride 1 or chosen ones, minus their mean, in whole pixel units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ MODES = ("context", "patch", "channel", "global")
 
 
 def centred_patches(
-    grid: Array, geometry: Geometry, mean: str, mean_context: int | str, global_mean: Array | None
+    grid: Array,
+    geometry: Geometry,
+    mean: str,
+    mean_context: int | str,
+    global_mean: Array | None,
+    at: Array | None = None,
 ) -> Array:
     """Return the patches of the images minus their mean: ẋ_i = x_i - mean (SMT 2023, section 3 and appendix).
 
@@ -21,8 +26,9 @@ def centred_patches(
     vector `global_mean`, or nothing where it is None. Means are rounded to whole units, halves up.
 
     grid : (B, H, W, C) integers of `pixel_grid`. Returns float64 (p, B n) of whole numbers, |value| <= 2^16; pixels
-    run row, column, channel, and patches image, row, column.
-    Memory: 8 p bytes a patch; box sums take 8 bytes a number of the image.
+    run row, column, channel, and patches image, row, column. With `at`, int32 (B, m) of positions, those patches
+    alone: (p, B m); a contextual mean is over all patches within reach nevertheless.
+    Memory: 8 p bytes a patch that is returned; box sums take 8 bytes a number of the image.
     Raises ConfigurationError for a contextual mean over images with one position.
 
     >>> import numpy as np
@@ -49,4 +55,4 @@ def centred_patches(
     reach = max(geometry.rows, geometry.columns) if mean_context == "whole" else int(mean_context)
     offset = None if global_mean is None else like(grid, global_mean)
     body = cpu if is_host(grid) else generic
-    return body.centred_patches(grid, geometry, mean, reach, offset)
+    return body.centred_patches(grid, geometry, mean, reach, offset, None if at is None else like(grid, at))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 Array = Any
 """A NumPy or CuPy array; kernels pick their way from the array they are given."""
@@ -38,6 +38,34 @@ class Geometry(NamedTuple):
         return self.patch * self.patch * self.channels
 
 
+class Sampling(NamedTuple):
+    """Which patches of an image are coded: those on a lattice, and in a fit a seeded random few of them.
+
+    The others keep their place on the grid of positions but have no code, as patches that are left out have none.
+    Contextual means are taken over all patches of the image nevertheless. A draw of more than there are takes all.
+    """
+
+    stride: int = 1  # the lattice: every so many rows and columns, from the first on
+    positions: int | None = None  # in a fit, so many of the lattice an image and view; None: all
+    seed: int = 0
+
+    def lattice(self, geometry: Geometry) -> tuple[int, int]:
+        """Rows and columns of the lattice."""
+        return -(-geometry.rows // self.stride), -(-geometry.columns // self.stride)
+
+    def drawn(self, geometry: Geometry) -> int:
+        """Patches of one image that a fit codes, m.
+
+        >>> Sampling(2).drawn(Geometry(9, 8, 1, 3)), Sampling(2, 5).drawn(Geometry(9, 8, 1, 3))
+        (12, 5)
+        """
+        rows, columns = self.lattice(geometry)
+        return rows * columns if self.positions is None else min(self.positions, rows * columns)
+
+
+ALL_POSITIONS: Final = Sampling()
+
+
 class PixelScale(NamedTuple):
     """How raw pixels become integers: unit = one integer step as a share of the range [0, 1].
 
@@ -48,6 +76,11 @@ class PixelScale(NamedTuple):
     black: float
     white: float
     is_float: bool
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of a stored number: one of uint8, at most eight of a float."""
+        return 8 if self.is_float else 1
 
     @property
     def unit(self) -> float:
@@ -91,6 +124,17 @@ class Whitener:
     whiten: (
         Array | None
     )  # (p, p) float64 with integer values, from `integer_whitening`; None: not whitened yet
+    sampling: Sampling = ALL_POSITIONS
+
+    @property
+    def lattice(self) -> tuple[int, int]:
+        """Rows and columns of the positions on the stride."""
+        return self.sampling.lattice(self.geometry)
+
+    @property
+    def drawn(self) -> int:
+        """Patches of one image that a fit codes, m."""
+        return self.sampling.drawn(self.geometry)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.fingerprint import Digests
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
@@ -32,7 +33,8 @@ class Dictionary:
 
     `grid` (K, p) holds whole numbers; divided by `grid_scale(p)` they are the atoms, unit vectors up to rounding
     (Euclidean centroids are shorter). `counts` are the patches nearest to each atom in the last k-means round, or
-    zeros. `source_sample` and `source_position` are -1 for atoms that are not patches of the data.
+    zeros. `source_sample` and `source_position` are -1 for atoms that are not patches of the data; `source_digest` is the
+    hash of that sample, or 0.
     """
 
     grid: NDArray[np.float32]
@@ -40,6 +42,18 @@ class Dictionary:
     source_sample: NDArray[np.int64]
     source_position: NDArray[np.int32]
     source_view: NDArray[np.uint8]
+    source_digest: Digests | None = None
+
+    @property
+    def samples(self) -> Digests:
+        """Hashes of the samples that supply atoms, once each, ascending."""
+        found = np.zeros(0, np.uint64) if self.source_digest is None else np.unique(self.source_digest)
+        return found[found > 0]
+
+    def named(self, digests: Digests) -> Dictionary:
+        """Return the dictionary with the hashes of the samples that its atoms come from; `digests` are those of all."""
+        known = np.where(self.source_sample < 0, 0, digests[np.maximum(self.source_sample, 0)])
+        return replace(self, source_digest=known.astype(np.uint64))
 
     @property
     def atoms(self) -> NDArray[np.float64]:
@@ -75,22 +89,33 @@ def fit_dictionary(
     source: Source, whitener: Whitener, settings: Configuration, engine: Engine
 ) -> tuple[Dictionary, list[dict[str, Any]]]:
     """Choose or learn the atoms; return them with the records of the passes it took."""
-    method = settings.dictionary_method
-    size = settings.dictionary * (CANDIDATES_PER_ATOM if method == "diverse" else 1)
-    sketch = Candidates(whitener, settings.flip, size, settings.seed)
+    sketch = Candidates(whitener, settings.flip, sketch_size(settings), settings.seed)
     partial, record = engine.reduce("dictionary", sketch, source)
+    dictionary, records = from_sketch(partial.state, source, whitener, settings, engine)
+    return dictionary, [record, *records]
+
+
+def sketch_size(settings: Configuration) -> int:
+    """Return the random patches that a dictionary is chosen from, or begins with."""
+    return settings.dictionary * (CANDIDATES_PER_ATOM if settings.dictionary_method == "diverse" else 1)
+
+
+def from_sketch(
+    state: State, source: Source, whitener: Whitener, settings: Configuration, engine: Engine
+) -> tuple[Dictionary, list[dict[str, Any]]]:
+    """Choose or learn the atoms from a sketch of `sketch_size` random patches; return the records of further passes."""
+    method = settings.dictionary_method
     if method == "diverse":
-        return diverse(partial.state, settings.dictionary, settings.dictionary_cosine), [record]
-    start = _sampled(partial.state, np.arange(len(partial.state["hash"])))
+        return diverse(state, settings.dictionary, settings.dictionary_cosine), []
+    start = _sampled(state, np.arange(len(state["hash"])))
     if len(start.grid) < settings.dictionary:
         raise DataError(
             f"{source.name} has only {len(start.grid)} distinct patches that are not constant, fewer than the "
             f"{settings.dictionary} atoms asked for; lower dictionary or min_contrast, or give more samples."
         )
     if method == "random":
-        return start, [record]
-    learned, records = _k_means(start.grid, source, whitener, settings, engine)
-    return learned, [record, *records]
+        return start, []
+    return _k_means(start.grid, source, whitener, settings, engine)
 
 
 def diverse(state: State, size: int, cosine: float) -> Dictionary:

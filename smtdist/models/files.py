@@ -1,4 +1,4 @@
-"""Models and representations as open HDF5/NetCDF4 files: written whole or not at all, read without pickle.
+"""Models as open HDF5/NetCDF4 files: written whole or not at all, read without pickle.
 
 Groups `/whitening`, `/dictionary`, `/statistics`, `/embedding` open with
 `xarray.open_dataset(path, group=..., engine="h5netcdf")`; the root's attributes hold the configuration as JSON, the
@@ -8,96 +8,85 @@ geometry, provenance and versions.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import h5netcdf
 import h5py
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.data.writing import lenient, whole_file
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import Dictionary
-from smtdist.models.model import Model, Whitening
+from smtdist.models.model import Model, Whitening, code_sums
 from smtdist.solve.generalized import Solution
+from smtdist.statistics.origin import Origin
 from smtdist.statistics.sums import Statistics
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
+"""1: no hashes of samples, so that statistics can be solved again but not added or subtracted."""
+
 FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
+
+AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
+"""Columns of the table of what was added and withdrawn."""
 
 _MATRIX: Final = ("atom", "atom_")
 
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    with whole_file(path, overwrite) as temporary:
-        root = xr.Dataset(attrs=_root_attributes(model))
-        root.to_netcdf(temporary, mode="w", engine="h5netcdf")
-        for group, dataset, encoding in _groups(model):
-            dataset.to_netcdf(temporary, mode="a", group=group, engine="h5netcdf", encoding=encoding)
+    with (
+        whole_file(path, overwrite) as temporary,
+        lenient(temporary) as raw,
+        h5netcdf.File(raw, "w") as file,
+    ):
+        file.attrs.update(_root_attributes(model))
+        for name, dataset in _groups(model):
+            _write_group(file.create_group(name), dataset)
+            raw.check()
     return Path(path).stat().st_size
 
 
-@contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
-    """Yield a name beside `path` to write to, renamed when the block ends well and deleted when it does not."""
-    target = Path(path)
-    check_target(target, overwrite)
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-        os.close(descriptor)
-    except OSError as error:
-        raise ModelError(f"{target} cannot be written: {error.strerror}.") from error
-    try:
-        yield temporary
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except OSError as error:
-        full = error.errno == errno.ENOSPC or "errno = 28" in str(error)
-        why = "the disk is full; free space and try again" if full else str(error)
-        raise ModelError(f"{target} could not be written: {why}.") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def check_target(path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Refuse an output that exists or whose folder does not, before any work is done."""
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise ModelError(f"The folder {target.parent} for {target.name} does not exist; make it first.")
-    if target.exists() and not overwrite:
-        raise ModelError(f"{target} exists already; choose another name or pass --overwrite.")
+def _write_group(group: Any, dataset: xr.Dataset) -> None:
+    group.dimensions = dict(dataset.sizes)
+    group.attrs.update(dataset.attrs)
+    for name, variable in dataset.variables.items():
+        # counts are small numbers and many zeros
+        sums = variable.ndim == 2 and variable.dtype.kind == "i"
+        squeeze = {"compression": "gzip", "compression_opts": 1, "shuffle": True} if sums else {}
+        dtype = h5py.string_dtype() if variable.dtype.kind == "U" else variable.dtype
+        values = variable.values.astype(object) if variable.dtype.kind == "U" else variable.values
+        created = group.create_variable(name, variable.dims, dtype, data=values, **squeeze)
+        created.attrs.update(variable.attrs)
 
 
 def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
     """Read a model; without `statistics` the K x K sums stay on disk."""
     with _opened(path) as file:
-        try:
-            settings = Configuration.from_json(str(file.attrs["configuration"]))
-            geometry = Geometry(**json.loads(file.attrs["geometry"]))
-            scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
-            provenance = json.loads(file.attrs["provenance"])
-            return Model(
-                settings,
-                geometry,
-                scale,
-                _read_whitening(file["whitening"]),
-                _read_dictionary(file["dictionary"]),
-                _read_statistics(file["statistics"]) if statistics and "statistics" in file else None,
-                _read_embedding(file["embedding"]) if "embedding" in file else None,
-                provenance,
-            )
-        except (KeyError, ValueError, TypeError, OSError, ConfigurationError) as error:
-            raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
+        settings = Configuration.from_json(str(file.attrs["configuration"]))
+        geometry = Geometry(**json.loads(file.attrs["geometry"]))
+        scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
+        provenance = json.loads(file.attrs["provenance"])
+        if "audit" in file:
+            provenance["audit"] = _read_audit(file["audit"])
+        embedding = _read_embedding(file["embedding"]) if "embedding" in file else None
+        whitening, dictionary = _read_whitening(file["whitening"]), _read_dictionary(file["dictionary"])
+        model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
+        if statistics and "statistics" in file:
+            model = replace(model, statistics=_read_statistics(file["statistics"], model))
+        _require_shapes(model, str(path))
+        return model
 
 
 @contextlib.contextmanager
@@ -111,16 +100,62 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
             f"{path} is not a readable HDF5 file ({error}); give a model written by smtdist fit."
         ) from error
     with file:
-        if "smtdist_schema" not in file.attrs:
+        try:
+            _require_schema(file, path)
+            yield file
+        except _DAMAGE as error:
+            raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
+
+
+_DAMAGE: Final = (
+    KeyError,
+    ValueError,
+    TypeError,
+    OSError,
+    RuntimeError,
+    OverflowError,
+    AttributeError,
+    IndexError,
+    MemoryError,
+    DataError,
+    ConfigurationError,
+)
+"""What h5py, JSON and NumPy raise over bytes that are not what was written."""
+
+
+def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:
+    if "smtdist_schema" not in file.attrs:
+        raise ModelError(f"{path} is an HDF5 file but not an smtdist model; give one written by smtdist fit.")
+    schema = _number(file, "smtdist_schema")
+    if schema > SCHEMA:
+        raise ModelError(
+            f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
+        )
+
+
+def _require_shapes(model: Model, path: str) -> None:
+    """Refuse a file whose arrays do not belong together: kernels trust their shapes."""
+    pixels, n_atoms = model.geometry.pixels, len(model.dictionary.grid)
+    found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+        "atoms": (model.dictionary.grid.shape, (n_atoms, pixels)),
+        "whiten": (model.whitening.whiten.shape, (pixels, pixels)),
+    }
+    if model.embedding is not None:
+        components = model.embedding.components
+        found["components"] = (components.shape, (len(model.embedding.eigenvalues), n_atoms))
+    if model.statistics is not None:
+        found["activity"] = (model.statistics.activity.shape, (n_atoms,))
+        for name, matrix in model.statistics.matrices.items():
+            found[name] = (matrix.shape, (n_atoms, n_atoms))
+    for name, (shape, wanted) in found.items():
+        if shape != wanted:
             raise ModelError(
-                f"{path} is an HDF5 file but not an smtdist model; give one written by smtdist fit."
+                f"{path} is damaged: {name} has the shape {shape}, {wanted} is expected; fit it again."
             )
-        schema = _number(file, "smtdist_schema")
-        if schema > SCHEMA:
-            raise ModelError(
-                f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
-            )
-        yield file
+    if not np.isfinite(model.dictionary.grid).all() or not np.isfinite(model.whitening.whiten).all():
+        raise ModelError(
+            f"{path} is damaged: atoms or whitening hold numbers that are not finite; fit it again."
+        )
 
 
 def _number(group: Any, name: str) -> int:
@@ -135,20 +170,22 @@ def _root_attributes(model: Model) -> dict[str, Any]:
         "configuration": model.settings.to_json(),
         "geometry": json.dumps(model.geometry._asdict()),
         "pixel_scale": json.dumps(model.scale._asdict()),
-        "provenance": json.dumps(model.provenance),
+        "provenance": json.dumps(
+            {name: value for name, value in model.provenance.items() if name != "audit"}
+        ),
         "fingerprint": model.provenance.get("fingerprint", ""),
     }
 
 
-def _groups(model: Model) -> Iterator[tuple[str, xr.Dataset, dict[str, Any]]]:
-    yield "whitening", _whitening_dataset(model), {}
-    yield "dictionary", _dictionary_dataset(model.dictionary), {}
+def _groups(model: Model) -> Iterator[tuple[str, xr.Dataset]]:
+    yield "whitening", _whitening_dataset(model)
+    yield "dictionary", _dictionary_dataset(model.dictionary)
     if model.statistics is not None:
-        dataset = _statistics_dataset(model.statistics)
-        squeeze = {"zlib": True, "complevel": 1, "shuffle": True}
-        yield "statistics", dataset, {str(name): squeeze for name in dataset if dataset[name].ndim == 2}
+        yield "statistics", _statistics_dataset(model.statistics)
+    if "audit" in model.provenance:
+        yield "audit", _audit_dataset(model.provenance["audit"])
     if model.embedding is not None:
-        yield "embedding", _embedding_dataset(model.embedding), {}
+        yield "embedding", _embedding_dataset(model.embedding)
 
 
 def _whitening_dataset(model: Model) -> xr.Dataset:
@@ -169,7 +206,7 @@ def _whitening_dataset(model: Model) -> xr.Dataset:
 
 def _dictionary_dataset(dictionary: Dictionary) -> xr.Dataset:
     scale = grid_scale(dictionary.grid.shape[1])
-    return xr.Dataset(
+    dataset = xr.Dataset(
         {
             "atoms": (
                 ("atom", "pixel"),
@@ -194,6 +231,10 @@ def _dictionary_dataset(dictionary: Dictionary) -> xr.Dataset:
             ),
         }
     )
+    if dictionary.source_digest is not None:
+        digests = ("atom", dictionary.source_digest, {"long_name": "hash of that sample, or 0"})
+        dataset["source_digest"] = digests
+    return dataset
 
 
 def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
@@ -208,6 +249,12 @@ def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
             statistics.degree_activity,
             {"long_name": "sum of deg(i) a_i"},
         )
+    if statistics.origin is not None:
+        variables["sample_digest"] = (
+            "sample",
+            statistics.origin.samples,
+            {"long_name": "hash of the sample"},
+        )
     for name, matrix in statistics.matrices.items():
         variables[name] = (_MATRIX, smallest(matrix))
     attributes: dict[str, Any] = {
@@ -221,6 +268,12 @@ def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
         for name in statistics.derived:
             variables[name] = (_MATRIX, smallest(getattr(statistics, name)))
     return xr.Dataset(variables, attrs=attributes)
+
+
+def _audit_dataset(audit: list[dict[str, Any]]) -> xr.Dataset:
+    """What was added and withdrawn, in order: a table, for attributes are limited to 64 KiB."""
+    columns = {name: ("entry", [entry[name] for entry in audit]) for name in AUDIT}
+    return xr.Dataset(columns, attrs={"long_name": "samples added and withdrawn, in order"})
 
 
 def _embedding_dataset(solution: Solution) -> xr.Dataset:
@@ -253,14 +306,21 @@ def _read_whitening(group: Any) -> Whitening:
 def _read_dictionary(group: Any) -> Dictionary:
     atoms = group["atoms"][()]
     grid = np.rint(atoms * grid_scale(atoms.shape[1])).astype(np.float32)
-    names = ("counts", "source_sample", "source_position", "source_view")
-    return Dictionary(grid, *(group[name][()] for name in names))
+    counts, sample, position, view = (
+        group[name][()] for name in ("counts", "source_sample", "source_position", "source_view")
+    )
+    digests = group["source_digest"][()] if "source_digest" in group else None
+    return Dictionary(grid, counts, sample, position, view, digests)
 
 
-def _read_statistics(group: Any) -> Statistics:
+def _read_statistics(group: Any, model: Model) -> Statistics:
     derived = json.loads(group.attrs["derived"])
     names = [name for name in ("second_moment", "context_scatter", "cooccurrence") if name not in derived]
     equal = _number(group, "equal_degree")
+    origin = None
+    if "sample_digest" in group:
+        samples, audit = group["sample_digest"][()], tuple(model.provenance["audit"])
+        origin = Origin(model.basis, samples, model.dictionary.samples, audit)
     return Statistics(
         n_samples=int(group["n_samples"][()]),
         n_positions=int(group["n_positions"][()]),
@@ -268,9 +328,16 @@ def _read_statistics(group: Any) -> Statistics:
         matrices={name: group[name][()] for name in names},
         one_hot=bool(_number(group, "one_hot")),
         order=_number(group, "order"),
+        full_degree=code_sums(model, 1).full_degree,
         equal_degree=None if equal < 0 else equal,
         degree_activity=group["degree_activity"][()] if "degree_activity" in group else None,
+        origin=origin,
     )
+
+
+def _read_audit(group: Any) -> list[dict[str, Any]]:
+    columns = [group[name].asstr()[()] if name != "n_samples" else group[name][()].tolist() for name in AUDIT]
+    return [dict(zip(AUDIT, entry, strict=True)) for entry in zip(*columns, strict=True)]
 
 
 def _read_embedding(group: Any) -> Solution:
@@ -280,31 +347,3 @@ def _read_embedding(group: Any) -> Solution:
     return Solution(
         components, eigenvalues, residuals, int(group["rank"][()]), group["dead"][()].astype(bool)
     )
-
-
-def save_representation(
-    path: str | os.PathLike[str],
-    pieces: Iterable[tuple[int, NDArray[np.floating[Any]]]],
-    n_samples: int,
-    feature_shape: tuple[int, int, int],
-    dtype: str,
-    attributes: dict[str, Any],
-    *,
-    overwrite: bool = False,
-) -> int:
-    """Write `z(sample, feature)` piece by piece as they come, in any order; return the file's bytes.
-
-    A feature runs pooled row, pooled column, component. Memory: one piece.
-    """
-    features = int(np.prod(feature_shape))
-    with whole_file(path, overwrite) as temporary, h5py.File(temporary, "w") as file:
-        rows = max(1, min(n_samples, 2**20 // (features * np.dtype(dtype).itemsize)))
-        z = file.create_dataset("z", (n_samples, features), dtype, chunks=(rows, features))
-        for dimension, name in enumerate(("sample", "feature")):
-            scale = file.create_dataset(name, data=np.arange(z.shape[dimension]))
-            scale.make_scale(name)
-            z.dims[dimension].attach_scale(scale)
-        file.attrs.update({"smtdist_schema": SCHEMA, "feature_shape": list(feature_shape), **attributes})
-        for first, values in pieces:
-            z[first : first + len(values)] = values.reshape(len(values), features)
-    return Path(path).stat().st_size

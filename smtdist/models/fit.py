@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.fingerprint import combine
+from smtdist.data.fingerprint import Digests, fingerprint
 from smtdist.data.source import Source
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.partial import Partial
@@ -24,11 +24,11 @@ from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
-from smtdist.models.model import Model, Whitening, image_geometry, make_encoder, unwhitened, whitened
+from smtdist.models.model import Model, Whitening, code_sums, image_geometry, unwhitened, whitened
 from smtdist.models.plan import solve_plan, work_per_sample
 from smtdist.solve.generalized import Solution, centred_moment, smallest_components
-from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
+from smtdist.statistics.origin import Origin
 from smtdist.statistics.sums import Statistics, finish
 
 Record = dict[str, Any]
@@ -53,33 +53,70 @@ def fit(
     steps = ["statistics", "solve"] if base else ["whitening", "dictionary", "statistics", "solve"]
     engine.events.emit("run_started", passes=steps)
     records: list[Record] = []
-    digests: dict[int, str] = {}
+    samples: Digests | None = None
     if base is None:
         whitening, partial, record = _fit_whitening(source, first, settings, engine)
-        digests = partial.counters.digests
+        samples = ordered_digests(partial)
         dictionary, some = _choose_dictionary(source, whitened(first, whitening), settings, engine, atoms)
+        dictionary = dictionary.named(samples)
         records = [record, *([joined("dictionary", some)] if some else [])]
     else:
         whitening, dictionary = base.whitening, base.dictionary
     settings = replace(settings, dictionary=len(dictionary.grid))
-    encoder = make_encoder(settings, whitened(first, whitening), dictionary.grid)
-    sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
-    work = work_per_sample(encoder, settings)
-    partial, record = engine.reduce("statistics", sums, source, fingerprint=not digests, work_per_sample=work)
+    start = Model(settings, first.geometry, first.scale, whitening, dictionary, None, None)
+    statistics, record = summed(source, start, engine, samples)
     records.append(record)
-    digests = digests or partial.counters.digests
+    embedding, record = timed_solve(statistics, settings, engine)
+    records.append(record)
+    model = finished(start, statistics, embedding, source.describe())
+    engine.events.emit("run_finished", seconds=time.perf_counter() - started)
+    return model, records
+
+
+def summed(
+    source: Source, model: Model, engine: Engine, samples: Digests | None = None
+) -> tuple[Statistics, Record]:
+    """Sum the statistics of a source with the whitening, dictionary and settings of a model, in one pass.
+
+    `samples` are the hashes of the source's samples where an earlier pass took them.
+    """
+    sums = code_sums(model, source.n_samples)
+    work = work_per_sample(sums.encoder, model.settings)
+    partial, record = engine.reduce(
+        "statistics", sums, source, fingerprint=samples is None, work_per_sample=work
+    )
     statistics = finish(sums, partial.state)
     if statistics.n_positions == 0:
         raise DataError(
             f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
         )
-    embedding, record = timed_solve(statistics, settings, engine)
-    records.append(record)
-    kept = statistics if settings.keep_statistics else None
-    about = _provenance(source, digests)
-    model = Model(settings, first.geometry, first.scale, whitening, dictionary, kept, embedding, about)
-    engine.events.emit("run_finished", seconds=time.perf_counter() - started)
-    return model, records
+    samples = ordered_digests(partial) if samples is None else samples
+    added = {
+        "action": "added",
+        "fingerprint": fingerprint(samples),
+        "n_samples": len(samples),
+        "source": source.name,
+    }
+    origin = Origin(model.basis, samples, model.dictionary.samples, (added,))
+    return replace(statistics, origin=origin), record
+
+
+def finished(
+    model: Model, statistics: Statistics, embedding: Solution | None, source: dict[str, Any] | None = None
+) -> Model:
+    """Return the model with its sums, its embedding and where they come from."""
+    about: dict[str, Any] = {"source": source or model.provenance.get("source", {}), "versions": _versions()}
+    if statistics.origin is not None:
+        about["fingerprint"] = statistics.origin.fingerprint
+        about["audit"] = list(statistics.origin.audit)
+    kept = statistics if model.settings.keep_statistics else None
+    return replace(model, statistics=kept, embedding=embedding, provenance=about)
+
+
+def ordered_digests(partial: Partial) -> Digests:
+    """Return the hashes of all samples, in order."""
+    digests = partial.counters.digests
+    return np.concatenate([digests[leaf] for leaf in sorted(digests)])
 
 
 def _checked(source: Source, settings: Configuration, base: Model | None) -> Whitener:
@@ -135,6 +172,11 @@ def solve(statistics: Statistics, settings: Configuration) -> Solution:
         moment = statistics.activity / count
     else:
         moment = statistics.second_moment / count
+    if not statistics.cooccurrence.any():
+        raise DataError(
+            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
+            "stride or threshold."
+        )
     scatter = statistics.context_scatter.astype(np.float64)
     scatter /= count * statistics.scatter_scale
     return smallest_components(
@@ -182,15 +224,9 @@ def joined(name: str, records: list[Record]) -> Record:
     return {**total, "peak_bytes": highest["peak_bytes"], "projected_bytes": highest["projected_bytes"]}
 
 
-def _provenance(source: Source, digests: dict[int, str]) -> dict[str, Any]:
-    ordered = [digests[leaf] for leaf in sorted(digests)]
+def _versions() -> dict[str, str]:
     packages = ("smtdist", "numpy", "scipy", "h5py", "dask", "distributed")
-    return {
-        "source": source.describe(),
-        "fingerprint": combine(ordered, source.shape, source.dtype),
-        "leaf_digests": ordered,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-    }
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def run_key(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> str:

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.representation import pooled_shape
-from smtdist.kernels.types import Encoder, Geometry, PixelScale, Whitener
+from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
 from smtdist.kernels.whitening import integer_whitening, threshold_cut
 from smtdist.models.dictionary import Dictionary
 from smtdist.solve.generalized import Solution
+from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.origin import basis
 from smtdist.statistics.sums import Statistics
 
 
@@ -52,6 +54,12 @@ class Model:
         """The parameters that turn images into codes."""
         return make_encoder(self.settings, self.whitener, self.dictionary.grid)
 
+    @property
+    def basis(self) -> str:
+        """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
+        settings = self.settings
+        return basis(code_sums(self, 1), settings.resize, settings.crop)
+
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32.
 
@@ -88,6 +96,8 @@ def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -
         None,
         settings.min_contrast,
         None,
+        # the seed only where something is drawn: else sums that do not depend on it would look as if they did
+        Sampling(settings.stride, settings.positions, 0 if settings.positions is None else settings.seed),
     )
 
 
@@ -109,9 +119,20 @@ def make_encoder(settings: Configuration, whitener: Whitener, grid: NDArray[np.f
     )
 
 
+def code_sums(model: Model, n_samples: int) -> CodeSums:
+    """Return the statistic that sums a model's codes over so many samples."""
+    settings = model.settings
+    return CodeSums(model.encoder, settings.context, settings.order, settings.flip, n_samples)
+
+
 def image_geometry(settings: Configuration, shape: tuple[int, int, int, int], name: str) -> Geometry:
-    """Return the patches of images of this shape, or say why there are none."""
+    """Return the patches of images of this shape, or say why there are none, or none with a neighbour."""
     _, height, width, channels = shape
+    if settings.context != "whole" and int(settings.context) < settings.stride:
+        raise ConfigurationError(
+            f"The context of {settings.context} pixels reaches no other patch on a stride of {settings.stride}; "
+            f"raise context or lower stride."
+        )
     if settings.grey and channels != 3:
         raise DataError(f"{name} has {channels} channels; grey turns three into one, so set grey=false.")
     if min(height, width) < settings.patch:

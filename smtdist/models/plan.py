@@ -121,9 +121,9 @@ def _plan(name: str, statistic: Statistic, source: Source, engine: Engine, work:
 
 
 def work_per_sample(encoder: Encoder, settings: Configuration) -> float:
-    """Return the multiplications of patches with atoms that one image costs."""
-    geometry = encoder.whitener.geometry
-    return geometry.positions * geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)
+    """Return the multiplications of patches with atoms that one image costs a fit."""
+    whitener = encoder.whitener
+    return whitener.drawn * whitener.geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)
 
 
 def solve_plan(n_atoms: int, settings: Configuration) -> PassPlan:

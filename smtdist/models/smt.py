@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,25 +20,56 @@ from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import files
 from smtdist.models.fit import fit, run_key
+from smtdist.models.merge import FREE, refit, update
 from smtdist.models.model import Model
 from smtdist.models.transform import transform
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class ImageError(DataError, ValueError):
+    """Images that the estimator cannot take: a DataError, and a ValueError, which scikit-learn's tools expect."""
+
+
+class MismatchError(ModelError, ValueError):
+    """Images or components that the fitted estimator does not have: a ModelError, and a ValueError likewise."""
+
+
+def _with_value_errors(method: Method) -> Method:
+    """Let a method that takes images fail as scikit-learn's do, with the same sentences."""
+
+    @wraps(method)
+    def checked(self: Any, X: Any, *arguments: Any, **options: Any) -> Any:
+        if issparse(X):
+            raise ImageError(
+                "Images are dense arrays, but a sparse matrix was given; call its toarray() first."
+            )
+        try:
+            return method(self, X, *arguments, **options)
+        except DataError as error:
+            raise ImageError(str(error)) from error
+        except ModelError as error:
+            raise MismatchError(str(error)) from error
+
+    return cast(Method, checked)
 
 
 class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
     Settings are those of `smtdist.Configuration`, with the same names and defaults. Images are an array (samples,
-    height, width[, channels]), an xarray DataArray, or the (path, dataset) of an HDF5 file, which is streamed.
+    height, width[, channels]), an xarray DataArray, or a pair (path, name), which is streamed: a dataset or a group of
+    encoded images in an HDF5 file, an array in a Zarr store, either also behind an address (`https://`, `s3://`).
 
     Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's address, a
     `distributed.Client`), `workers` (processes of a local cluster; 0 is this process), `checkpoint` (a folder that
     all workers see), `on_event` (called with each progress event).
 
     Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (what each pass took),
-    `n_features_out_`.
+    `n_features_out_`. There is no `n_features_in_`: images have a shape, `model_.geometry`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -145,14 +178,46 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The settings, checked."""
         return Configuration(**{name: getattr(self, name) for name in FIELDS})
 
+    @_with_value_errors
     def fit(self, X: Any, y: Any = None, *, base: Model | None = None) -> Self:
         """Fit on images; `base` reuses the whitening and dictionary of a fitted model."""
-        source, settings = as_source(X), self.configuration
+        settings = self.configuration
+        source = as_source(X, settings)
         with executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, run_key(source, settings, self.atoms, base))
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         return self._fitted(model, records)
 
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add images to the fitted model with its whitening and dictionary; the first call is `fit`.
+
+        The result has the bits of one fit of all images with that whitening and dictionary.
+        """
+        return self._updated(X) if hasattr(self, "model_") else self.fit(X)
+
+    def withdraw(self, X: Any) -> Self:
+        """Take images out of the fitted model, as if they had never been added to its sums.
+
+        Raises ModelError for images that are not in it, and for images that atoms were taken from.
+        """
+        check_is_fitted(self)
+        return self._updated(X, withdraw=True)
+
+    def refit(self) -> Self:
+        """Solve again from the sums alone, with the present n_components, drop, moment and pooling."""
+        check_is_fitted(self)
+        return self._fitted(refit(self.model_, **{name: getattr(self, name) for name in FREE}), self.passes_)
+
+    @_with_value_errors
+    def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
+        model = self.model_
+        source = as_source(X, model.settings, fitted=True)
+        with executor_for(self.cluster, self.workers) as executor:
+            engine = self._engine(executor, run_key(source, model.settings, base=model))
+            model, records = update(model, source, engine, withdraw=withdraw)
+        return self._fitted(model, records)
+
+    @_with_value_errors
     def transform(
         self, X: Any, *, n_components: int | None = None, drop: int | None = None
     ) -> NDArray[np.floating[Any]]:
@@ -161,7 +226,8 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         `n_components` and `drop` choose among the components stored, at no cost.
         """
         check_is_fitted(self)
-        source, model = as_source(X), self.model_
+        model = self.model_
+        source = as_source(X, model.settings, fitted=True)
         count = model.components(n_components, drop).shape[1]
         result = np.empty((source.n_samples, *model.feature_shape(count)), model.settings.dtype)
         with executor_for(self.cluster, self.workers) as executor:
@@ -183,6 +249,12 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rows, columns, count = self.model_.feature_shape(self.model_.components().shape[1])
         names = [f"smt_{r}_{c}_{k}" for r in range(rows) for c in range(columns) for k in range(count)]
         return np.array(names, dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.transformer_tags.preserves_dtype = [self.dtype]
+        return tags
 
     def _engine(self, executor: Any, key: str) -> Engine:
         events = EventStream(*([self.on_event] if self.on_event else []))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,42 @@ class Represent:
         return np.concatenate(parts).astype(self.dtype, copy=False)
 
 
+@dataclass(frozen=True)
+class Concatenate:
+    """The representations of several models side by side, (B, features): "original + greyscale" of SMT 2023, section 4."""
+
+    parts: tuple[Represent, ...]
+
+    @property
+    def batch(self) -> int:
+        """Images that every part can take at once."""
+        return min(part.batch for part in self.parts)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a task."""
+        return self.parts[0].threads
+
+    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
+        """Represent a batch (B, H, W, C), read and decoded once for all models."""
+        dtype = self.parts[0].dtype
+        return np.concatenate(
+            [part(images).reshape(len(images), -1) for part in self.parts], axis=1, dtype=dtype
+        )
+
+
+def feature_count(
+    model: Model, n_components: int | None, drop: int | None, others: Sequence[Model] = ()
+) -> int:
+    """Return the features of a representation; `others` have the components they were fitted for."""
+    counts = [
+        model.components(n_components, drop).shape[1],
+        *(other.components().shape[1] for other in others),
+    ]
+    shapes = (one.feature_shape(count) for one, count in zip((model, *others), counts, strict=True))
+    return sum(math.prod(shape) for shape in shapes)
+
+
 def representer(model: Model, engine: Engine, n_components: int | None, drop: int | None) -> Represent:
     """Choose the batch within a worker's budget; refuse a model too large for it."""
     components = model.components(n_components, drop)
@@ -86,7 +123,9 @@ def representer(model: Model, engine: Engine, n_components: int | None, drop: in
     )
 
 
-def represent_range(represent: Represent, source: Source, start: int, stop: int) -> NDArray[np.floating[Any]]:
+def represent_range(
+    represent: Represent | Concatenate, source: Source, start: int, stop: int
+) -> NDArray[np.floating[Any]]:
     """Represent samples [start, stop) of a source."""
     set_threads(represent.threads)
     with source.opened() as reader:
@@ -98,19 +137,26 @@ def represent_range(represent: Represent, source: Source, start: int, stop: int)
 
 
 def transform(
-    model: Model, source: Source, engine: Engine, *, n_components: int | None = None, drop: int | None = None
+    model: Model,
+    source: Source,
+    engine: Engine,
+    *,
+    n_components: int | None = None,
+    drop: int | None = None,
+    others: Sequence[Model] = (),
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
-    """Yield (first sample, representations (m, rows', columns', L)) for all samples, in whatever order they end."""
-    geometry = image_geometry(model.settings, source.shape, source.name)
-    if geometry != model.geometry:
-        raise ModelError(
-            f"The model takes images of (height, width, channels) = {tuple(model.geometry[:3])}, {source.name} has "
-            f"{tuple(geometry[:3])}; give images like those it was fitted on."
-        )
-    represent = representer(model, engine, n_components, drop)
-    sample = (
-        int(np.prod(model.feature_shape(represent.components.shape[1]))) * np.dtype(represent.dtype).itemsize
-    )
+    """Yield (first sample, representations (m, rows', columns', L)) for all samples, in whatever order they end.
+
+    With `others` the representations of all models are concatenated to (m, features), from one read of the data.
+    """
+    for one in (model, *others):
+        _require_images(one, source)
+    own = representer(model, engine, n_components, drop)
+    more = [representer(other, engine, None, None) for other in others]
+    represent = Concatenate((own, *more)) if more else own
+    features = feature_count(model, n_components, drop, others)
+    sample = features * np.dtype(model.settings.dtype).itemsize
+    geometry = model.geometry
     step = source.chunk_samples * max(1, RESULT_BYTES // (source.chunk_samples * sample))
     ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
     done = 0
@@ -130,7 +176,16 @@ def transform(
             **{"pass": "transform"},
             n_samples=done,
             n_positions=done * geometry.positions,
-            read_bytes=done * source.sample_bytes,
+            read_bytes=done * source.stored_bytes // source.n_samples,
         )
         yield start, result
     engine.events.emit("pass_finished", **{"pass": "transform"}, n_samples=done)
+
+
+def _require_images(model: Model, source: Source) -> None:
+    geometry = image_geometry(model.settings, source.shape, source.name)
+    if geometry != model.geometry:
+        raise ModelError(
+            f"The model takes images of (height, width, channels) = {tuple(model.geometry[:3])}, {source.name} has "
+            f"{tuple(geometry[:3])}; give images like those it was fitted on."
+        )

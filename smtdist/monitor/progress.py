@@ -13,7 +13,7 @@ from rich.text import Text
 from smtdist.engine.events import Event
 from smtdist.monitor.tables import rate, size
 
-UNITS = {"knn": "samples"}
+UNITS = {"import": "images", "knn": "samples", "linear": "samples"}
 """Passes that do not count patches."""
 
 
@@ -74,7 +74,7 @@ class ProgressView:
             return
         seconds = time.monotonic() - self._started[name]
         speed = f"{rate(event['n_positions'], seconds)} {UNITS.get(name, 'patches')}/s"
-        done = min(self._already[name] + event["n_samples"], self._samples[name])
+        done = min(self._already[name] + event["n_samples"], self._samples[name] or event["n_samples"])
         self._bars.update(self._tasks[name], completed=done, speed=speed)
 
     def _on_pass_finished(self, event: Event) -> None:

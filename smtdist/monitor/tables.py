@@ -78,6 +78,26 @@ def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -
     return table(title, ("", "top-1", "95 % interval", "top-5"), rows)
 
 
+def audit_table(audit: Iterable[Mapping[str, Any]]) -> Table:
+    """Return what was added to a model and withdrawn from it, in order."""
+    rows = [
+        (str(entry["source"]), str(entry["action"]), number(entry["n_samples"]), str(entry["fingerprint"]))
+        for entry in audit
+    ]
+    return table("Samples added and withdrawn", ("data", "", "samples", "fingerprint"), rows)
+
+
+def settings_table(settings: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return every setting with its default, its values and its meaning, wrapped to the console."""
+    result = table("Settings", ("setting", "default"), [])
+    for column in ("values", "meaning"):
+        result.add_column(column, ratio=1)
+    for name, about in settings.items():
+        default = "null" if about["default"] is None else str(about["default"])
+        result.add_row(name, default, about["values"], about["meaning"])
+    return result
+
+
 def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
     """Return names and values in two columns."""
     result = Table(

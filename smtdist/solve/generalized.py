@@ -274,7 +274,8 @@ def _quality(
             moved[~active[rows]] = 0  # the equation is asked for where atoms may take part
         squares += np.einsum("ka,ka->a", moved, moved)
     scale = (scatter_norm + np.abs(eigenvalues) * moment_norm) * np.linalg.norm(components, axis=1)
-    return eigenvalues, np.sqrt(squares) / scale
+    # where C is zero and so is μ, nothing is left over
+    return eigenvalues, np.divide(np.sqrt(squares), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def _diagonal_blocks(diagonal: Matrix) -> Iterator[tuple[slice, Float64]]:

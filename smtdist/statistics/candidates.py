@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,12 @@ from smtdist.kernels.codes import grid_patches
 from smtdist.kernels.device import like, place, to_host
 from smtdist.kernels.hashing import position_hashes
 from smtdist.kernels.memory import batch_bytes
+from smtdist.kernels.positions import lattice, lattice_positions
 from smtdist.kernels.types import Array, Whitener
 from smtdist.statistics.base import State
 
+FEW = 4
+"""Below one patch in so many of an image, they are whitened one by one instead of all together."""
 _FIELDS = ("hash", "vector", "sample", "position", "view")
 
 
@@ -22,10 +24,10 @@ _FIELDS = ("hash", "vector", "sample", "position", "view")
 class Candidates:
     """The `size` distinct non-constant patches with the smallest hashes of (seed, sample, position, view).
 
-    Each patch on the integer grid counts once, under its smallest hash; patches that are equal on the grid are the
-    same atom. The sketch of a union is the sketch of the sketches, so partials merge in any order, and a smaller
-    sketch is a prefix of a larger one, so dictionaries nest. Memory: (2 pixels + 21) bytes a candidate, twice while
-    it is updated.
+    The positions are those on the stride, whether or not a fit codes them. Each patch on the integer grid counts
+    once, under its smallest hash; patches that are equal on the grid are the same atom. The sketch of a union is the
+    sketch of the sketches, so partials merge in any order, and a smaller sketch is a prefix of a larger one, so
+    dictionaries nest. Memory: (2 pixels + 21) bytes a candidate, twice while it is updated.
     """
 
     whitener: Whitener
@@ -48,42 +50,61 @@ class Candidates:
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add a batch of raw images; only images that hold a small enough hash are whitened."""
-        geometry = self.whitener.geometry
+        """Add a batch of raw images; only images that hold a small enough hash are whitened, of few only these."""
+        places = lattice(self.whitener.geometry, self.whitener.sampling.stride)
         views = (0, 1) if self.flip else (0,)
         for view in views:
-            hashes = position_hashes(self.seed, first_sample, len(images), geometry.positions, view)
-            chosen = hashes <= self._cut(state)
-            rows = np.flatnonzero(chosen.any(axis=1))
+            hashes = position_hashes(self.seed, first_sample, len(images), places, view)
+            small = (hashes <= self._cut(state)).sum(axis=1)
+            rows = np.flatnonzero(small)
             if len(rows):
-                grid, constant = grid_patches(place(images[rows]), self.whitener, bool(view))
-                usable = chosen[rows].reshape(-1) & ~to_host(constant)
-                at = np.flatnonzero(usable)
-                found = hashes[rows].reshape(-1)[at]
-                order = np.argsort(found, kind="stable")
-                # by ascending hash and a sketch's worth at a time: what is beyond the cut by then is never copied
-                for start in range(0, len(at), self.size):
-                    piece = order[start : start + self.size]
-                    if found[piece[0]] > self._cut(state):
-                        break
-                    self._insert(state, self._sketch(grid, at[piece], found[piece], first_sample, rows, view))
+                hashes, at = self._smallest(hashes[rows], places, int(small.max()))
+                grid, constant = grid_patches(place(images[rows]), self.whitener, bool(view), at)
+                where = np.broadcast_to(places, hashes.shape) if at is None else at
+                self._add(state, grid, to_host(constant), hashes, first_sample + rows, where, view)
         state["n_samples"] += len(images)
-        positions = len(images) * geometry.positions * len(views)
+        positions = len(images) * len(places) * len(views)
         state["n_positions"] += positions
         return positions
 
-    def _sketch(
-        self, grid: Array, at: NDArray[Any], hashes: NDArray[Any], first: int, rows: NDArray[Any], view: int
-    ) -> State:
-        """Describe the patches `at` of the images `rows` of a batch."""
-        positions = self.whitener.geometry.positions
-        return {
-            "hash": hashes,
-            "vector": to_host(grid[:, like(grid, at)]).T.astype(np.int16),
-            "sample": first + rows[at // positions],
-            "position": (at % positions).astype(np.int32),
-            "view": np.full(len(at), view, np.uint8),
-        }
+    def _smallest(
+        self, hashes: NDArray[np.uint64], places: NDArray[np.int32], most: int
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int32] | None]:
+        """Return the `most` smallest hashes of each image and their positions, or all where they are not few."""
+        if most > len(places) // FEW:
+            return hashes, lattice_positions(self.whitener, len(hashes))
+        order = np.argpartition(hashes, most - 1, axis=1)[:, :most]
+        return np.take_along_axis(hashes, order, axis=1), places[order]
+
+    def _add(
+        self,
+        state: State,
+        grid: Array,
+        constant: NDArray[np.bool_],
+        hashes: NDArray[np.uint64],
+        samples: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        view: int,
+    ) -> None:
+        """Add patches on the grid (p, B m), but for constant ones; `hashes` and `positions` are (B, m)."""
+        free = np.flatnonzero((hashes.reshape(-1) <= self._cut(state)) & ~constant)
+        found = hashes.reshape(-1)[free]
+        order = np.argsort(found, kind="stable")
+        # by ascending hash and a sketch's worth at a time: what is beyond the cut by then is never copied
+        for start in range(0, len(free), self.size):
+            piece = order[start : start + self.size]
+            if found[piece[0]] > self._cut(state):
+                break
+            at = free[piece]
+            image, column = np.divmod(at, hashes.shape[1])
+            sketch = {
+                "hash": found[piece],
+                "vector": to_host(grid[:, like(grid, at)]).T.astype(np.int16),
+                "sample": samples[image],
+                "position": positions[image, column],
+                "view": np.full(len(at), view, np.uint8),
+            }
+            self._insert(state, sketch)
 
     def merge(self, left: State, right: State) -> State:
         """Keep the smallest hashes of both."""
@@ -116,9 +137,12 @@ class Candidates:
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: whitened patches and their hashes, and two sketches while they are joined."""
-        geometry = self.whitener.geometry
-        patches = images * geometry.positions
-        encoding: int = batch_bytes(geometry, 0, "vq", images).encoding
+        geometry, sampling = self.whitener.geometry, self.whitener.sampling._replace(positions=None)
+        patches = images * sampling.drawn(geometry)
+        raw_bytes = self.whitener.scale.raw_bytes
+        encoding: int = batch_bytes(
+            geometry, 0, "vq", images, sampling=sampling, raw_bytes=raw_bytes
+        ).encoding
         return encoding + 40 * patches + 6 * self.state_bytes()
 
     def miniature(self) -> Candidates:

@@ -11,6 +11,7 @@ from smtdist.kernels.centroids import add_label_sums
 from smtdist.kernels.codes import grid_patches, nearest_atoms
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes
+from smtdist.kernels.positions import drawn_positions
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import State
 from smtdist.statistics.candidates import Candidates
@@ -44,10 +45,11 @@ class Centroids:
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Assign the non-constant patches of a batch to their nearest atoms."""
-        kept = 0
+        """Assign the patches of a batch that a fit codes to their nearest atoms, but for constant ones."""
+        kept, whitener = 0, self.encoder.whitener
         for mirror in (False, True) if self.flip else (False,):
-            grid, constant = grid_patches(place(images), self.encoder.whitener, mirror)
+            at = drawn_positions(whitener, first_sample, len(images), int(mirror))
+            grid, constant = grid_patches(place(images), whitener, mirror, at)
             labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean)
             labels, constant = to_host(labels), to_host(constant)
             labels = np.where(constant, -1, labels)
@@ -80,9 +82,12 @@ class Centroids:
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
-        encoder = self.encoder
-        nearest = batch_bytes(encoder.whitener.geometry, len(encoder.atoms), "vq", images).encoding
-        return max(nearest, self.spares.batch_bytes(images))
+        whitener, n_atoms = self.encoder.whitener, len(self.encoder.atoms)
+        sampling, raw_bytes = whitener.sampling, whitener.scale.raw_bytes
+        nearest = batch_bytes(
+            whitener.geometry, n_atoms, "vq", images, sampling=sampling, raw_bytes=raw_bytes
+        )
+        return max(nearest.encoding, self.spares.batch_bytes(images))
 
     def miniature(self) -> Centroids:
         """Return the same round with few atoms."""

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from smtdist.kernels import context, scatter
 from smtdist.kernels.codes import encode_pieces
-from smtdist.kernels.device import place, to_host
+from smtdist.kernels.device import array_module, like, place, to_host
 from smtdist.kernels.memory import batch_bytes, code_capacity
-from smtdist.kernels.types import Codes, Encoder
+from smtdist.kernels.positions import drawn_positions, lattice_numbers, on_grid
+from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics.base import State
 
 SECOND_ORDER_SCALE: Final = 2**20
@@ -36,6 +37,11 @@ class CodeSums:
     ============== ====================== ======================================= =================================
 
     (one-hot codes keep the diagonal of `deficit` only). Memory: that many K x K arrays of 4 or 8 bytes an entry.
+
+    Of each image only the patches are made that the encoder's sampling chooses: the others are no one's neighbours.
+    On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums run on that. For a
+    draw of m, a whole-image context costs what m patches cost; a window also passes over the empty positions of the
+    lattice (8 bytes each), and order 2 weighs their pairs, as many as without a draw.
     """
 
     encoder: Encoder
@@ -54,11 +60,19 @@ class CodeSums:
     @property
     def full_degree(self) -> int:
         """Neighbours of a position that has all of them, deg₀."""
-        return full_degree(self.context, self.encoder.whitener.geometry.positions)
+        whitener = self.encoder.whitener
+        degree = full_degree(self._reach, whitener.drawn)
+        return degree if whitener.sampling.positions is None else min(degree, whitener.drawn - 1)
+
+    @property
+    def _reach(self) -> int | str:
+        """The context in positions of the lattice."""
+        stride = self.encoder.whitener.sampling.stride
+        return "whole" if self.context == "whole" else int(self.context) // stride
 
     @property
     def _uniform(self) -> bool:
-        """Whether every position of every image has deg₀ neighbours."""
+        """Whether every coded position of every image has deg₀ neighbours."""
         encoder = self.encoder
         complete = encoder.constant_patch == "activate_best" and (
             encoder.feature == "vq" or encoder.zero_code == "activate_best"
@@ -68,8 +82,8 @@ class CodeSums:
     def _layout(self) -> dict[str, tuple[tuple[int, ...], type[np.signedinteger]]]:
         n_atoms, one_hot, whole = self.n_atoms, self.encoder.feature == "vq", self.context == "whole"
         matrix = (n_atoms, n_atoms)
-        geometry = self.encoder.whitener.geometry
-        patches = self.max_samples * (2 if self.flip else 1) * geometry.positions
+        drawn = self.encoder.whitener.drawn
+        patches = self.max_samples * (2 if self.flip else 1) * drawn
         layout: dict[str, tuple[tuple[int, ...], type[np.signedinteger]]] = {
             "n_samples": ((), np.int64),
             "n_positions": ((), np.int64),
@@ -78,7 +92,7 @@ class CodeSums:
         if not one_hot:
             layout["second_moment"] = (matrix, smallest_integer(patches))
         if whole:
-            layout["outer"] = (matrix, smallest_integer(patches * geometry.positions))
+            layout["outer"] = (matrix, smallest_integer(patches * drawn))
         else:
             layout["windows"] = (matrix, smallest_integer(patches * self.full_degree))
         if self.order == 2:
@@ -96,23 +110,25 @@ class CodeSums:
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Encode a batch of raw images and add its codes to every sum, reading them once."""
         positions = 0
-        raw = place(images)
-        capacity = self._capacity(len(images))
+        raw, whitener = place(images), self.encoder.whitener
+        capacity = self.capacity(len(images))
         for mirror in (False, True) if self.flip else (False,):
-            for _, count, codes in encode_pieces(raw, self.encoder, mirror, capacity):
-                positions += self._add(state, codes, count)
+            at = drawn_positions(whitener, first_sample, len(images), int(mirror))
+            for first, count, codes in encode_pieces(raw, self.encoder, mirror, capacity, at):
+                positions += self.add(state, codes, count, None if at is None else at[first : first + count])
         state["n_samples"] += len(images)
         state["n_positions"] += positions
         return positions
 
-    def _add(self, state: State, codes: Codes, images: int) -> int:
-        geometry = self.encoder.whitener.geometry
-        kept = context.kept_mask(codes, (images, geometry.rows, geometry.columns))
+    def add(self, state: State, codes: Codes, images: int, at: Array | None) -> int:
+        """Add the codes of the chosen patches of some images; `at` are their positions, None: all."""
+        near, kept, chosen = self._laid_out(codes, images, at)
         scatter.add_activity(state["activity"], codes)
         deficit = state.get("deficit")
         if deficit is not None:
-            weights = (self.full_degree - context.degrees(kept, self.context)).reshape(-1).astype(np.int64)
-            weights[~kept.reshape(-1)] = 0
+            weights = (self.full_degree - context.degrees(kept, self._reach)).astype(np.int64)
+            weights[~kept] = 0
+            weights = weights.reshape(-1) if chosen is None else weights.reshape(-1)[chosen]
             if deficit.ndim == 1:
                 scatter.add_activity(deficit, codes, weights)
             else:
@@ -122,10 +138,27 @@ class CodeSums:
         if "outer" in state:
             scatter.add_image_outer(state["outer"], codes, images)
         else:
-            context.add_window_cooccurrence(state["windows"], codes, kept, int(self.context))
+            context.add_window_cooccurrence(state["windows"], near, kept, int(self._reach))
         if "scatter" in state:
-            context.add_second_order(state["scatter"], codes, kept, self.context)
+            context.add_second_order(state["scatter"], near, kept, self._reach)
         return int(to_host(kept.sum()))
+
+    def _laid_out(self, codes: Codes, images: int, at: Array | None) -> tuple[Codes, Array, Array | None]:
+        """Return codes on the grid in which neighbours are counted, who is kept there, and where the chosen lie.
+
+        That grid is the lattice of the stride; a draw leaves holes in it. For the whole image no place matters.
+        """
+        whitener = self.encoder.whitener
+        rows, columns = whitener.lattice
+        if whitener.drawn == rows * columns:
+            return codes, context.kept_mask(codes, (images, rows, columns)), None
+        if self.context == "whole":
+            return codes, context.kept_mask(codes, (images, 1, whitener.drawn)), None
+        numbers = like(codes.indptr, lattice_numbers(at, whitener))
+        near = on_grid(codes, numbers, rows * columns)
+        xp = array_module(numbers)
+        chosen = (xp.arange(images, dtype=xp.int64)[:, None] * (rows * columns) + numbers).reshape(-1)
+        return near, context.kept_mask(near, (images, rows, columns)), chosen
 
     def merge(self, left: State, right: State) -> State:
         """Add `right` to `left`."""
@@ -147,11 +180,15 @@ class CodeSums:
             images,
             context=self.context,
             order=self.order,
+            sampling=encoder.whitener.sampling,
+            raw_bytes=encoder.whitener.scale.raw_bytes,
         )
         return max(needed.encoding, needed.scatter)
 
-    def _capacity(self, images: int) -> int:
-        return code_capacity(self.encoder.whitener.geometry, self.n_atoms, self.encoder.feature, images)
+    def capacity(self, images: int) -> int:
+        """Return the entries to provide for the codes of a batch."""
+        whitener = self.encoder.whitener
+        return code_capacity(whitener.geometry, self.n_atoms, self.encoder.feature, images, whitener.sampling)
 
     def miniature(self) -> CodeSums:
         """Return the same sums over few atoms."""

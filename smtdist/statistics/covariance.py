@@ -11,6 +11,7 @@ from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes
 from smtdist.kernels.patches import centred_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
+from smtdist.kernels.positions import drawn_positions
 from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import patch_moment, patch_sum
 from smtdist.statistics import limbs
@@ -19,7 +20,7 @@ from smtdist.statistics.base import State
 
 @dataclass(frozen=True)
 class PatchMoment:
-    """Σ m mᵀ and Σ m over all mean-removed patches m, in whole pixel units and therefore exact.
+    """Σ m mᵀ and Σ m over the mean-removed patches m that a fit codes, in whole pixel units and therefore exact.
 
     Memory: 16 bytes x pixels² for the state. With `whitener.mean = "global"` nothing is removed here; the mean is
     known only at the end, and `covariance` moves the moment about it.
@@ -46,11 +47,14 @@ class PatchMoment:
         whitener = self.whitener
         grid = pixel_grid(place(images), whitener.scale, whitener.grey)
         positions = 0
-        for view in (grid, mirrored(grid)) if self.flip else (grid,):
-            centred = centred_patches(view, whitener.geometry, whitener.mean, whitener.mean_context, None)
+        for mirror in (False, True) if self.flip else (False,):
+            at = drawn_positions(whitener, first_sample, len(images), int(mirror))
+            view = mirrored(grid) if mirror else grid
+            centred = centred_patches(view, whitener.geometry, whitener.mean, whitener.mean_context, None, at)
             limbs.add(state["moment_high"], state["moment_low"], to_host(patch_moment(centred)))
             state["total"] += to_host(patch_sum(centred))
             positions += centred.shape[1]
+            del centred  # not while the next view is made
         state["n_samples"] += len(images)
         state["n_positions"] += positions
         return positions
@@ -73,7 +77,11 @@ class PatchMoment:
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
-        return batch_bytes(self.whitener.geometry, 0, "vq", images).whitening
+        whitener = self.whitener
+        sampling, raw_bytes = whitener.sampling, whitener.scale.raw_bytes
+        return batch_bytes(
+            whitener.geometry, 0, "vq", images, sampling=sampling, raw_bytes=raw_bytes
+        ).whitening
 
     def miniature(self) -> PatchMoment:
         """Return itself: the state is small already."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.errors import ModelError
 from smtdist.kernels.scatter import mirror_upper
 from smtdist.statistics.base import State
-from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums, full_degree
+from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums
+from smtdist.statistics.origin import Origin
 
 _MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 
@@ -21,6 +24,10 @@ class Statistics:
     `matrices` holds the independent ones, in full (both triangles), by their public names; what is missing follows:
     the second moment of one-hot codes is diag(activity), and with equal degrees everywhere (`equal_degree`)
     context_scatter = degree A Aᵀ - cooccurrence. `scatter_scale` divides context_scatter (2^20 for second order).
+
+    Statistics add and subtract, bit for bit: `a + b` are those of the samples of both, `a - b` those of `a` without
+    the samples of `b`. `origin` knows which samples are in, and refuses what has no meaning (ModelError).
+    Memory: a result holds as many K x K arrays as its operands, of 8 bytes an entry.
     """
 
     n_samples: int
@@ -29,8 +36,53 @@ class Statistics:
     matrices: dict[str, NDArray[np.integer]]
     one_hot: bool
     order: int
-    equal_degree: int | None
+    full_degree: int  # neighbours of a position that has all of them
+    equal_degree: int | None  # full_degree where all positions have so many neighbours and codes are first-order "gq"
     degree_activity: NDArray[np.int64] | None  # Σ deg(i) a_i, of one-hot first-order codes
+    origin: Origin | None = None  # None: read from a file that did not name its samples
+
+    def __add__(self, other: Self) -> Self:
+        return self.plus(other)
+
+    def __sub__(self, other: Self) -> Self:
+        """Return the statistics without the samples of `other`."""
+        mine, theirs = _origins(self, other)
+        return self._combined(other, -1, mine.minus(theirs))
+
+    def plus(self, other: Self, *, repeats: bool = False) -> Self:
+        """Return the statistics of the samples of both; `repeats` lets the same samples count again."""
+        mine, theirs = _origins(self, other)
+        return self._combined(other, 1, mine.plus(theirs, repeats=repeats))
+
+    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+        matrices: dict[str, NDArray[np.integer]] = {
+            name: _sum(self.matrices[name], other.matrices[name], sign)
+            for name in ("second_moment", "cooccurrence")
+            if name in self.matrices
+        }
+        equal_degree = self.equal_degree
+        if "context_scatter" in self.matrices or "context_scatter" in other.matrices:
+            matrices["context_scatter"] = _sum(self.context_scatter, other.context_scatter, sign)
+            equal_degree = None
+            if self.order == 1 and _follows(matrices, self.full_degree):
+                # the few positions that lacked neighbours are gone: the form that a fit of the rest has
+                del matrices["context_scatter"]
+                equal_degree = self.full_degree
+        weighted = self.degree_activity
+        if weighted is not None and other.degree_activity is not None:
+            weighted = weighted + sign * other.degree_activity
+        return type(self)(
+            n_samples=self.n_samples + sign * other.n_samples,
+            n_positions=self.n_positions + sign * other.n_positions,
+            activity=self.activity + sign * other.activity,
+            matrices=matrices,
+            one_hot=self.one_hot,
+            order=self.order,
+            full_degree=self.full_degree,
+            equal_degree=equal_degree,
+            degree_activity=weighted,
+            origin=origin,
+        )
 
     @property
     def scatter_scale(self) -> int:
@@ -66,6 +118,35 @@ class Statistics:
         return result
 
 
+def _origins(left: Statistics, right: Statistics) -> tuple[Origin, Origin]:
+    if left.origin is None or right.origin is None:
+        raise ModelError(
+            "These statistics do not name their samples, so they cannot be added or subtracted; fit again to have them do."
+        )
+    return left.origin, right.origin
+
+
+def _sum(left: NDArray[np.integer], right: NDArray[np.integer], sign: int) -> NDArray[np.int64]:
+    """Return left ± right in int64; what could pass 2^63 is an error, not another number."""
+    if _magnitude(left) + _magnitude(right) >= 2**63:
+        raise OverflowError("the sums of both exceed 64 bits")
+    result = left.astype(np.int64)
+    (np.add if sign > 0 else np.subtract)(result, right, out=result)
+    return result
+
+
+def _magnitude(matrix: NDArray[np.integer]) -> int:
+    return max(int(matrix.max()), -int(matrix.min()))
+
+
+def _follows(matrices: dict[str, NDArray[np.integer]], degree: int) -> bool:
+    """Tell whether context_scatter is degree A Aᵀ - cooccurrence, row by row to hold no third matrix."""
+    rows = zip(
+        matrices["context_scatter"], matrices["second_moment"], matrices["cooccurrence"], strict=True
+    )
+    return all(np.array_equal(scatter, degree * moment - near) for scatter, moment, near in rows)
+
+
 def finish(sums: CodeSums, state: State) -> Statistics:
     """Turn the raw sums of a pass into named, full matrices; consumes `state` to save memory."""
     one_hot = sums.encoder.feature == "vq"
@@ -80,7 +161,7 @@ def finish(sums: CodeSums, state: State) -> Statistics:
             cooccurrence -= second.astype(cooccurrence.dtype, copy=False)
     else:
         cooccurrence = mirror_upper(state.pop("windows"))
-    degree = full_degree(sums.context, sums.encoder.whitener.geometry.positions)
+    degree = sums.full_degree
     deficit = state.pop("deficit", None)
     equal_degree: int | None = degree
     degree_activity = None
@@ -106,6 +187,7 @@ def finish(sums: CodeSums, state: State) -> Statistics:
         matrices=matrices,
         one_hot=one_hot,
         order=sums.order,
+        full_degree=degree,
         equal_degree=equal_degree,
         degree_activity=degree_activity,
     )

@@ -1,13 +1,15 @@
 """The benchmarks run, on small data, so that they cannot rot; what they print is not judged here."""
 
+import io
 import json
 
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
-from benchmarks.kernels import pass3
+from benchmarks.kernels import decode, import_images, pass3
 from benchmarks.quality import mnist_vq
 from benchmarks.scaling import memory_and_disk
 
@@ -31,6 +33,31 @@ def test_pass3(context, tmp_path):
     assert row["ratio"] > 0
     (record,) = tmp_path.glob("*.json")
     assert json.loads(record.read_text())["result"]["runs"] == [row]
+
+
+def test_decode(tmp_path):
+    sizes = ["--images", "12", "--fitted", "8", "--atoms", "64", "--batch", "4", "--repeats", "1"]
+    result = decode.main([*sizes, "--json", str(tmp_path)])
+    assert result["images"] == 12
+    assert 0 < result["share_of_pass"] < 1
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["result"] == result
+
+
+def test_import_images(tmp_path):
+    path = tmp_path / "jpegs.h5"
+    room = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(room, "JPEG")
+    image = np.frombuffer(room.getvalue(), np.uint8)
+    with h5py.File(path, "w") as file:
+        file["train/bytes"], file["train/labels"] = np.tile(image, 12), np.arange(12) % 3
+        file["train/offsets"] = np.arange(13) * len(image)
+    sizes = ["--images", "10", "--repeats", "1", "--folder", str(tmp_path)]
+    rows = import_images.main(["--data", str(path), *sizes, "--json", str(tmp_path)])
+    assert [row["run"] for row in rows] == ["pillow", "encoded", "plain"]
+    assert all(row["images"] == 10 and row["ratio"] > 0 for row in rows)
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["result"]["runs"] == rows
 
 
 def test_mnist_vq(digits, tmp_path, capsys):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smtdist.data.fingerprint import LeafHasher, combine
+from smtdist.data.fingerprint import fingerprint, sample_digests
 from smtdist.data.leaves import leaf_bounds
 
 
@@ -58,30 +58,27 @@ def test_numbers_below_one_are_refused(numbers: tuple[int, int, int]) -> None:
 
 
 @given(st.lists(st.integers(0, 20), max_size=5), st.sampled_from(["uint8", "float32", ">f4"]))
-def test_a_leaf_hash_does_not_see_batches(cuts: list[int], dtype: str) -> None:
+def test_the_hash_of_a_sample_does_not_see_batches_or_neighbours(cuts: list[int], dtype: str) -> None:
     samples = np.random.default_rng(0).integers(0, 256, (20, 3, 2, 1)).astype(dtype)
-    whole, pieces = LeafHasher(), LeafHasher()
-    whole.update(samples.astype(samples.dtype.newbyteorder("=")))
-    bounds = sorted({0, 20, *cuts})
-    for start, stop in itertools.pairwise(bounds):
-        pieces.update(samples[start:stop])
-    pieces.update(samples[:0])
-    assert whole.hexdigest() == pieces.hexdigest()
-    assert len(whole.hexdigest()) == 32
+    whole = sample_digests(samples.astype(samples.dtype.newbyteorder("=")))
+    pieces = [sample_digests(samples[a:b]) for a, b in itertools.pairwise(sorted({0, 20, *cuts}))]
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+    np.testing.assert_array_equal(sample_digests(samples[::-1]), whole[::-1])
+    assert len(set(whole.tolist())) == 20
 
 
-def test_a_hash_sees_content_order_shape_and_dtype() -> None:
-    one, two = LeafHasher(), LeafHasher()
-    samples = np.arange(8, dtype=np.uint8).reshape(2, 2, 2, 1)
-    one.update(samples)
-    two.update(samples[::-1])
-    digests = [one.hexdigest(), two.hexdigest()]
-    assert digests[0] != digests[1]
-    whole = combine(digests, (4, 2, 2, 1), "uint8")
-    assert whole == combine(iter(digests), np.array([4, 2, 2, 1]), np.dtype(np.uint8))
-    others = [
-        (digests[::-1], (4, 2, 2, 1), "uint8"),
-        (digests, (4, 4, 1, 1), "uint8"),
-        (digests, (4, 2, 2, 1), "i1"),
-    ]
-    assert all(combine(*other) != whole for other in others)
+def test_a_hash_sees_content_shape_and_dtype() -> None:
+    sample = np.arange(8, dtype=np.uint8).reshape(1, 2, 2, 2)
+    changed = sample.copy()
+    changed[0, 1, 1, 1] ^= 1
+    others = [changed, sample.reshape(1, 4, 2, 1), sample.view(np.int8), sample.astype(np.float32)]
+    digests = {int(sample_digests(one)[0]) for one in [sample, *others]}
+    assert len(digests) == 5
+    assert 0 not in digests
+
+
+def test_a_fingerprint_sees_order_and_number() -> None:
+    digests = sample_digests(np.arange(8, dtype=np.uint8).reshape(4, 1, 2, 1))
+    assert fingerprint(digests) == fingerprint(digests.astype(">u8"))
+    assert len({fingerprint(some) for some in (digests, digests[::-1], digests[:3])}) == 3
+    assert len(fingerprint(digests[:0])) == 32

@@ -215,6 +215,25 @@ def test_second_moment_over_several_runs(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("lowest", [1, -2])
+def test_moments_of_many_weights(lowest, monkeypatch):
+    """Dense codes are summed by the bits of their weights; a negative weight has none."""
+    from smtdist.kernels.cpu import scatter as cpu
+
+    rng, listed = np.random.default_rng(0), []
+    original = cpu.add_listed
+    monkeypatch.setattr(cpu, "add_listed", lambda *a: (listed.append(1), original(*a)))
+    sparse, weights = random_codes(rng, 3000, 40, 0.5), rng.integers(lowest, 80, 3000)
+    for dtype in (np.int32, np.int64):
+        same_sums(
+            lambda o: scatter.add_moments(None, o, sparse, weights),
+            lambda o: plain_scatter.add_weighted_moment(o, sparse, weights),
+            40,
+            dtype,
+        )
+    assert bool(listed) == (lowest < 0)
+
+
 def test_no_codes_at_all():
     empty = Codes(np.zeros(10, np.int64), np.zeros(0, np.uint16), 70)
     kept = scatter.kept_mask(empty, (1, 3, 3))

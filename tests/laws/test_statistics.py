@@ -1,6 +1,7 @@
 """What must hold for every statistic: sums of pieces are the sum, in any order and grouping, bit for bit."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from smtdist.configuration import Configuration
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.kernels.types import Geometry
+from smtdist.kernels.types import Geometry, Sampling
 from smtdist.kernels.whitening import atoms_to_grid
 from smtdist.models.model import Whitening, make_encoder, unwhitened, whitened
 from smtdist.statistics.base import check_state
@@ -44,7 +45,19 @@ def statistics_by_name():
     whitener = whitener_of(plain)
     encoder = make_encoder(plain.replace(feature="vq"), whitener, ATOMS)
     spares = Candidates(whitener, True, 5, 3)
+    few = replace(whitener, sampling=Sampling(2, 3, 7))
     return {
+        "moment-drawn": PatchMoment(replace(few, whiten=None), True),
+        "candidates-stride": Candidates(few, True, 9, 1),
+        "centroids-drawn": Centroids(replace(encoder, whitener=few), True, replace(spares, whitener=few)),
+        "gq-drawn": code_sums(positions=5),
+        "gq-drawn-complete": code_sums(
+            positions=5, constant_patch="activate_best", zero_code="activate_best"
+        ),
+        "gq-window-drawn": code_sums(context=2, stride=2, positions=4, threshold=0.2),
+        "gq-second-order-drawn": code_sums(context=2, order=2, positions=6),
+        "vq-stride": code_sums(feature="vq", context=2, stride=2),
+        "vq-drawn-second-order": code_sums(feature="vq", order=2, positions=4),
         "moment": PatchMoment(unwhitened(plain, GEOMETRY, pixel_scale(np.uint8, None)), True),
         "candidates": Candidates(whitener, True, 9, 1),
         "centroids": Centroids(encoder, True, spares),

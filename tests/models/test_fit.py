@@ -29,11 +29,14 @@ MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 @st.composite
 def configurations(draw):
     feature = draw(st.sampled_from(["gq", "vq"]))
+    context = draw(st.sampled_from([1, 2, "whole"]))
     return Configuration(
         patch=draw(st.integers(2, 3)),
         feature=feature,
         threshold=draw(st.sampled_from([0.2, 0.35, 0.6])),
-        context=draw(st.sampled_from([1, 2, "whole"])),
+        context=context,
+        stride=draw(st.integers(1, 3 if context == "whole" else context)),
+        positions=draw(st.sampled_from([None, None, 2, 6, 100])),
         order=draw(st.integers(1, 2)),
         mean=draw(st.sampled_from(["context", "patch", "channel", "global"])),
         mean_context=draw(st.sampled_from([None, 1, "whole"])),
@@ -52,30 +55,35 @@ def configurations(draw):
     )
 
 
-def oracle_codes(images, model):
-    """Encode with the oracle from raw pixels, given the model's whitening and atoms."""
+def oracle_chosen(model, positions, sample, view):
+    """Which patches the oracle codes."""
+    rows, columns, asked = model.geometry.rows, model.geometry.columns, model.settings
+    return oracle.chosen(rows, columns, asked.stride, positions, asked.seed, sample, view)
+
+
+def oracle_codes(images, model, positions=None):
+    """Encode with the oracle from raw pixels, given the model's whitening and atoms; in a fit, so many positions."""
     settings_, is_float = model.settings, model.scale.is_float
     units = oracle.pixel_units(images, settings_.pixel_range, settings_.grey)
     whiten = oracle.integer_whiten(model.whitening.whiten)
     out = []
-    for view in [units, units[:, :, ::-1]] if settings_.flip else [units]:
+    for mirror, view in enumerate([units, units[:, :, ::-1]] if settings_.flip else [units]):
         removed = oracle.mean_removed(
             view, settings_.patch, settings_.mean, settings_.resolved_mean_context, model.whitening.mean
         )
-        for image in removed:
+        for sample, image in enumerate(removed):
             grid, constant = oracle.unit_grid(image, whiten, settings_.min_contrast, is_float)
-            out.append(
-                oracle.codes(
-                    grid,
-                    model.dictionary.grid.astype(np.int64),
-                    settings_.feature,
-                    settings_.threshold,
-                    constant,
-                    settings_.constant_patch,
-                    settings_.zero_code,
-                    settings_.dictionary_method == "kmeans",
-                )
+            A = oracle.codes(
+                grid,
+                model.dictionary.grid.astype(np.int64),
+                settings_.feature,
+                settings_.threshold,
+                constant,
+                settings_.constant_patch,
+                settings_.zero_code,
+                settings_.dictionary_method == "kmeans",
             )
+            out.append(oracle.only(A, oracle_chosen(model, positions, sample, mirror)))
     return out
 
 
@@ -97,7 +105,7 @@ def test_a_fit_equals_the_oracle(data):
         model = fitted(images, configuration)
     except (DataError, ConfigurationError):
         return  # too few patches for the drawn settings: said in a sentence
-    codes = oracle_codes(images, model)
+    codes = oracle_codes(images, model, configuration.positions)
     want = oracle.statistics(
         codes, model.geometry.rows, model.geometry.columns, configuration.context, configuration.order
     )
@@ -132,12 +140,22 @@ def test_whitening_equals_the_oracle(data):
     except (DataError, ConfigurationError):
         return
     units = oracle.pixel_units(images)
-    if configuration.flip:
-        units = np.concatenate([units, units[:, :, ::-1]])
-    mean = oracle.global_mean(units, configuration.patch) if configuration.mean == "global" else None
+    views = [units, units[:, :, ::-1]] if configuration.flip else [units]
+    units = np.concatenate(views)
+    coded = [
+        oracle_chosen(model, configuration.positions, sample, mirror)
+        for mirror in range(len(views))
+        for sample in range(6)
+    ]
+    mean = None
+    if configuration.mean == "global":
+        every = oracle.patches(units, configuration.patch)
+        some = np.concatenate([image[at] for image, at in zip(every, coded, strict=True)])
+        mean = oracle.half_up(some.sum(axis=0), len(some))
     removed = oracle.mean_removed(
         units, configuration.patch, configuration.mean, configuration.resolved_mean_context, mean
     )
+    removed = np.concatenate([image[at] for image, at in zip(removed, coded, strict=True)])
     want = oracle.covariance(removed, model.scale.is_float)
     np.testing.assert_allclose(model.whitening.covariance, want, rtol=1e-13, atol=1e-18)
     np.testing.assert_allclose(
@@ -161,6 +179,23 @@ SETTINGS = {
         n_components=4,
         dictionary_method="spherical",
         dictionary_rounds=3,
+    ),
+    "gq-drawn": Configuration(
+        patch=3, dictionary=40, n_components=6, flip=True, threshold=0.4, stride=2, positions=7
+    ),
+    "gq-window-drawn": Configuration(
+        patch=3, dictionary=40, n_components=6, context=3, positions=12, zero_code="activate_best", order=2
+    ),
+    "vq-stride": Configuration(
+        patch=3,
+        feature="vq",
+        context=4,
+        stride=2,
+        positions=8,
+        dictionary=20,
+        n_components=4,
+        dictionary_method="spherical",
+        dictionary_rounds=2,
     ),
     "vq-mini-batch": Configuration(
         patch=3,
@@ -241,6 +276,15 @@ def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch)
         np.testing.assert_allclose(got, want, atol=2e-5)
         assert before.max() == 0 or np.array_equal(before, got)
         monkeypatch.setattr("smtdist.models.transform.BATCH_BYTES", 1)
+
+
+def test_transform_codes_the_whole_stride_whatever_a_fit_drew():
+    model = fitted(IMAGES, SETTINGS["gq-drawn"].replace(flip=False, positions=3))
+    P, shape = model.embedding.components[:6], (model.geometry.rows, model.geometry.columns)
+    want = oracle.transform(oracle_codes(IMAGES, model), P, *shape, 4, 2)
+    assert not np.allclose(want, oracle.transform(oracle_codes(IMAGES, model, 3), P, *shape, 4, 2), atol=0.1)
+    for first, values in transform(model, as_source(IMAGES), Engine(SerialExecutor(1))):
+        np.testing.assert_allclose(values, want[first : first + len(values)], atol=2e-5)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

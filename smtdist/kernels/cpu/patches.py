@@ -1,4 +1,4 @@
-"""Patches minus their mean, compiled: threads take images, loops run along the positions of a row."""
+"""Patches minus their mean, compiled: threads take images, loops run along the positions of a row or the chosen."""
 
 from __future__ import annotations
 
@@ -84,6 +84,56 @@ def copy_patches(grid: Array, size: int, first: int, last: int, out: Array) -> N
 
 
 @compiled
+def subtract_chosen_context(
+    grid: Array, size: int, reach: int, at: Array, first: int, last: int, out: Array
+) -> None:
+    """Write the chosen patches, at (B, m), of images first to last minus the mean of all their neighbours."""
+    height, width, channels = grid.shape[1:]
+    rows, columns = height - size + 1, width - size + 1
+    chosen = at.shape[1]
+    places = np.empty((2, chosen), np.int64)
+    total = np.zeros((channels, height + 1, width + 1), np.int64)
+    for image in range(first, last):
+        split_positions(at[image], columns, places)
+        integrate(grid[image], total)
+        for pixel in range(out.shape[0]):
+            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            sums = total[channel]
+            for patch in range(chosen):
+                row, column = places[0, patch], places[1, patch]
+                top, bottom = max(0, row - reach), min(rows, row + reach + 1)
+                left, right = max(0, column - reach), min(columns, column + reach + 1)
+                count = (bottom - top) * (right - left)
+                box = sums[bottom + down, right + across] - sums[top + down, right + across]
+                box -= sums[bottom + down, left + across] - sums[top + down, left + across]
+                mean = np.floor(np.float64(2 * box + count) / np.float64(2 * count))
+                value = grid[image, row + down, column + across, channel]
+                out[pixel, image * chosen + patch] = value - mean
+
+
+@compiled
+def split_positions(at: Array, columns: int, places: Array) -> None:
+    """Write the rows and columns of positions to places (2, m)."""
+    for patch in range(len(at)):
+        places[0, patch], places[1, patch] = at[patch] // columns, at[patch] % columns
+
+
+@compiled
+def copy_chosen(grid: Array, size: int, at: Array, first: int, last: int, out: Array) -> None:
+    """Write the chosen patches, at (B, m), of images first to last as they are."""
+    width, channels = grid.shape[2:]
+    columns, chosen = width - size + 1, at.shape[1]
+    places = np.empty((2, chosen), np.int64)
+    for image in range(first, last):
+        split_positions(at[image], columns, places)
+        for pixel in range(out.shape[0]):
+            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            for patch in range(chosen):
+                row, column = places[0, patch], places[1, patch]
+                out[pixel, image * chosen + patch] = grid[image, row + down, column + across, channel]
+
+
+@compiled
 def subtract_own_mean(out: Array, groups: int, start: int, stop: int) -> None:
     """Take off, from patches start to stop, the mean of every `groups`-th pixel (1: all; C: each channel)."""
     p = out.shape[0]
@@ -101,21 +151,28 @@ def subtract_own_mean(out: Array, groups: int, start: int, stop: int) -> None:
                 out[pixel, start + patch] -= total[patch]
 
 
-def centred_patches(grid: Array, geometry: Geometry, mean: str, reach: int, offset: Array | None) -> Array:
-    """Return float64 (p, B n); see `smtdist.kernels.patches`."""
-    size, n = geometry.patch, geometry.positions
+def centred_patches(
+    grid: Array, geometry: Geometry, mean: str, reach: int, offset: Array | None, at: Array | None = None
+) -> Array:
+    """Return float64 (p, B n), or (p, B m) of the positions `at` (B, m); see `smtdist.kernels.patches`."""
+    size, n = geometry.patch, geometry.positions if at is None else at.shape[1]
     images = len(grid)
     out = np.empty((geometry.pixels, images * n))
     whole = reach >= max(geometry.rows, geometry.columns) - 1
 
     def work(first: int, last: int) -> None:
-        if mean == "context" and whole:
-            subtract_image_mean(grid, size, first, last, out)
-            return
         if mean == "context":
-            subtract_context(grid, size, reach, first, last, out)
+            if at is not None:
+                subtract_chosen_context(grid, size, reach, at, first, last, out)
+            elif whole:
+                subtract_image_mean(grid, size, first, last, out)
+            else:
+                subtract_context(grid, size, reach, first, last, out)
             return
-        copy_patches(grid, size, first, last, out)
+        if at is None:
+            copy_patches(grid, size, first, last, out)
+        else:
+            copy_chosen(grid, size, at, first, last, out)
         here = slice(first * n, last * n)
         if mean == "global" and offset is not None:
             out[:, here] -= offset[:, None]

@@ -111,7 +111,11 @@ def select(codes: Codes, chosen: Array) -> Codes:
 
 
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
-    """Add Σ w_i a_i a_iᵀ; patches of weight 0 cost nothing, and common weights the price of a second moment."""
+    """Add Σ w_i a_i a_iᵀ; patches of weight 0 cost nothing, and common weights the price of a second moment.
+
+    The rest goes pair by pair of active atoms, or, where that is more, as Σ_b 2^b times the second moment of the
+    patches whose weight has bit b.
+    """
     weights = np.asarray(weights, np.int64)
     rest = weights != 0
     values, counts = np.unique(weights[rest], return_counts=True)
@@ -119,8 +123,14 @@ def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
         add_second_moment(out, select(codes, weights == value), value)
         rest &= weights != value
     if rest.any():
-        part = select(codes, rest)
-        add_listed(out, part, np.ones(len(part.indices), np.int64), weights[rest])
+        part, weights = select(codes, rest), weights[rest]
+        bits = int(weights.max()).bit_length()
+        pairs = len(part.indices) ** 2 / part.n_patches
+        if weights.min() > 0 and pairs > bits * (len(out) ** 2 + len(part.indices) * len(out) / 1024):
+            for bit in range(bits):
+                add_second_moment(out, select(part, (weights >> bit & 1).astype(bool)), 1 << bit)
+            return
+        add_listed(out, part, np.ones(len(part.indices), np.int64), weights)
 
 
 @compiled

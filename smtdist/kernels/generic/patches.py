@@ -6,18 +6,20 @@ from smtdist.kernels.device import array_module
 from smtdist.kernels.types import Array, Geometry
 
 
-def centred_patches(grid: Array, geometry: Geometry, mean: str, reach: int, offset: Array | None) -> Array:
-    """Return float64 (p, B n); see `smtdist.kernels.patches`."""
+def centred_patches(
+    grid: Array, geometry: Geometry, mean: str, reach: int, offset: Array | None, at: Array | None = None
+) -> Array:
+    """Return float64 (p, B n), or (p, B m) of the positions `at` (B, m); see `smtdist.kernels.patches`."""
     xp = array_module(grid)
     size, channels = geometry.patch, geometry.channels
     rows, columns = geometry.rows, geometry.columns
-    patches = xp.empty((size * size, channels, grid.shape[0] * geometry.positions), dtype=xp.float64)
+    number = grid.shape[0] * geometry.positions if at is None else at.size
+    patches = xp.empty((size * size, channels, number), dtype=xp.float64)
     for pixel in range(size * size):
         row, column = divmod(pixel, size)
-        part = grid[:, row : row + rows, column : column + columns]
-        patches[pixel] = xp.moveaxis(part, -1, 0).reshape(channels, -1)
+        patches[pixel] = _chosen(grid[:, row : row + rows, column : column + columns], at)
         if mean == "context":
-            patches[pixel] -= _context_mean(grid, geometry, reach, row, column)
+            patches[pixel] -= _chosen(_context_mean(grid, geometry, reach, row, column), at)
     if mean == "patch":
         patches -= _rounded(patches.sum(axis=(0, 1)), size * size * channels)
     elif mean == "channel":
@@ -27,8 +29,17 @@ def centred_patches(grid: Array, geometry: Geometry, mean: str, reach: int, offs
     return patches.reshape(size * size * channels, -1)
 
 
+def _chosen(values: Array, at: Array | None) -> Array:
+    """Values (B, R, C, channels) at all positions, or at those of `at` (B, m): (channels, patches)."""
+    xp = array_module(values)
+    flat = values.reshape(values.shape[0], -1, values.shape[3])
+    if at is not None:
+        flat = xp.take_along_axis(flat, at[:, :, None].astype(xp.int64), axis=1)
+    return xp.moveaxis(flat, -1, 0).reshape(values.shape[3], -1)
+
+
 def _context_mean(grid: Array, geometry: Geometry, reach: int, row: int, column: int) -> Array:
-    """Mean of one pixel over the neighbouring patches, (C, B n): a box sum by cumulative sums."""
+    """Mean of one pixel over the neighbouring patches, (B, R, C, channels): a box sum by cumulative sums."""
     xp = array_module(grid)
     total = xp.zeros((grid.shape[0], geometry.height + 1, geometry.width + 1, grid.shape[3]), dtype=xp.int64)
     total[:, 1:, 1:] = grid.astype(xp.int64).cumsum(axis=1).cumsum(axis=2)
@@ -42,7 +53,7 @@ def _context_mean(grid: Array, geometry: Geometry, reach: int, row: int, column:
         + upper[:, :, left + column]
     )
     count = ((bottom - top)[:, None] * (right - left)[None, :])[None, :, :, None]
-    return xp.moveaxis(_rounded(box, count), -1, 0).reshape(grid.shape[3], -1)
+    return _rounded(box, count)
 
 
 def _interval(xp: Array, length: int, reach: int) -> tuple[Array, Array]:

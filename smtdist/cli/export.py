@@ -1,0 +1,70 @@
+"""`export`: a fitted encoder for other tools."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.session import print_json, result_console
+from smtdist.data.writing import check_target
+from smtdist.models import files
+from smtdist.models.export import arrays, onnx, torch
+from smtdist.monitor import tables
+
+
+class Format(StrEnum):
+    """What a model can be exported to."""
+
+    onnx = "onnx"
+    torch = "torch"
+    zarr = "zarr"
+    npz = "npz"
+
+
+WRITERS = {
+    Format.onnx: onnx.write,
+    Format.torch: torch.write,
+    Format.zarr: arrays.write_zarr,
+    Format.npz: arrays.write_npz,
+}
+
+
+def export(
+    model: opt.ModelFile,
+    format: Annotated[
+        Format,
+        typer.Option(
+            help="onnx and torch (.pt2) take images to representations; zarr and npz hold the arrays."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; a folder for zarr.")],
+    components: opt.Components = None,
+    drop: opt.Drop = None,
+    overwrite: opt.Overwrite = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
+    started = time.perf_counter()
+    check_target(out, overwrite)
+    fitted = opt.need_embedding(files.load(model, statistics=False), model)
+    shape = fitted.feature_shape(fitted.components(components, drop).shape[1])
+    size = WRITERS[format](fitted, out, n_components=components, drop=drop, overwrite=overwrite)
+    result = {
+        "out": str(out.absolute()),
+        "format": format.value,
+        "n_features": shape[0] * shape[1] * shape[2],
+        "feature_shape": list(shape),
+        "bytes": size,
+        "seconds": time.perf_counter() - started,
+    }
+    if json:
+        print_json(result)
+    else:
+        line = f"{result['out']}: {format.value}, {result['n_features']:,} features, {tables.size(size)}"
+        result_console().print(line, highlight=False, soft_wrap=True)

@@ -1,0 +1,242 @@
+"""`import`: images from other formats into an HDF5 file."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import error_console, print_json, result_console, stopping_on_signals
+from smtdist.data.importers.detect import Selection, open_listing
+from smtdist.data.importers.items import Listing
+from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_images
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import StopRequest, available_cores
+from smtdist.errors import InterruptedRun
+from smtdist.monitor import tables
+from smtdist.monitor.progress import ProgressView
+
+PASS = "import"
+MOST_SIDE = 16_384
+
+
+class Layout(enum.StrEnum):
+    """How images are kept."""
+
+    auto = "auto"
+    plain = "plain"
+    encoded = "encoded"
+
+
+class LabelsFrom(enum.StrEnum):
+    """Whether labels are imported."""
+
+    folders = "folders"
+    none = "none"
+
+
+class OnError(enum.StrEnum):
+    """What happens at an image that cannot be read."""
+
+    stop = "raise"
+    skip = "skip"
+
+
+class Kind(enum.StrEnum):
+    """Kinds of sources."""
+
+    folder = "folder"
+    npz = "npz"
+    idx = "idx"
+    cifar = "cifar"
+    webdataset = "webdataset"
+    parquet = "parquet"
+
+
+FOR_KINDS = {
+    "--labels": ("npz", "idx"),
+    "--array": ("npz",),
+    "--label-array": ("npz",),
+    "--image-column": ("parquet",),
+    "--label-column": ("parquet",),
+}
+"""Options that have a meaning for some kinds only."""
+
+
+def import_(
+    source: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="A folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DATA.h5", help="File to write.")],
+    group: Annotated[
+        str, typer.Option(metavar="NAME", help="Group to write to, such as train or test.")
+    ] = "train",
+    append: Annotated[bool, typer.Option("--append", help="Add the group to a file that exists.")] = False,
+    layout: Annotated[
+        Layout,
+        typer.Option(
+            help="plain: pixels; encoded: JPEG and PNG bytes as they are. auto: encoded unless resized."
+        ),
+    ] = Layout.auto,
+    resize: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MOST_SIDE, metavar="N", help="Scale the shorter side to N, then cut the middle."
+        ),
+    ] = None,
+    crop: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MOST_SIDE, metavar="N", help="Side of the middle square. Default: as --resize."
+        ),
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Kind of source. Default: by its contents.")] = None,
+    labels_from: Annotated[
+        LabelsFrom, typer.Option(help="folders: the labels that the source has; none: no labels.")
+    ] = LabelsFrom.folders,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the labels, for .npy, .npz and IDX.")
+    ] = None,
+    array: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Images in an .npz. Default: by usual names.")
+    ] = None,
+    label_array: Annotated[str | None, typer.Option(metavar="NAME", help="Labels in an .npz.")] = None,
+    image_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Images in a Parquet file. Default: the only bytes.")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Labels in a Parquet file.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Decode every image once, or read headers only.")
+    ] = True,
+    on_error: Annotated[
+        OnError, typer.Option(help="raise: end at an unreadable image; skip: leave it out and list it.")
+    ] = OnError.stop,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Threads that decode. Default: the cores of this machine.")
+    ] = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated."""
+    started = time.perf_counter()
+    chosen = ImportOptions(
+        group=_group(group),
+        layout=layout.value,
+        resize=resize,
+        crop=crop,
+        verify=verify,
+        skip=on_error is OnError.skip,
+        workers=available_cores() if workers is None else workers,
+        overwrite=overwrite,
+        append=append,
+    )
+    check_target(out, chosen)
+    wanted = Selection(
+        group=chosen.group,
+        use_labels=labels_from is LabelsFrom.folders,
+        labels=labels,
+        array=array,
+        label_array=label_array,
+        image_column=image_column,
+        label_column=label_column,
+    )
+    listing = open_listing(source, None if kind is None else kind.value, wanted)
+    _require_meaning(listing, wanted)
+    result = _imported(listing, out, chosen, quiet)
+    _show(result, out, chosen, time.perf_counter() - started, json)
+
+
+def _group(name: str) -> str:
+    group = name.strip("/")
+    if not group or any(part in ("", ".", "..") for part in group.split("/")):
+        raise WrongUsage(f"--group {name!r} is no name of a group; use one such as train.")
+    return group
+
+
+def _require_meaning(listing: Listing, wanted: Selection) -> None:
+    for option, kinds in FOR_KINDS.items():
+        value = getattr(wanted, option.removeprefix("--").replace("-", "_"))
+        if value is not None and listing.kind not in kinds:
+            raise WrongUsage(
+                f"{option} has no meaning for a source of the kind {listing.kind}; leave it out."
+            )
+
+
+def _imported(listing: Listing, out: Path, chosen: ImportOptions, quiet: bool) -> ImportResult:
+    stop, events = StopRequest(), EventStream()
+    with ExitStack() as stack:
+        stack.enter_context(stopping_on_signals(stop))
+        if not quiet:
+            events.subscribe(stack.enter_context(ProgressView(error_console())))
+        total = listing.n_items or 0
+        events.emit("pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0})
+        try:
+            result = import_images(
+                listing,
+                out,
+                chosen,
+                stop=lambda: stop.exit_code if stop.is_set() else None,
+                report=_reporter(events),
+                note=lambda text: events.emit("note", text=text),
+            )
+        except KeyboardInterrupt:
+            raise InterruptedRun("Stopped; the same command goes on where it was.", 130) from None
+        events.emit(
+            "pass_finished",
+            **{"pass": PASS, "seconds": result.seconds, "n_samples": result.samples, "n_positions": 0},
+        )
+    return result
+
+
+def _reporter(events: EventStream) -> Callable[[int], None]:
+    """Return what turns a count of images into an event; the rate is that of this run."""
+    first: list[int] = []
+
+    def report(done: int) -> None:
+        first.append(done) if not first else None
+        events.emit("progress", **{"pass": PASS, "n_samples": done, "n_positions": done - first[0]})
+
+    return report
+
+
+def _show(result: ImportResult, out: Path, chosen: ImportOptions, seconds: float, json: bool) -> None:
+    if result.skipped:
+        console = error_console()
+        console.print(f"Left out {result.skipped:,} unreadable images:", highlight=False, soft_wrap=True)
+        for sentence in result.first_skipped:
+            console.print(f"  {sentence}", highlight=False, soft_wrap=True, markup=False)
+    found: dict[str, Any] = {
+        "out": str(out.absolute()),
+        "group": chosen.group,
+        "layout": result.layout,
+        "n_samples": result.samples,
+        "n_classes": result.n_classes,
+        "skipped": result.skipped,
+        "bytes": result.nbytes,
+        "seconds": seconds,
+        "images_per_second": result.new_items / seconds if seconds else 0.0,
+    }
+    if json:
+        print_json(found)
+        return
+    classes = f" of {result.n_classes:,} classes" if result.n_classes else ""
+    line = (
+        f"{found['out']}: {result.samples:,} images{classes} in {chosen.group} ({result.layout}), "
+        f"{tables.size(result.nbytes)}, {tables.rate(result.new_items, seconds)} images/s"
+    )
+    result_console().print(line, highlight=False, soft_wrap=True)

@@ -1,0 +1,135 @@
+"""`merge` and `update`: add and withdraw data, by their sums alone or by reading what is new."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.fit import model_line, summary
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.configuration import parse_setting
+from smtdist.data.opening import open_source
+from smtdist.data.writing import check_target
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+from smtdist.models import files
+from smtdist.models.fit import finished, run_key, timed_solve
+from smtdist.models.merge import merged, require_memory, with_settings
+from smtdist.models.merge import update as updated
+from smtdist.models.model import Model
+from smtdist.monitor import tables
+
+Repeats = Annotated[
+    bool, typer.Option("--allow-repeats", help="Let samples count again that are in the sums already.")
+]
+
+
+def merge(
+    models: Annotated[
+        list[Path], typer.Argument(metavar="A.h5 [B.h5 ...]", help="Models whose sums to add.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="M.h5", help="Model file to write.")],
+    subtract: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="C.h5", help="Model whose samples to withdraw; may be repeated."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting of the solve or the pooling, such as n_components; may be repeated.",
+        ),
+    ] = None,
+    allow_repeats: Repeats = False,
+    overwrite: opt.Overwrite = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Add the sums of models, withdraw those of others, and solve again; no data are read.
+
+    All models must share whitening, dictionary and codes: fit the first, and the others with --from-model. The result
+    has the bits of one fit of all samples. With one model and --set it is a new solve of the same sums.
+    """
+    started = time.perf_counter()
+    check_target(out, overwrite)
+    first = files.load(models[0])
+    if first.statistics is not None:
+        require_memory(len(first.statistics.activity), len(first.statistics.matrices))
+    try:
+        first = with_settings(first, dict(parse_setting(text) for text in set_ or []))
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+    model, total = merged(
+        (str(models[0]), first), _loaded(models[1:]), _loaded(subtract or []), repeats=allow_repeats
+    )
+    embedding, _ = timed_solve(total, model.settings, Engine(SerialExecutor(), EventStream()))
+    result = finished(model, total, embedding)
+    written = files.save(result, out, overwrite=overwrite)
+    _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
+
+
+def update(
+    model: opt.ModelFile,
+    data: opt.Data,
+    dataset: opt.Dataset,
+    out: Annotated[
+        Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
+    ] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the samples out instead.")] = False,
+    allow_repeats: Repeats = False,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Add images to a model, or withdraw them: one pass over them alone, then a solve.
+
+    Whitening and dictionary stay, so ten updates have the bits of one fit with them. MODEL.h5 is replaced once the new
+    one is whole. A run that was stopped goes on when it is started again with the same --checkpoint.
+    """
+    target = model if out is None else out
+    if out is not None:
+        check_target(out, overwrite)
+    present = opt.need_embedding(files.load(model), model)
+    source = open_source(data, dataset, present.settings, fitted=True)
+    key = run_key(source, present.settings, base=present)
+    where = Where(workers, cluster, quiet)
+    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+        result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
+    written = files.save(result, target, overwrite=out is None or overwrite)
+    _report(result, target, {"bytes": written, "passes": records}, json)
+
+
+def _loaded(paths: list[Path]) -> Iterator[tuple[str, Model]]:
+    for path in paths:
+        yield str(path), files.load(path)
+
+
+def _report(model: Model, path: Path, facts: dict[str, Any], as_json: bool) -> None:
+    audit = model.provenance.get("audit", [])
+    n_samples = sum(entry["n_samples"] * (1 if entry["action"] == "added" else -1) for entry in audit)
+    result = {
+        "model": str(path.absolute()),
+        **facts,
+        **summary(model),
+        "n_samples": n_samples,
+        "audit": audit,
+    }
+    if as_json:
+        print_json(result)
+        return
+    console = result_console()
+    console.print(tables.audit_table(audit))
+    console.print(model_line(result), highlight=False, soft_wrap=True)

@@ -1,0 +1,268 @@
+"""Encoded images to pixels: JPEG by libjpeg-turbo, PNG and unusual JPEGs by Pillow; the same bits everywhere."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+from PIL import Image
+
+from smtdist.errors import DataError
+from smtdist.kernels.pixels import LUMINANCE
+
+DECODER: Final = "simplejpeg and Pillow"
+MAX_PIXELS: Final = 32 * 2**20
+"""Images with more pixels are refused before anything is allocated: a forged header must not take the memory."""
+
+COPIED_PIXELS: Final = 2**18
+_JPEG: Final = b"\xff\xd8\xff"
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_PNG_GREY: Final = (0, 4)  # colour types of PNG (ISO/IEC 15948, 11.2.2): grey, and grey with alpha
+_PNG_COLOURS: Final = (0, 2, 3, 4, 6)
+_UNREADABLE: Final = (OSError, SyntaxError, ValueError, IndexError, struct.error, zlib.error)  # of Pillow
+
+Pixels = npt.NDArray[np.uint8]
+Encoded = bytes | memoryview
+
+
+class Header(NamedTuple):
+    """What an encoded image says of itself: rows, columns, channels (1 for grey, else 3), "jpeg" or "png"."""
+
+    height: int
+    width: int
+    channels: int
+    format: str
+
+
+def read_header(data: Encoded) -> Header:
+    """Return the size and kind of an encoded image; its pixels are not decoded.
+
+    Grey images, with alpha or without, have one channel; all others, palettes among them, have three.
+    Raises DataError, in a sentence without the place, for bytes that are no JPEG or PNG image, for PNGs of more
+    than 8 bits, and for more than `MAX_PIXELS` pixels.
+
+    >>> read_header(encode_png(np.zeros((2, 3, 1), np.uint8)))
+    Header(height=2, width=3, channels=1, format='png')
+    """
+    start = bytes(data[:8])
+    if start.startswith(_JPEG):
+        header = _jpeg_header(data)
+    elif start == _PNG:
+        header = _png_header(data)
+    else:
+        raise DataError("the bytes are no JPEG or PNG image; leave out that sample, or encode it anew.")
+    if header.height * header.width > MAX_PIXELS:
+        raise DataError(
+            f"the image is {header.width} x {header.height}, more than {MAX_PIXELS:,} pixels; scale it down first."
+        )
+    return header
+
+
+def decode(data: Encoded, channels: int | None = None, header: Header | None = None) -> Pixels:
+    """Return the pixels of a JPEG or PNG image as uint8 (H, W, C), C as in its header or `channels` (1 or 3).
+
+    JPEG: accurate integer DCT, smooth chroma upsampling; orientation tags are not applied, and an image that the
+    library has to guess parts of (cut short, damaged) is refused. PNG: alpha is dropped, palettes become colour,
+    checksums are verified. Colour becomes grey as rint((77 R + 150 G + 29 B) / 256), grey becomes colour by
+    repeating it. `header` is what `read_header` gave for the same bytes, where it has been read already.
+    Memory: the result; up to 6 bytes a pixel on top for progressive JPEGs, 4 for PNGs, CMYK and colour made grey.
+    Other threads run meanwhile. Raises DataError in a sentence without the place.
+
+    >>> decode(encode_png(np.full((1, 1, 3), 9, np.uint8)), channels=1).tolist()
+    [[[9]]]
+    """
+    if channels not in (None, 1, 3):
+        raise ValueError(f"Images have 1 or 3 channels, not {channels}.")
+    header = header or read_header(data)
+    pixels = _decode_jpeg(data, header, channels) if header.format == "jpeg" else _decode_png(data, header)
+    return _with_channels(pixels, channels or header.channels)
+
+
+def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
+    """Return a uint8 image (H, W), (H, W, 1) or (H, W, 3) as a PNG, which `decode` gives back bit by bit."""
+    grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
+    if image.dtype != np.uint8 or image.size == 0 or not (grey or (image.ndim == 3 and image.shape[2] == 3)):
+        raise DataError(
+            f"A PNG cannot be made of {image.dtype} {image.shape}; give uint8 of (height, width, 1 or 3)."
+        )
+    room = io.BytesIO()
+    Image.fromarray(image.reshape(image.shape[:2]) if grey else image).save(room, "PNG")
+    return room.getvalue()
+
+
+def resized_shape(height: int, width: int, resize: int | None, crop: int | None) -> tuple[int, int]:
+    """Return (rows, columns) of a resized and cropped image; raise DataError where it cannot be made.
+
+    >>> resized_shape(30, 40, 15, None), resized_shape(30, 40, None, 20), resized_shape(30, 40, None, None)
+    ((15, 15), (20, 20), (30, 40))
+    """
+    scaled = scaled_shape(height, width, resize)
+    side = resize if crop is None else crop
+    if side is None:
+        return scaled
+    if side > min(scaled):
+        made = f"{width} x {height}" + ("" if resize is None else f", scaled to {scaled[1]} x {scaled[0]}")
+        raise DataError(
+            f"the image is {made}, too small for crop = {side}; lower crop, or set resize to at least as much."
+        )
+    return side, side
+
+
+def resized(image: Pixels, resize: int | None, crop: int | None) -> Pixels:
+    """Return an image (H, W, C) scaled and cut: its shorter side to `resize` pixels, then the middle `crop` square.
+
+    The longer side becomes long * resize / short, rounded half up. Scaling is bilinear with antialiasing, done
+    by Pillow in whole numbers. `crop` is `resize` where None; `crop` alone cuts without scaling; with neither
+    the image stays. The square begins at floor((length - crop) / 2).
+    Memory: the scaled image, and one with its columns and the rows of the original. Raises DataError in a
+    sentence without the place.
+
+    >>> resized(np.arange(12, dtype=np.uint8).reshape(3, 4, 1), None, 1).ravel().tolist()
+    [5]
+    """
+    height, width, channels = image.shape
+    rows, columns = resized_shape(height, width, resize, crop)
+    scaled = scaled_shape(height, width, resize)
+    if scaled != (height, width):
+        grey = channels == 1
+        picture = Image.fromarray(image[:, :, 0] if grey else image)
+        done = np.asarray(picture.resize(scaled[::-1], Image.Resampling.BILINEAR))
+        image = done.reshape(*scaled, channels)
+    top, left = (scaled[0] - rows) // 2, (scaled[1] - columns) // 2
+    return image[top : top + rows, left : left + columns]
+
+
+def scaled_shape(height: int, width: int, resize: int | None) -> tuple[int, int]:
+    """Return (rows, columns) of an image whose shorter side has been scaled to `resize` pixels.
+
+    >>> scaled_shape(30, 40, 15), scaled_shape(3, 5, 2)
+    ((15, 20), (2, 3))
+    """
+    if resize is None:
+        return height, width
+    short = min(height, width)
+    rows, columns = ((2 * length * resize + short) // (2 * short) for length in (height, width))
+    if rows * columns > MAX_PIXELS:
+        raise DataError(
+            f"the image is {width} x {height} and would be scaled to {columns} x {rows}, more than {MAX_PIXELS:,} "
+            f"pixels; cut it first."
+        )
+    return rows, columns
+
+
+def _with_channels(pixels: Pixels, channels: int) -> Pixels:
+    if pixels.shape[2] == channels:
+        return pixels
+    if channels == 3:
+        return np.repeat(pixels, 3, axis=2)
+    # 256 * 255 + 128 fits in 16 bits
+    grey = np.full(pixels.shape[:2], 128, np.uint16)
+    for channel, weight in enumerate(LUMINANCE):
+        grey += pixels[:, :, channel] * np.uint16(weight)
+    return (grey >> 8).astype(np.uint8)[:, :, None]
+
+
+def _jpeg_header(data: Encoded) -> Header:
+    try:
+        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError:  # chroma sampled in an unusual way, or no image at all
+        with _opened(data, "JPEG") as picture:
+            return Header(picture.height, picture.width, 1 if picture.mode == "L" else 3, "jpeg")
+    return Header(height, width, 1 if space == "Gray" else 3, "jpeg")
+
+
+def _decode_jpeg(data: Encoded, header: Header, channels: int | None) -> Pixels:
+    try:
+        space = simplejpeg.decode_jpeg_header(data)[2]
+    except ValueError:
+        return _loaded(data, header)
+    wanted = "GRAY" if header.channels == 1 and channels != 3 else "RGB"
+    if space in ("CMYK", "YCCK"):
+        wanted = "CMYK"
+    try:
+        pixels: Pixels = simplejpeg.decode_jpeg(data, colorspace=wanted, strict=True)
+    except ValueError as error:
+        raise _damaged("JPEG", error) from error
+    if wanted != "CMYK":
+        return pixels
+    del pixels  # four inks are found sound by the one library and turned into colour by the other
+    return _loaded(data, header)
+
+
+def _png_header(data: Encoded) -> Header:
+    start = bytes(data[8:29])
+    if len(start) < 21 or start[4:8] != b"IHDR":
+        raise DataError("the PNG image ends within its header; restore it from its origin.")
+    width, height, depth, colour = struct.unpack(">IIBB", start[8:18])
+    if 0 in (width, height) or colour not in _PNG_COLOURS:
+        raise DataError("the PNG image has a header that makes no sense; restore it from its origin.")
+    if depth > 8:
+        raise DataError(f"the PNG image has {depth} bits a channel, but pixels have 8; convert it to 8 bits.")
+    return Header(height, width, 1 if colour in _PNG_GREY else 3, "png")
+
+
+def _decode_png(data: Encoded, header: Header) -> Pixels:
+    _verify_png(data)
+    return _loaded(data, header)
+
+
+def _verify_png(data: Encoded) -> None:
+    """Refuse a PNG whose chunks are cut short or fail their checksums: Pillow does not look at those of pixels."""
+    view, at, kind = memoryview(data), len(_PNG), b""
+    while kind != b"IEND":
+        if at + 12 > len(view):
+            raise DataError("the PNG image is cut short; restore it from its origin.")
+        length, kind = struct.unpack(">I4s", view[at : at + 8])
+        end = at + 8 + length
+        if end + 4 > len(view):
+            raise DataError("the PNG image is cut short; restore it from its origin.")
+        if zlib.crc32(view[at + 4 : end]) != struct.unpack(">I", view[end : end + 4])[0]:
+            name = kind.decode("ascii", "replace")
+            raise DataError(
+                f"the PNG image fails the checksum of its {name} chunk; restore it from its origin."
+            )
+        at = end + 4
+
+
+def _loaded(data: Encoded, header: Header) -> Pixels:
+    name = header.format.upper()
+    with _opened(data, name) as picture:
+        if picture.size != (header.width, header.height):
+            raise DataError(f"the {name} image states two sizes; restore it from its origin.")
+        picture.info.pop("transparency", None)  # one colour or palette entry that would be see-through
+        try:
+            picture.load()
+        except _UNREADABLE as error:
+            raise _damaged(name, error) from error
+        return _copied(picture, header)
+
+
+def _copied(picture: Image.Image, header: Header) -> Pixels:
+    """Convert and copy a few rows at a time: Pillow would hold the image three times over."""
+    pixels = np.empty((header.height, header.width, header.channels), np.uint8)
+    step = max(1, COPIED_PIXELS // header.width)
+    for top in range(0, header.height, step):
+        rows = picture.crop((0, top, header.width, min(top + step, header.height)))
+        rows = rows.convert("L" if header.channels == 1 else "RGB")
+        pixels[top : top + step] = np.asarray(rows).reshape(-1, header.width, header.channels)
+    return pixels
+
+
+def _opened(data: Encoded, name: str) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(data), formats=[name])
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"the {name} image states a size beyond measure; scale it down first.") from error
+    except _UNREADABLE as error:
+        # Pillow's own message names an object in memory
+        raise DataError(f"the bytes are no whole {name} image; restore it from its origin.") from error
+
+
+def _damaged(name: str, error: BaseException) -> DataError:
+    reason = str(error).strip().rstrip(".") or type(error).__name__
+    return DataError(f"the {name} image is damaged ({reason}); restore it from its origin.")

@@ -1,0 +1,156 @@
+"""CIFAR-10 and CIFAR-100 as they are distributed: Python batches (pickles, never run) and binary batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.importers.arrays import ArrayListing, ArrayPart, check_label_count, skip, take
+from smtdist.data.importers.inert_pickle import read_pickle
+from smtdist.data.importers.items import Labels, unreadable
+from smtdist.errors import DataError
+
+SIDE: Final = 32
+PIXELS: Final = 3 * SIDE * SIDE
+MOST_BATCH_BYTES: Final = 2**30
+_TRAIN: Final = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "train")
+_TEST: Final = ("test_batch", "test")
+_CLASSES: Final = ("batches.meta", "meta", "batches.meta.txt", "fine_label_names.txt")
+
+
+@dataclass(frozen=True)
+class _Binary(ArrayPart):
+    """Records of one label (CIFAR-10) or two, coarse and fine (CIFAR-100), and 3,072 bytes of pixels."""
+
+    path: Path
+    count: int
+    label_bytes: int
+    dtype = np.dtype(np.uint8)
+    labelled = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # an attribute of the base class, computed here
+        return (self.count, SIDE, SIDE, 3)
+
+    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
+        record = PIXELS + self.label_bytes
+        with open(self.path, "rb") as file:
+            skip(file, first * record, str(self.path))
+            for start in range(first, self.count, rows):
+                count = min(rows, self.count - start)
+                data = np.frombuffer(take(file, count * record, str(self.path)), np.uint8).reshape(
+                    count, record
+                )
+                yield _rows_first(data[:, self.label_bytes :]), data[:, self.label_bytes - 1].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Python(ArrayPart):
+    """One pickled batch: read whole, 30 MB for 10,000 images."""
+
+    path: Path
+    count: int
+    dtype = np.dtype(np.uint8)
+    labelled = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (self.count, SIDE, SIDE, 3)
+
+    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
+        data, labels = _read_batch(self.path)
+        for start in range(first, self.count, rows):
+            yield _rows_first(data[start : start + rows]), labels[start : start + rows]
+
+
+def cifar_listing(paths: list[Path], group: str, labelled: bool = True) -> ArrayListing:
+    """Look at batches, or at a folder of them: its test batch for a group called test, else those to train with."""
+    files: list[Path] = []
+    for path in paths:
+        files += batches_in(path, group) if path.is_dir() else [path]
+    if not files:
+        raise DataError(f"{paths[0]} holds no batch of CIFAR; name the files.")
+    parts: list[ArrayPart] = [_part(path) for path in files]
+    classes = _class_names(files[0].parent) if labelled else None
+    return ArrayListing("cifar", parts, files, classes, labelled)
+
+
+def batches_in(folder: Path, group: str = "train") -> list[Path]:
+    """Return the batches in a folder, in order; none where it is no folder of CIFAR."""
+    names = _TEST if group.rpartition("/")[2].startswith("test") else _TRAIN
+    found = [folder / f"{name}{ending}" for name in names for ending in ("", ".bin")]
+    return [path for path in found if path.is_file()]
+
+
+def _part(path: Path) -> ArrayPart:
+    try:
+        size = os.stat(path).st_size
+        with open(path, "rb") as file:
+            pickled = file.read(2)[:1] == b"\x80" and path.suffix != ".bin"
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if pickled:
+        return _Python(path, len(_read_batch(path)[1]))
+    fits = [extra for extra in (1, 2) if size and size % (PIXELS + extra) == 0]
+    if len(fits) == 2:  # by chance: then the names tell
+        fits = [2 if path.stem in ("train", "test") else 1]
+    if not fits:
+        raise DataError(
+            f"{path} has {size:,} bytes, which is no number of CIFAR records of 3,073 or 3,074; download it again."
+        )
+    return _Binary(path, size // (PIXELS + fits[0]), fits[0])
+
+
+def _read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], Labels]:
+    batch = read_pickle(_whole(path), str(path))
+    data = batch.get("data")
+    labels = batch.get("labels", batch.get("fine_labels"))
+    if (
+        not isinstance(data, np.ndarray)
+        or data.dtype != np.uint8
+        or data.ndim != 2
+        or data.shape[1] != PIXELS
+    ):
+        raise DataError(f"{path} has no data of uint8 (samples, 3072); name a batch of CIFAR.")
+    if isinstance(labels, list) and all(type(label) is int and 0 <= label < 2**31 for label in labels):
+        labels = np.array(labels, np.int64)
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1:
+        raise DataError(f"{path} has no labels or fine_labels of whole numbers; name a batch of CIFAR.")
+    check_label_count(len(labels), len(data), str(path), "it")
+    return data, labels.astype(np.int64)
+
+
+def _whole(path: Path) -> bytes:
+    try:
+        size = os.stat(path).st_size
+        if size > MOST_BATCH_BYTES:
+            raise DataError(f"{path} has {size:,} bytes, far more than a batch of CIFAR; name another file.")
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _rows_first(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return (n, 32, 32, 3) from three planes of rows, red, green and blue."""
+    return np.ascontiguousarray(planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
+
+
+def _class_names(folder: Path) -> list[str] | None:
+    """Return the names that are distributed beside the batches, if they are there."""
+    for name in _CLASSES:
+        path = folder / name
+        if not path.is_file() or path.stat().st_size > 2**20:
+            continue
+        if path.suffix == ".txt":
+            return path.read_text("utf-8", "replace").split()
+        meta = read_pickle(_whole(path), str(path))
+        names = meta.get("label_names", meta.get("fine_label_names"))
+        if isinstance(names, list):
+            return [text.decode("latin1") if isinstance(text, bytes) else str(text) for text in names]
+    return None

@@ -1,0 +1,107 @@
+"""Which kind of source some files are, by what they contain and how they are called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from smtdist.data.importers.cifar import PIXELS, batches_in, cifar_listing
+from smtdist.data.importers.folder import FolderListing
+from smtdist.data.importers.idx import GZIP, idx_listing, open_stream
+from smtdist.data.importers.items import Listing, unreadable
+from smtdist.data.importers.numpy_files import numpy_listing
+from smtdist.data.importers.parquet import ParquetListing
+from smtdist.data.importers.webdataset import TarListing
+from smtdist.errors import DataError
+
+KINDS: Final = ("folder", "npz", "idx", "cifar", "webdataset", "parquet")
+_TAR_MAGIC: Final = slice(257, 262)
+_STARTS: Final = {b"PK\x03\x04": "npz", b"\x93NUM": "npz", b"PAR1": "parquet"}
+_STARTS_IDX: Final = tuple(b"\0\0\x08" + bytes([rank]) for rank in (1, 3, 4))
+_ENDINGS: Final = {".npz": "npz", ".npy": "npz", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of a source is wanted.
+
+    Attributes
+    ----------
+    group : of a folder of CIFAR, its test batch where the group is called test.
+    use_labels : whether labels are imported.
+    labels : a file of labels, for arrays and IDX.
+    array, label_array : members of an .npz.
+    image_column, label_column : columns of Parquet files.
+    """
+
+    group: str = "train"
+    use_labels: bool = True
+    labels: Path | None = None
+    array: str | None = None
+    label_array: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+
+
+def open_listing(paths: Sequence[Path], kind: str | None = None, wanted: Selection = Selection()) -> Listing:
+    """Look at a source and return what it holds; raise DataError where it is none, or holds nothing."""
+    files = list(paths)
+    if not files:
+        raise DataError("No source is named; name a folder or files.")
+    for path in files:
+        if not path.exists():
+            raise DataError(f"There is no file {path}; check the name.")
+    kinds = {kind or kind_of(path) for path in files}
+    if len(kinds) > 1:
+        raise DataError(f"The sources are of the kinds {', '.join(sorted(kinds))}; import them one by one.")
+    (found,) = kinds
+    if found not in ("folder", "cifar") and any(path.is_dir() for path in files):
+        raise DataError(f"{next(path for path in files if path.is_dir())} is a folder; name its files.")
+    if found == "folder":
+        if len(files) > 1 or not files[0].is_dir():
+            raise DataError(f"{files[-1]}: images are imported from one folder; name that.")
+        return FolderListing(files[0], wanted.use_labels)
+    if found == "npz":
+        return numpy_listing(files, wanted.labels, wanted.array, wanted.label_array, wanted.use_labels)
+    if found == "idx":
+        return idx_listing(files, wanted.labels, wanted.use_labels)
+    if found == "cifar":
+        return cifar_listing(files, wanted.group, wanted.use_labels)
+    if found == "webdataset":
+        return TarListing(files, wanted.use_labels)
+    return ParquetListing(files, wanted.image_column, wanted.label_column, wanted.use_labels)
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of one file or folder; raise DataError where none is recognised."""
+    if path.is_dir():
+        return "cifar" if batches_in(path) or batches_in(path, "test") else "folder"
+    start = _start(path)
+    if start[:2] == GZIP:
+        with open_stream(path) as stream:
+            start = stream.read(512)
+    if start[:4] in _STARTS:
+        return _STARTS[start[:4]]
+    if start[:4] in _STARTS_IDX:
+        return "idx"
+    if start[_TAR_MAGIC] == b"ustar" or path.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
+        return "webdataset"
+    if start[:1] == b"\x80" and len(start) > 1 and 2 <= start[1] <= 5:
+        return "cifar"
+    size = os.stat(path).st_size
+    if path.suffix == ".bin" and size and any(size % (PIXELS + extra) == 0 for extra in (1, 2)):
+        return "cifar"
+    if path.suffix.lower() in _ENDINGS:  # cut short or empty: its reader says so
+        return _ENDINGS[path.suffix.lower()]
+    raise DataError(f"{path} is of no kind that is recognised; name it with --kind {'|'.join(KINDS)}.")
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(512)
+    except OSError as error:
+        raise unreadable(path, error) from error

@@ -1,0 +1,160 @@
+"""IDX files, the format of MNIST: four bytes of type and rank, the lengths, then the values; also with gzip."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import math
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.importers.arrays import (
+    ArrayListing,
+    ArrayPart,
+    as_labels,
+    check_label_count,
+    image_array_shape,
+    skip,
+    take,
+)
+from smtdist.data.importers.items import Labels, unreadable
+from smtdist.errors import DataError
+
+_UINT8: Final = 0x08
+_TYPES: Final = {_UINT8: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4"}
+GZIP: Final = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """What the header of an IDX file says."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    header_bytes: int
+
+    def rows(self, first: int, rows: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield blocks of rows from `first` on."""
+        shape, row = self.shape[1:], math.prod(self.shape[1:]) * self.dtype.itemsize
+        with open_stream(self.path) as stream:
+            skip(stream, self.header_bytes + first * row, str(self.path))
+            for start in range(first, self.shape[0], rows):
+                count = min(rows, self.shape[0] - start)
+                data = take(stream, count * row, str(self.path))
+                yield np.frombuffer(data, self.dtype).reshape(count, *shape)
+            if stream.read(1):
+                raise DataError(
+                    f"{self.path} goes on after its last sample; copy or download it again in full."
+                )
+
+
+class IdxPart(ArrayPart):
+    """Images with the labels from another file."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, images: IdxFile, labels: IdxFile | None) -> None:
+        """Raise DataError for files that do not fit together."""
+        self.path = images.path
+        self.shape = image_array_shape(images.shape, str(images.path))
+        if images.dtype != np.uint8:
+            raise DataError(f"{images.path} holds {images.dtype}, but images are uint8 (type 8).")
+        self.labelled = labels is not None
+        self._images, self._labels = images, labels
+        if labels is not None:
+            check_label_count(labels.shape[0], self.shape[0], str(labels.path), str(images.path))
+
+    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
+        """Yield images and labels."""
+        labels: Iterator[Labels | None] = itertools.repeat(None)
+        if self._labels is not None:
+            name = str(self._labels.path)
+            labels = (as_labels(block, name) for block in self._labels.rows(first, rows))
+        yield from zip(self._images.rows(first, rows), labels, strict=False)
+
+
+def idx_listing(paths: list[Path], labels: Path | None, labelled: bool) -> ArrayListing:
+    """Look at IDX files of images; labels are named, among the files, or beside them by their usual name."""
+    files = [read_idx_header(path) for path in paths]
+    images = [file for file in files if len(file.shape) > 1]
+    targets = [file for file in files if len(file.shape) == 1]
+    if not images:
+        raise DataError(f"{paths[0]} holds labels only; name the file of the images.")
+    if labels is not None:
+        targets.append(read_idx_header(labels))
+    elif labelled and not targets:
+        beside = [_beside(file.path) for file in images]
+        targets = [read_idx_header(path) for path in beside if path is not None]
+    if targets and len(targets) != len(images):
+        raise DataError(
+            f"There are {len(images)} files of images but {len(targets)} of labels; give one of each in turn."
+        )
+    for target in targets:
+        if len(target.shape) != 1:
+            raise DataError(f"{target.path} has the shape {target.shape}, but labels have one axis.")
+    pairs = zip(images, targets or itertools.repeat(None), strict=False)
+    used = [file.path for file in (*images, *targets)]
+    return ArrayListing("idx", [IdxPart(image, target) for image, target in pairs], used)
+
+
+def read_idx_header(path: Path) -> IdxFile:
+    """Return shape and type; raise DataError for another format, and where the length of the file differs."""
+    with open_stream(path) as stream:
+        start = stream.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES or not 1 <= start[3] <= 4:
+            raise DataError(f"{path} is no IDX file of whole numbers; its first four bytes are {start!r}.")
+        rank = start[3]
+        shape = struct.unpack(f">{rank}I", take(stream, 4 * rank, str(path)))
+    header, dtype = 4 + 4 * rank, np.dtype(_TYPES[start[2]])
+    if not is_gzip(path):
+        expected, size = header + math.prod(shape) * dtype.itemsize, os.stat(path).st_size
+        if size != expected:
+            raise DataError(
+                f"{path} has {size:,} bytes, but its header says {expected:,}; copy or download it again."
+            )
+    return IdxFile(path, shape, dtype, header)
+
+
+def _beside(path: Path) -> Path | None:
+    """Return train-labels-idx1-ubyte.gz for train-images-idx3-ubyte.gz, with or without .gz, if it is there."""
+    name = re.sub("images", "labels", path.name)
+    name = re.sub(r"idx\d", "idx1", name)
+    if name == path.name:
+        return None
+    plain = path.with_name(name.removesuffix(".gz"))
+    near = (path.with_name(name), plain, plain.with_name(plain.name + ".gz"))
+    return next((candidate for candidate in near if candidate.is_file()), None)
+
+
+def is_gzip(path: Path) -> bool:
+    """Tell whether a file begins as gzip files do."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(2) == GZIP
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+@contextlib.contextmanager
+def open_stream(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, through gzip if it is compressed; damage is a DataError."""
+    try:
+        with gzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
+            yield cast(BinaryIO, stream)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path} is damaged or cut short ({str(error).rstrip('.')}); copy or download it again."
+        ) from error
+    except OSError as error:
+        raise unreadable(path, error) from error

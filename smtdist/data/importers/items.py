@@ -1,0 +1,147 @@
+"""What importers have in common: a listing of a source, and batches of its items in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.errors import DataError
+
+MOST_IMAGE_BYTES: Final = 256 * 2**20
+"""An encoded image that is longer is refused before it is read."""
+
+BATCH_ITEMS: Final = 256
+BATCH_BYTES: Final = 4 * 2**20
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Items of a source that follow one another.
+
+    Attributes
+    ----------
+    origin : what messages call the file they are from.
+    first : the place of the first item in it.
+    data : encoded images, or pixels (n, H, W[, C]), or None: `names` are files that are yet to be read.
+    labels : a class a sample, None for a source without labels.
+    names : what messages call each item; None: origin and place.
+    """
+
+    origin: str
+    first: int
+    data: Sequence[bytes] | npt.NDArray[Any] | None
+    labels: Labels | None
+    names: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        known = self.names if self.data is None else self.data
+        assert known is not None
+        return len(known)
+
+    def name(self, index: int) -> str:
+        """Return what messages call an item.
+
+        >>> Batch("a.npz", 7, [b""], None).name(0)
+        'a.npz, sample 7'
+        """
+        return f"{self.origin}, sample {self.first + index}" if self.names is None else self.names[index]
+
+    def read(self, index: int) -> bytes:
+        """Return an encoded image, read now if it is a file of its own."""
+        if self.data is not None:
+            return self.data[index]  # pixels never come here
+        assert self.names is not None
+        return read_whole(self.names[index])
+
+
+class Listing:
+    """A source of images, looked at but not yet read.
+
+    Attributes
+    ----------
+    kind : the word for it on the command line.
+    encoded : whether its items are JPEG or PNG bytes; else pixels.
+    shape, dtype : of each image, for pixels: (H, W[, C]).
+    n_items : samples, None where only reading tells.
+    labelled : whether each sample has a label.
+    classes : names of the classes, None where the source has none.
+    """
+
+    kind: str
+    encoded: bool
+    shape: tuple[int, ...] = ()
+    dtype: np.dtype[Any] = np.dtype(np.uint8)
+    n_items: int | None = None
+    labelled: bool = False
+    classes: list[str] | None = None
+
+    def key(self) -> list[str]:
+        """Return what tells this source from others and from what it may become: names, sizes and times of files."""
+        raise NotImplementedError
+
+    def batches(self, first: int, items: int = BATCH_ITEMS, nbytes: int = BATCH_BYTES) -> Iterator[Batch]:
+        """Yield all items from number `first` on, in order, at most `items` and about `nbytes` at once."""
+        raise NotImplementedError
+
+
+def read_whole(path: str) -> bytes:
+    """Return the bytes of a file of at most `MOST_IMAGE_BYTES`; three calls of the system, for small files."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            size = os.fstat(file).st_size
+            if size > MOST_IMAGE_BYTES:
+                raise DataError(too_long(path, size))
+            data = os.read(file, size)
+            while len(data) < size and (more := os.read(file, size - len(data))):
+                data += more
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return data
+
+
+def too_long(name: str, size: int) -> str:
+    """Say that an encoded image is longer than any should be."""
+    return f"{name}: the image has {size:,} bytes, more than {MOST_IMAGE_BYTES:,}; leave it out or make it smaller."
+
+
+def unreadable(path: str | Path, error: OSError) -> DataError:
+    """Return the error for a file that the system does not hand out."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"There is no file {path}; check the name.")
+    return DataError(f"{path} cannot be read: {error.strerror or error}; check its permissions and the disk.")
+
+
+def file_keys(paths: Sequence[Path]) -> list[str]:
+    """Return name, size and time of files, to notice that one was replaced."""
+    keys = []
+    for path in paths:
+        status = path.stat()
+        keys.append(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}")
+    return keys
+
+
+def label_of(text: bytes | str, name: str) -> int:
+    """Return a label that is written in a file of its own.
+
+    >>> label_of(b" 7 ", "a.cls")
+    7
+    """
+    try:
+        label = int(text)
+        if not -(2**63) <= label < 2**63:
+            raise ValueError
+    except ValueError:
+        shown = text[:40]
+        raise DataError(f"{name} holds {shown!r}, but a label is a whole number; mend it.") from None
+    return label

@@ -1,0 +1,195 @@
+"""Arrays in .npy and .npz files, read row by row and never unpickled."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.importers.arrays import (
+    ArrayListing,
+    ArrayPart,
+    as_labels,
+    as_pixels,
+    check_label_count,
+    image_array_shape,
+    pixel_type,
+    skip,
+    take,
+)
+from smtdist.data.importers.items import Labels, unreadable
+from smtdist.errors import DataError
+
+IMAGE_NAMES: Final = ("images", "x", "data", "x_train", "train_images", "arr_0")
+LABEL_NAMES: Final = ("labels", "y", "targets", "label", "y_train", "train_labels", "arr_1")
+"""What arrays are usually called, tried in this order, in any case."""
+
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One array in a file: `member` of an .npz, or the whole of an .npy."""
+
+    path: Path
+    member: str | None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.path) if self.member is None else f"{self.path}:{self.member}"
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """Yield a stream that stands at the first value."""
+        with _stream(self.path, self.member) as (stream, _):
+            _header(stream, self.name)
+            yield stream
+
+    def rows(self, first: int, rows: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield blocks of rows from `first` on."""
+        shape, row = self.shape[1:], math.prod(self.shape[1:]) * self.dtype.itemsize
+        with self.opened() as stream:
+            skip(stream, first * row, self.name)  # type: ignore[arg-type]  # a zip member reads like a file
+            for start in range(first, self.shape[0], rows):
+                count = min(rows, self.shape[0] - start)
+                data = take(stream, count * row, self.name)  # type: ignore[arg-type]
+                yield np.frombuffer(data, self.dtype).reshape(count, *shape)
+
+
+class NumpyPart(ArrayPart):
+    """Images in one array, labels in another of the same or a second file."""
+
+    def __init__(self, images: Stored, labels: Stored | None) -> None:
+        """Raise DataError for shapes and types that are none of images and labels."""
+        self.path = images.path
+        self.shape = image_array_shape(images.shape, images.name)
+        self.dtype = pixel_type(images.dtype, images.name)
+        self.labelled = labels is not None
+        self._images, self._labels = images, labels
+        if labels is not None:
+            if labels.dtype.kind not in "iu" or labels.shape[1:] not in ((), (1,)) or not labels.shape:
+                raise DataError(
+                    f"{labels.name} is {labels.dtype} {labels.shape}, but labels are one whole number an image."
+                )
+            check_label_count(labels.shape[0], self.shape[0], labels.name, images.name)
+
+    def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
+        """Yield images and labels."""
+        images = (as_pixels(block, self.dtype, self._images.name) for block in self._images.rows(first, rows))
+        labels: Iterator[Labels | None] = itertools.repeat(None)
+        if self._labels is not None:
+            name = self._labels.name
+            labels = (as_labels(block, name) for block in self._labels.rows(first, rows))
+        return zip(images, labels, strict=False)
+
+
+def numpy_listing(
+    paths: list[Path], labels: Path | None, array: str | None, label_array: str | None, labelled: bool
+) -> ArrayListing:
+    """Look at .npz and .npy files; `array` and `label_array` name members that have unusual names."""
+    parts = []
+    for path in paths:
+        found = _arrays(path)
+        images = _chosen(found, array, IMAGE_NAMES, path, "--array")
+        target: Stored | None = None
+        if labels is not None and len(paths) > 1:
+            raise DataError(f"{labels} cannot label {len(paths)} files; import them one by one.")
+        if labels is not None:
+            target = _chosen(_arrays(labels), label_array, LABEL_NAMES, labels, "--label-array")
+        elif labelled and (label_array or _named(found, LABEL_NAMES)):
+            target = _chosen(found, label_array, LABEL_NAMES, path, "--label-array")
+        parts.append(NumpyPart(images, target))
+    return ArrayListing("npz", parts, [*paths, *([labels] if labels else [])])
+
+
+def _chosen(
+    found: list[Stored], asked: str | None, usual: tuple[str, ...], path: Path, option: str
+) -> Stored:
+    if asked is not None:
+        names = [stored for stored in found if stored.member in (asked, f"{asked}.npy")]
+    else:
+        names = found if len(found) == 1 else _named(found, usual)[:1]
+    if not names:
+        listed = ", ".join(str(stored.member).removesuffix(".npy") for stored in found[:8])
+        raise DataError(f"{path} holds the arrays {listed or 'none'}; name one with {option}.")
+    return names[0]
+
+
+def _named(found: list[Stored], usual: tuple[str, ...]) -> list[Stored]:
+    by_name = {str(stored.member).removesuffix(".npy").lower(): stored for stored in reversed(found)}
+    return [by_name[name] for name in usual if name in by_name]
+
+
+def _arrays(path: Path) -> list[Stored]:
+    """Return what the headers say, each checked against the length of what follows it."""
+    members: list[str | None] = [None]
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                members = [name for name in archive.namelist() if name.endswith(".npy")]
+        found = []
+        for member in members:
+            with _stream(path, member) as (stream, size):
+                name = str(path) if member is None else f"{path}:{member}"
+                shape, dtype = _header(stream, name)
+                expected = math.prod(shape) * dtype.itemsize
+                if size - stream.tell() != expected:
+                    raise DataError(
+                        f"{name} says {dtype} {shape}, {expected:,} bytes, but {size - stream.tell():,} follow; copy "
+                        f"or download it again."
+                    )
+                found.append(Stored(path, member, shape, dtype))
+    except _BROKEN as error:
+        raise DataError(f"{path} is no whole .npz or .npy file ({error}); download it again.") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return found
+
+
+@contextlib.contextmanager
+def _stream(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
+    """Yield a stream of an array and its bytes in all."""
+    try:
+        if member is None:
+            with open(path, "rb") as file:
+                yield file, path.stat().st_size
+        else:
+            with zipfile.ZipFile(path) as archive, archive.open(member) as inside:
+                yield inside, archive.getinfo(member).file_size
+    except _BROKEN as error:
+        raise DataError(f"{path} is damaged ({error}); copy or download it again.") from error
+
+
+def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    formats = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version not in formats:
+            raise ValueError(f"format {version[0]}.{version[1]}")
+        shape, fortran, dtype = formats[version](stream)
+    except (ValueError, TypeError, SyntaxError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:120].rstrip(".")
+        raise DataError(f"{name} is no whole NumPy array ({reason}); write it with numpy.save.") from error
+    if dtype.hasobject:
+        raise DataError(f"{name} holds Python objects, which are not read; store it as a plain array.")
+    if fortran and len(shape) > 1:
+        raise DataError(f"{name} is stored column by column; store numpy.ascontiguousarray of it.")
+    if any(length < 0 for length in shape) or dtype.itemsize == 0:
+        raise DataError(f"{name} has the shape {shape}, which makes no sense; write it with numpy.save.")
+    return shape, dtype

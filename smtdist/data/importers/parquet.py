@@ -1,0 +1,193 @@
+"""Parquet files with a column of encoded images, as Hugging Face writes data sets; needs the extra `parquet`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from smtdist.data.importers.items import (
+    BATCH_BYTES,
+    BATCH_ITEMS,
+    MOST_IMAGE_BYTES,
+    Batch,
+    Labels,
+    Listing,
+    file_keys,
+    too_long,
+)
+from smtdist.errors import ConfigurationError, DataError
+
+LABEL_COLUMNS: Final = ("label", "labels", "fine_label", "cls", "class", "y")
+_BUFFER: Final = 2**20
+
+
+class ParquetListing(Listing):
+    """Files one after the other; a batch of rows is in memory at a time.
+
+    The column of images holds bytes, or a struct with a field `bytes`; it is found by its type where it is not named.
+    """
+
+    kind = "parquet"
+    encoded = True
+
+    def __init__(
+        self, paths: list[Path], image_column: str | None, label_column: str | None, labels: bool = True
+    ) -> None:
+        """Look at schemas; raise DataError where columns are missing or differ."""
+        self._parquet = _library()
+        self.paths = paths
+        self.n_items = 0
+        wanted: tuple[str, str | None] | None = None
+        for path in paths:
+            with self._opened(path) as file:
+                schema = file.schema_arrow
+                image = image_column or _image_column(schema, path)
+                label = (label_column or _label_column(schema)) if labels else None
+                for name in (image, label):
+                    if name is not None and name not in schema.names:
+                        raise DataError(_missing(path, name, schema))
+                _require_types(schema, image, label, path)
+                if wanted not in (None, (image, label)):
+                    raise DataError(f"{path} has other columns than {paths[0]}; import them one by one.")
+                wanted = image, label
+                self.n_items += file.metadata.num_rows
+                self.classes = self.classes or _class_names(schema, label)
+        if not self.n_items or wanted is None:
+            raise DataError(f"{paths[0]} holds no row; name a file that does.")
+        self.image, self.label = wanted
+        self.labelled = self.label is not None
+
+    def key(self) -> list[str]:
+        """Return the files and the columns."""
+        return [*file_keys(self.paths), self.image, str(self.label)]
+
+    def batches(self, first: int, items: int = BATCH_ITEMS, nbytes: int = BATCH_BYTES) -> Iterator[Batch]:
+        """Yield rows; groups of rows before `first` are not read."""
+        for path in self.paths:
+            with self._opened(path) as file:
+                rows = file.metadata.num_rows
+                if first >= rows:
+                    first -= rows
+                    continue
+                yield from self._rows(file, path, first, items, nbytes)
+                first = 0
+
+    def _rows(self, file: Any, path: Path, first: int, items: int, nbytes: int) -> Iterator[Batch]:
+        columns = [self.image] if self.label is None else [self.image, self.label]
+        start = 0
+        for number in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(number)
+            if start + group.num_rows <= first:
+                start += group.num_rows
+                continue
+            mean = max(1, group.total_byte_size // max(1, group.num_rows))
+            size = max(1, min(items, nbytes // mean))
+            try:
+                for part in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
+                    drop = min(max(0, first - start), part.num_rows)
+                    if drop < part.num_rows:
+                        yield self._batch(part.slice(drop), path, start + drop)
+                    start += part.num_rows
+            except (OSError, ValueError, NotImplementedError) as error:
+                raise DataError(_broken(path, error)) from error
+
+    def _batch(self, part: Any, path: Path, start: int) -> Batch:
+        column = part.column(self.image)
+        if hasattr(column, "field"):
+            column = column.field("bytes")
+        data = [image or b"" for image in column.to_pylist()]  # a missing one is no image
+        for index, image in enumerate(data):
+            if len(image) > MOST_IMAGE_BYTES:
+                raise DataError(too_long(f"{path}, row {start + index}", len(image)))
+        names = [f"{path}, row {start + index}" for index in range(len(data))]
+        return Batch(str(path), start, data, self._labels(part, path, start), names)
+
+    def _labels(self, part: Any, path: Path, start: int) -> Labels | None:
+        if self.label is None:
+            return None
+        column = part.column(self.label)
+        if column.null_count:
+            missing = column.is_null().to_pylist().index(True)
+            raise DataError(
+                f"{path}, row {start + missing} has no label in column {self.label}; leave it out, or pass "
+                f"--labels-from none."
+            )
+        values = column.to_numpy(zero_copy_only=False)
+        if values.dtype.kind == "u" and values.max() >= 2**63:
+            raise DataError(f"{path} holds the label {values.max()}, which does not fit in int64; renumber.")
+        return values.astype(np.int64)  # type: ignore[no-any-return]
+
+    def _opened(self, path: Path) -> Any:
+        try:
+            return self._parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
+        except FileNotFoundError:
+            raise DataError(f"There is no file {path}; check the name.") from None
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise DataError(_broken(path, error)) from error
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ConfigurationError("Parquet needs pyarrow; install smtdist[parquet].") from None
+
+
+def _broken(path: Path, error: BaseException) -> str:
+    reason = " ".join(str(error).split())[:160].rstrip(".")
+    return f"{path} cannot be read as Parquet ({reason}); copy or download it again."
+
+
+def _missing(path: Path, name: str, schema: Any) -> str:
+    return f"{path} has no column {name}; use one of {', '.join(schema.names[:8])}."
+
+
+def _holds_bytes(kind: Any) -> bool:
+    types = importlib.import_module("pyarrow.types")
+    if types.is_struct(kind):
+        place = kind.get_field_index("bytes")
+        return place >= 0 and _holds_bytes(kind.field(place).type)
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _image_column(schema: Any, path: Path) -> str:
+    found = [field.name for field in schema if _holds_bytes(field.type)]
+    if len(found) != 1:
+        what = "no column of image bytes" if not found else f"the columns of bytes {', '.join(found)}"
+        raise DataError(
+            f"{path} has {what} among {', '.join(schema.names[:8])}; name one with --image-column."
+        )
+    return str(found[0])
+
+
+def _label_column(schema: Any) -> str | None:
+    return next((name for name in LABEL_COLUMNS if name in schema.names), None)
+
+
+def _require_types(schema: Any, image: str, label: str | None, path: Path) -> None:
+    types = importlib.import_module("pyarrow.types")
+    if not _holds_bytes(schema.field(image).type):
+        raise DataError(
+            f"{path}: the column {image} is {schema.field(image).type}, but images are bytes; name another with "
+            f"--image-column."
+        )
+    if label is not None and not types.is_integer(schema.field(label).type):
+        raise DataError(
+            f"{path}: the column {label} is {schema.field(label).type}, but labels are whole numbers; name another "
+            f"with --label-column."
+        )
+
+
+def _class_names(schema: Any, label: str | None) -> list[str] | None:
+    """Return the names that Hugging Face keeps beside the schema."""
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        names = features[label]["names"]
+    except (TypeError, KeyError, ValueError):
+        return None
+    return [str(name) for name in names] if isinstance(names, list) else None

@@ -1,0 +1,185 @@
+"""Batches of items made ready to be written: checked, decoded, scaled, put side by side. Runs in threads."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.decode import decode, encode_png, read_header, resized, resized_shape
+from smtdist.data.importers.items import Batch, Labels
+from smtdist.errors import DataError
+
+
+class ColourFound(Exception):
+    """A colour image among images that were all grey so far: the plain layout must begin anew with three channels."""
+
+
+class Size(NamedTuple):
+    """Rows, columns and channels of an image."""
+
+    height: int
+    width: int
+    channels: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done with each image.
+
+    Attributes
+    ----------
+    plain : pixels are written, (H, W, C) each as `shape` says; else encoded bytes.
+    resize, crop : see `smtdist.data.decode.resized`.
+    verify : whether encoded images that are kept as they are get decoded once.
+    skip : whether unreadable images are left out instead of ending the import.
+    """
+
+    plain: bool
+    shape: tuple[int, ...] = ()
+    dtype: str = "uint8"
+    resize: int | None = None
+    crop: int | None = None
+    verify: bool = True
+    skip: bool = False
+
+    @property
+    def scales(self) -> bool:
+        """Whether images change their size."""
+        return self.resize is not None or self.crop is not None
+
+
+@dataclass
+class Prepared:
+    """A batch ready to be written: `items` that were looked at, of which some may be left out.
+
+    `data` is pixels (n, H, W[, C]) or the encoded images joined; `lengths` are their bytes.
+    """
+
+    items: int
+    data: Any = b""
+    lengths: list[int] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    labels: Labels | None = None
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def samples(self) -> int:
+        """Samples to be written."""
+        return len(self.sizes) if self.sizes or isinstance(self.data, bytes) else len(self.data)
+
+
+def prepare(batch: Batch, recipe: Recipe) -> Prepared:
+    """Make one batch ready; raise DataError that names the first image which cannot be."""
+    pixels = isinstance(batch.data, np.ndarray)
+    if pixels and recipe.plain and not recipe.scales:
+        return Prepared(len(batch), batch.data, labels=batch.labels)
+    result = Prepared(len(batch))
+    kept: list[int] = []
+    put = _rows(len(batch), recipe, result) if recipe.plain else _parts(recipe, result)
+    for index in range(len(batch)):
+        try:
+            data = batch.data[index] if isinstance(batch.data, np.ndarray) else batch.read(index)
+        except DataError as error:
+            _leave_out(str(error), recipe, result, error)
+            continue
+        try:
+            put(len(kept), data)
+        except DataError as error:
+            _leave_out(f"{batch.name(index)}: {error}", recipe, result, error)
+            continue
+        kept.append(index)
+    if recipe.plain:
+        result.data = result.data[: len(kept)]
+    else:
+        result.lengths = [len(part) for part in result.data]
+        result.data = b"".join(result.data)
+    result.labels = None if batch.labels is None else batch.labels[kept]
+    return result
+
+
+def _leave_out(sentence: str, recipe: Recipe, result: Prepared, error: DataError) -> None:
+    if not recipe.skip:
+        raise DataError(sentence) from error
+    result.skipped.append(sentence)
+
+
+def _rows(count: int, recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
+    """Return what puts an image into the next row of a block of pixels."""
+    result.data = np.empty((count, *recipe.shape), recipe.dtype)
+
+    def put(row: int, data: Any) -> None:
+        image = image_of(data, recipe, channels=recipe.shape[2])
+        if image.shape != recipe.shape:
+            height, width = image.shape[:2]
+            raise DataError(
+                f"the image is {width} x {height}, but the first one is {recipe.shape[1]} x {recipe.shape[0]}, and "
+                f"the plain layout holds one size; pass --resize N, or --layout encoded."
+            )
+        result.data[row] = image
+
+    return put
+
+
+def _parts(recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
+    """Return what adds an encoded image to a list."""
+    result.data = []
+
+    def put(row: int, data: Any) -> None:
+        if isinstance(data, np.ndarray) or recipe.scales:
+            image = image_of(data, recipe)
+            size, data = _size_of(image), encode_png(image)
+        else:
+            size = _size_of(decode(data)) if recipe.verify else Size(*read_header(data)[:3])
+        result.sizes.append(size)
+        result.data.append(data)
+
+    return put
+
+
+def _size_of(image: npt.NDArray[np.uint8]) -> Size:
+    height, width, channels = image.shape
+    return Size(height, width, channels)
+
+
+def image_of(data: Any, recipe: Recipe, channels: int | None = None) -> npt.NDArray[np.uint8]:
+    """Return the pixels (H, W, C) of an item, scaled; grey ones become colour where `channels` is 3."""
+    if isinstance(data, np.ndarray):
+        image = data if data.ndim == 3 else data[:, :, None]
+    elif channels == 3 and not recipe.scales:  # nothing of the header can stand against it
+        return decode(data, channels)
+    else:
+        header = read_header(data)
+        if channels == 1 and header.channels == 3:
+            raise ColourFound
+        resized_shape(header.height, header.width, recipe.resize, recipe.crop)  # refused before it is decoded
+        image = decode(data, channels)
+    return resized(image, recipe.resize, recipe.crop)
+
+
+def in_order(batches: Iterable[Batch], recipe: Recipe, workers: int) -> Iterator[Prepared]:
+    """Yield all batches in their order, made ready by `workers` threads; 0: by this one.
+
+    Memory: workers + 2 batches.
+    """
+    if not workers:
+        yield from map(prepare, batches, itertools.repeat(recipe))
+        return
+    waiting: deque[Future[Prepared]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="import")
+    try:
+        for batch in batches:
+            waiting.append(pool.submit(prepare, batch, recipe))
+            del batch
+            if len(waiting) > workers + 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

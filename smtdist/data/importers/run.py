@@ -1,0 +1,333 @@
+"""An import from its beginning, or from where it was stopped, to a whole file."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+
+from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
+from smtdist.data.importers.journal import JournalledFile
+from smtdist.data.importers.prepare import ColourFound, Recipe, image_of, in_order
+from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
+from smtdist.errors import DataError, InterruptedRun
+
+COMMIT_BYTES: Final = 64 * 2**20
+"""What a killed import loses at most."""
+
+Report = Callable[[int], None]
+Note = Callable[[str], None]
+Stop = Callable[[], int | None]
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What becomes of the images.
+
+    Attributes
+    ----------
+    group : the HDF5 group they are written to.
+    layout : "plain", "encoded", or "auto": encoded for encoded sources that are not scaled.
+    resize, crop : see `smtdist.data.decode.resized`.
+    verify : decode images that are kept as they are, to find damaged ones.
+    skip : leave unreadable images out instead of ending.
+    workers : threads that decode; 0: none beside this one.
+    overwrite : replace the file, or give up an unfinished import of other data or options.
+    append : add a group to a file that exists.
+    """
+
+    group: str = "train"
+    layout: str = "auto"
+    resize: int | None = None
+    crop: int | None = None
+    verify: bool = True
+    skip: bool = False
+    workers: int = 1
+    overwrite: bool = False
+    append: bool = False
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """What was written: `samples` and `nbytes` in all, `new_items` looked at by this run in `seconds`."""
+
+    layout: str
+    samples: int
+    n_classes: int
+    nbytes: int
+    skipped: int
+    first_skipped: tuple[str, ...]
+    new_items: int
+    seconds: float
+
+
+def import_images(
+    listing: Listing,
+    out: Path,
+    options: ImportOptions,
+    *,
+    stop: Stop = lambda: None,
+    report: Report = lambda done: None,
+    note: Note = lambda text: None,
+) -> ImportResult:
+    """Write the images of a listing to one group of an HDF5 file.
+
+    New files are written beside their final name and renamed when whole. Added groups are written behind the end of the
+    file, which stays what it was until the group is whole. Where `stop` returns an exit code, the import ends with
+    InterruptedRun after the batch at hand, and a later call with the same listing and options goes on there; so it does
+    after a kill, at the last commit. On errors nothing stays behind. The datasets hold the same bits whatever the workers
+    and interruptions.
+    Memory: workers + 2 batches of 4 MiB or one image, and the caches of HDF5. Raises DataError in one sentence.
+    """
+    started = time.perf_counter()
+    recipe = _recipe(listing, options)
+    key = _key(listing, options)
+    with _opened(out, options) as file:
+        if file.state is not None and file.state["key"] != key:
+            if not options.overwrite:
+                raise DataError(
+                    f"{out} has an unfinished import of other images or with other options ("
+                    f"{file.state['progress']['items']:,} images); repeat that command, or pass --overwrite to give it up."
+                )
+            note("Giving up an unfinished import of other images or with other options")
+            file.restart()
+        try:
+            try:
+                result = _Run(listing, out, options, recipe, key, file, stop, report, note).run()
+            except ColourFound:
+                note("A colour image after grey ones: starting again with three channels")
+                file.restart()
+                result = _Run(
+                    listing,
+                    out,
+                    options,
+                    replace(recipe, shape=()),
+                    key,
+                    file,
+                    stop,
+                    report,
+                    note,
+                    colour=True,
+                ).run()
+        except InterruptedRun:
+            raise
+        except Exception as error:
+            failure = file.failure
+            file.forget()
+            if isinstance(failure, OSError):
+                raise DataError(f"{out} could not be written: {_why(failure)}.") from error
+            raise
+        file.finish()
+        if not options.append:
+            os.replace(_partial(out), out)
+        file.drop_journal()
+    return replace(result, nbytes=out.stat().st_size, seconds=time.perf_counter() - started)
+
+
+class _Run:
+    """One attempt; `ColourFound` asks for another."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        out: Path,
+        options: ImportOptions,
+        recipe: Recipe,
+        key: str,
+        file: JournalledFile,
+        stop: Stop,
+        report: Report,
+        note: Note,
+        colour: bool = False,
+    ) -> None:
+        self.listing, self.out, self.options, self.recipe, self.key = listing, out, options, recipe, key
+        self.file, self.stop, self.report, self.note, self.colour = file, stop, report, note, colour
+        self.uncommitted = 0
+
+    def run(self) -> ImportResult:
+        state = self.file.state
+        progress = Progress() if state is None else Progress(**state["progress"])
+        already = progress.items
+        if already:
+            self.note(f"Going on after {already:,} images")
+        n_classes = 0 if state is None else state["n_classes"]
+        if state is None or not state["whole"]:
+            n_classes = self._write(progress, state)
+        return ImportResult(
+            layout="plain" if self.recipe.plain else "encoded",
+            samples=progress.samples,
+            n_classes=n_classes,
+            nbytes=0,
+            skipped=progress.skipped,
+            first_skipped=tuple(progress.first_skipped),
+            new_items=progress.items - already,
+            seconds=0.0,
+        )
+
+    def _write(self, progress: Progress, state: dict[str, Any] | None) -> int:
+        shape = None if state is None else tuple(state["shape"])
+        if self.recipe.plain:
+            self.recipe = replace(self.recipe, shape=shape or self._shape())
+        mode = "r+" if self.file.base or state is not None else "w"
+        h5 = h5py.File(self.file, mode)
+        try:
+            if state is None and self.options.group in h5:
+                raise DataError(
+                    f"{self.out} has a group {self.options.group} already; choose another with --group."
+                )
+            writer = GroupWriter(h5, self.options.group, self.recipe, self.listing.labelled, progress)
+            self._write_batches(writer, h5)
+            if not progress.samples:
+                raise DataError(
+                    f"None of the {progress.items:,} images could be read; the first: {progress.first_skipped[0]}"
+                )
+            n_classes = writer.finish(self.listing.classes)
+        except BaseException:
+            self.file.abandon()  # what HDF5 writes when it closes
+            raise
+        finally:
+            h5.close()
+        self._commit(progress, n_classes, whole=True)
+        return n_classes
+
+    def _write_batches(self, writer: GroupWriter, h5: Any) -> None:
+        progress = writer.progress
+        items = BATCH_ITEMS
+        if self.recipe.plain:
+            image_bytes = math.prod(self.recipe.shape) * np.dtype(self.recipe.dtype).itemsize
+            items = max(1, min(items, BATCH_BYTES // image_bytes))
+        batches = self.listing.batches(progress.items, items, BATCH_BYTES)
+        prepared = in_order(batches, self.recipe, self.options.workers)
+        try:
+            for batch in prepared:
+                self.uncommitted += writer.add(batch)
+                self.file.check()
+                self.report(progress.items)
+                code = self.stop()
+                if code is not None or self.uncommitted >= COMMIT_BYTES:
+                    h5.flush()
+                    self._commit(progress)
+                if code is not None:
+                    raise InterruptedRun(
+                        f"Stopped as asked after {progress.items:,} images; the same command goes on from there.",
+                        code,
+                    )
+        finally:
+            prepared.close()  # type: ignore[attr-defined]  # a generator: ends its threads
+
+    def _commit(self, progress: Progress, n_classes: int = 0, whole: bool = False) -> None:
+        self.uncommitted = 0
+        self.file.commit(
+            {
+                "key": self.key,
+                "progress": asdict(progress),
+                "shape": self.recipe.shape,
+                "n_classes": n_classes,
+                "whole": whole,
+            }
+        )
+
+    def _shape(self) -> tuple[int, ...]:
+        """Return the shape of the images of the plain layout: the first one's that can be read."""
+        listing, recipe = self.listing, self.recipe
+        for number in itertools.count():
+            batch = next(iter(listing.batches(number, 1)), None)
+            if batch is None:
+                return (1, 1, 1)  # none can be read: writing says so
+            if isinstance(batch.data, np.ndarray) and not recipe.scales:
+                return tuple(batch.data.shape[1:])
+            try:
+                return image_of(self._item(batch), recipe, 3 if self.colour else None).shape
+            except DataError:
+                continue  # named, or left out, when its turn comes
+        raise AssertionError
+
+    @staticmethod
+    def _item(batch: Batch) -> Any:
+        return batch.data[0] if isinstance(batch.data, np.ndarray) else batch.read(0)
+
+
+def _recipe(listing: Listing, options: ImportOptions) -> Recipe:
+    """Decide the layout, and refuse what a layout cannot hold."""
+    scales = options.resize is not None or options.crop is not None
+    plain = options.layout == "plain" or (options.layout == "auto" and (scales or not listing.encoded))
+    dtype = np.dtype(listing.dtype)
+    if dtype != np.uint8 and (scales or not plain):
+        what = "scaled" if scales else "encoded"
+        raise DataError(f"Only uint8 images can be {what}, but these are {dtype}; import them as they are.")
+    if listing.shape and (scales or not plain) and len(listing.shape) == 3 and listing.shape[2] not in (1, 3):
+        raise DataError(
+            f"Only images of 1 or 3 channels can be scaled or encoded, but these have {listing.shape[2]}."
+        )
+    return Recipe(
+        plain=plain,
+        dtype=dtype.name,
+        resize=options.resize,
+        crop=options.crop,
+        verify=options.verify,
+        skip=options.skip,
+    )
+
+
+def _key(listing: Listing, options: ImportOptions) -> str:
+    """Return a hash of all that the result follows from."""
+    chosen = asdict(replace(options, workers=0, overwrite=False))
+    text = json.dumps([SCHEMA, listing.kind, listing.key(), listing.labelled, chosen], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _partial(out: Path) -> Path:
+    return out.with_name(f".{out.name}.partial")
+
+
+@contextmanager
+def _opened(out: Path, options: ImportOptions) -> Any:
+    """Yield the file to write to: a new one beside the output, or the output itself where a group is added."""
+    check_target(out, options)
+    path = out if options.append else _partial(out)
+    journal = path.with_name(f".{path.name.lstrip('.')}.journal")
+    try:
+        file = JournalledFile(path, journal, keep=options.append)
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {_why(error)}.") from error
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def check_target(out: Path, options: ImportOptions) -> None:
+    """Refuse an output that cannot be, before anything is read."""
+    if not out.parent.is_dir():
+        raise DataError(f"The folder {out.parent} for {out.name} does not exist; make it first.")
+    if options.append:
+        if not out.is_file():
+            raise DataError(f"There is no file {out} to add a group to; leave out --append.")
+        if not h5py.is_hdf5(out):
+            raise DataError(f"{out} is not an HDF5 file; no group can be added to it.")
+    elif out.is_dir():
+        raise DataError(f"{out} is a folder; name a file.")
+    elif out.exists() and not options.overwrite:
+        raise DataError(f"{out} exists already; choose another name, or pass --overwrite or --append.")
+
+
+def _why(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; free space and try again"
+    if error.errno == errno.EFBIG:
+        return (
+            "it would be larger than the system allows a file to be; raise the limit or choose another disk"
+        )
+    return error.strerror or str(error)

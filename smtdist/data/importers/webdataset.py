@@ -1,0 +1,182 @@
+"""WebDataset shards: tar files whose members of one name up to the first dot make a sample."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from smtdist.data.importers.idx import is_gzip
+from smtdist.data.importers.items import (
+    BATCH_BYTES,
+    BATCH_ITEMS,
+    MOST_IMAGE_BYTES,
+    Batch,
+    Listing,
+    file_keys,
+    label_of,
+    too_long,
+    unreadable,
+)
+from smtdist.errors import DataError
+
+IMAGES: Final = ("jpg", "jpeg", "png")
+MOST_TEXT_BYTES: Final = 2**20
+
+Sample = tuple[str, bytes, int | None]
+
+
+class TarListing(Listing):
+    """Shards one after the other; each is read once, from its beginning, and its samples are held one at a time."""
+
+    kind = "webdataset"
+    encoded = True
+
+    def __init__(self, paths: list[Path], labels: bool = True) -> None:
+        """Read the first sample: where it has a label, all must."""
+        self.paths = paths
+        self._wanted = labels
+        first = next(self._samples(), None)
+        if first is None:
+            raise DataError(
+                f"{paths[0]} holds no member that ends in {', '.join('.' + ending for ending in IMAGES)}; name shards "
+                f"of images."
+            )
+        self.labelled = first[2] is not None
+
+    def key(self) -> list[str]:
+        """Return the shards."""
+        return file_keys(self.paths)
+
+    def batches(self, first: int, items: int = BATCH_ITEMS, nbytes: int = BATCH_BYTES) -> Iterator[Batch]:
+        """Yield samples; those before `first` are read and passed over."""
+        names: list[str] = []
+        data: list[bytes] = []
+        labels: list[int] = []
+        start, size = first, 0
+        for number, (name, image, label) in enumerate(self._samples()):
+            if number < first:
+                continue
+            if (label is not None) != self.labelled:
+                has, others = ("no label", "have one") if label is None else ("a label", "have none")
+                raise DataError(
+                    f"{name} has {has}, but the samples before it {others}; mend the shards, or pass --labels-from none."
+                )
+            if names and (len(names) == items or size + len(image) > nbytes):
+                yield self._batch(start, names, data, labels)
+                start, size = start + len(names), 0
+                names, data, labels = [], [], []
+            names.append(name)
+            data.append(image)
+            labels += [] if label is None else [label]
+            size += len(image)
+        if names:
+            yield self._batch(start, names, data, labels)
+
+    def _batch(self, start: int, names: list[str], data: list[bytes], labels: list[int]) -> Batch:
+        return Batch("", start, data, np.array(labels, np.int64) if self.labelled else None, names)
+
+    def _samples(self) -> Iterator[Sample]:
+        for path in self.paths:
+            key, name, image, label = "", "", b"", None
+            for member, part, ending, data in _members(path):
+                if part != key:
+                    if name:
+                        yield name, image, label
+                    key, name, image, label = part, "", b"", None
+                if ending in IMAGES:
+                    if name:
+                        raise DataError(
+                            f"{member} is a second image of the sample of {name}; keep one of them."
+                        )
+                    name, image = member, data
+                elif self._wanted:
+                    found = _label(member, ending, data)
+                    label = found if found is not None else label
+            if name:
+                yield name, image, label
+
+
+def _label(member: str, ending: str, data: bytes) -> int | None:
+    if ending == "cls":
+        return label_of(data.decode("latin1"), member)
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise DataError(f"{member} is no JSON; mend it.") from None
+    if not isinstance(found, dict) or "label" not in found:
+        return None
+    label = found["label"]
+    if type(label) is not int:
+        raise DataError(
+            f"{member} has the label {str(label)[:40]!r}, but a label is a whole number; mend it."
+        )
+    return label_of(str(label), member)
+
+
+def _members(path: Path) -> Iterator[tuple[str, str, str, bytes]]:
+    """Yield what messages call a member, the sample it belongs to, its ending and its bytes."""
+    with _opened(path) as (archive, stream):
+        while (member := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # else the archive remembers every member
+            folder, slash, base = member.name.rpartition("/")
+            stem, _, ending = base.partition(".")
+            ending = ending.lower()
+            if not member.isreg() or not stem or ending not in (*IMAGES, "cls", "json"):
+                continue
+            name = f"{path}:{member.name}"
+            most = MOST_IMAGE_BYTES if ending in IMAGES else MOST_TEXT_BYTES
+            if member.size > most:
+                raise DataError(too_long(name, member.size))
+            part = archive.extractfile(member)
+            data = b"" if part is None else part.read()
+            if len(data) != member.size:
+                raise DataError(_cut_short(path))
+            yield name, folder + slash + stem, ending, data
+        # a whole archive ends with a block of zeros; tarfile takes any block that is no header for its end
+        if stream.last != bytes(tarfile.BLOCKSIZE):
+            raise DataError(_cut_short(path))
+        while stream.read(MOST_TEXT_BYTES):  # the checksum of gzip lies at its very end
+            pass
+
+
+class _Guarded:
+    """A stream that refuses to read more at once than any member may hold: tar headers may be forged."""
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream, self._path = stream, path
+        self.seek, self.tell = stream.seek, stream.tell
+        self.last = b""
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= MOST_IMAGE_BYTES:
+            raise DataError(f"{self._path} states a member of {size:,} bytes; copy or download it again.")
+        self.last = self._stream.read(size)
+        return self.last
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[tarfile.TarFile, Any]]:
+    try:
+        with gzip.open(path) if is_gzip(path) else open(path, "rb") as stream:
+            guarded = _Guarded(stream, path)  # type: ignore[arg-type]
+            with tarfile.open(fileobj=guarded, mode="r:") as archive:  # type: ignore[call-overload]
+                archive.members.clear()
+                yield archive, guarded
+    except (tarfile.ReadError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(_cut_short(path)) from error
+    except (tarfile.TarError, ValueError) as error:
+        raise DataError(f"{path} is no whole tar file ({error}); copy or download it again.") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _cut_short(path: Path) -> str:
+    return f"{path} is no tar file, damaged or cut short; copy or download it again in full."

@@ -1,0 +1,175 @@
+"""Images in a Zarr array (formats 2 and 3), carried by name; needs the extra `zarr`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.remote import full_path, is_url
+from smtdist.data.source import Reader, Source, image_shape, pixel_dtype
+from smtdist.errors import DataError
+
+METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
+
+
+@dataclass(frozen=True)
+class ZarrSource(Source):
+    """A Zarr array of images in a folder or behind an address; make it with `ZarrSource.open`.
+
+    Holds names and numbers only. Zarr leaves out chunks that hold the fill value alone, so a chunk that got lost
+    cannot be told from one of them: the fingerprint of the data can. Where chunks are kept in shards, samples are
+    aligned to shards.
+    """
+
+    path: str
+    array: str
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+    chunks: tuple[int, ...]
+    has_channels: bool
+    file_bytes = None
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], array: str) -> ZarrSource:
+        """Look at an array once and remember its name, shape, dtype and chunking.
+
+        Raises DataError without the library, for an array that is missing or a group, and for one that does not hold
+        images.
+        """
+        where, array = full_path(path), array.strip("/")
+        name = f"{where}:{array}"
+        stored = open_array(where, array)
+        dtype = pixel_dtype(stored.dtype, name)
+        chunks = tuple(int(length) for length in (getattr(stored, "shards", None) or stored.chunks))
+        return cls(
+            path=where,
+            array=array,
+            shape=image_shape(stored.shape, name),
+            dtype=dtype,
+            chunk_samples=chunks[0],
+            chunks=chunks,
+            has_channels=stored.ndim == 4,
+        )
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it: path:array."""
+        return f"{self.path}:{self.array}"
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Raw bytes in memory while one row of chunks is read; edge chunks are counted whole."""
+        lengths = self.shape[1:]
+        in_row = math.prod(
+            -(-length // chunk) for length, chunk in zip(lengths, self.chunks[1:], strict=False)
+        )
+        return math.prod(self.chunks) * in_row * self.dtype.itemsize
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes of one row of chunks as stored, decoded, and as the library hands it over."""
+        return 3 * self.chunk_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, path, array, shape, dtype and chunking as plain JSON."""
+        return {
+            "kind": "zarr",
+            "path": self.path,
+            "dataset": self.array,
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+            "chunk_samples": self.chunk_samples,
+            "chunks": list(self.chunks),
+        }
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Open the array; raise a DataError if it is no longer what it was when this source was made."""
+        stored = open_array(self.path, self.array)
+        full = (*stored.shape, *(() if self.has_channels else (1,)))
+        if full != self.shape or np.dtype(stored.dtype).newbyteorder("=") != self.dtype:
+            raise DataError(
+                f"{self.name} is now {stored.dtype} {stored.shape}, but was {self.dtype} {self.shape} when first opened; "
+                f"start again."
+            )
+        yield _ZarrReader(self, stored)
+
+
+class _ZarrReader(Reader):
+    source: ZarrSource
+
+    def __init__(self, source: ZarrSource, stored: Any) -> None:
+        super().__init__(source)
+        self._stored = stored
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        step, at = self.source.chunk_samples, start
+        while at < stop:
+            end = min(stop, (at // step + 1) * step)  # a row of chunks at a time bounds the memory
+            try:
+                rows = self._stored[at:end]
+            except Exception as error:  # stores and codecs have errors of their own
+                raise DataError(
+                    f"{self.source.name}, samples {at} to {end - 1}: the stored data cannot be read "
+                    f"({' '.join(str(error).split()).rstrip('.') or type(error).__name__}); restore them from their origin."
+                ) from error
+            out[at - start : end - start] = rows.reshape(end - at, *out.shape[1:])
+            at = end
+        return out.nbytes
+
+
+def is_zarr(path: str | os.PathLike[str]) -> bool:
+    """Say whether a path is Zarr's: it ends in .zarr, or is a folder with Zarr's metadata.
+
+    >>> is_zarr("digits.zarr"), is_zarr("digits.h5")
+    (True, False)
+    """
+    name = os.fspath(path).rstrip("/")
+    if name.endswith(".zarr"):
+        return True
+    return not is_url(name) and any(os.path.exists(os.path.join(name, file)) for file in METADATA)
+
+
+def open_array(path: str, array: str) -> Any:
+    """Open a Zarr array for reading; a missing library, a missing array and a group are DataErrors."""
+    found = open_node(path, array)
+    if not hasattr(found, "chunks"):
+        inside = sorted(name for name, _ in found.arrays())
+        hint = f"name an array, such as {', '.join(inside[:5])}" if inside else "it holds no array"
+        raise DataError(f"{path}: {array!r} is a group, but an array is needed; {hint}.")
+    return found
+
+
+def open_node(path: str, name: str) -> Any:
+    """Open a Zarr array or group for reading."""
+    try:
+        import zarr
+    except ImportError:
+        raise DataError(f"{path} is a Zarr store, which needs the library; install smtdist[zarr].") from None
+    if not is_url(path) and not os.path.isdir(path):
+        raise DataError(f"The folder {path} does not exist; check the path, also as the workers see it.")
+    try:
+        return zarr.open(path, mode="r", path=name.strip("/"))
+    except (FileNotFoundError, KeyError):
+        raise DataError(f"{path} has no array {name!r}{_inside(zarr, path)}.") from None
+    except Exception as error:  # stores and codecs have errors of their own
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise DataError(
+            f"{path}:{name} cannot be opened as Zarr ({reason}); check that it is whole."
+        ) from error
+
+
+def _inside(zarr: Any, path: str) -> str:
+    try:
+        names = sorted(name for name, _ in zarr.open_group(path, mode="r").members(max_depth=2))
+    except Exception:  # a store that cannot be listed has no hint to give
+        return "; check its name"
+    return f"; it holds {', '.join(names[:5])}" if names else "; it is empty"

@@ -1,0 +1,329 @@
+"""Multinomial logistic regression whose loss and gradient are streamed over blocks of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import scipy.optimize
+
+from smtdist.engine.memory import readable
+from smtdist.errors import DataError, MemoryBudgetError
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+Heed = Callable[[int], None]
+"""Called with the number of iterations so far, after every pass over the rows."""
+
+MEMORY_BYTES: Final = 2**30
+BLOCK_BYTES: Final = 64 * 2**20
+"""Rows that a product takes at a time: larger blocks bring nothing, and float32 sums stay short."""
+TOLERANCE: Final = 1e-4
+MAX_ITERATIONS: Final = 500
+FLAT: Final = 16
+"""A step that lowers the loss by less than 1/16 of the products' relative rounding is the last in that type: a mean
+over rows is finer than its terms, but not much."""
+PIECES: Final = 16
+PIECE_ROWS: Final = 64
+PIECE_COLUMNS: Final = 256
+"""Threads share a block's product in at most 16 pieces, of no fewer rows or columns than these."""
+HISTORY: Final = 10
+"""Pairs of steps and gradients that L-BFGS remembers."""
+WEIGHT_COPIES: Final = 4 * HISTORY + 16
+"""float64 vectors as long as the weights: the history, once more in SciPy's result, and the work of a step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Logistic:
+    """A fitted classifier of c classes over rows of F features.
+
+    Attributes
+    ----------
+    coefficients : (c, F), or (1, F) for two classes, of rows centred and scaled as below.
+    intercepts : (c,) or (1,).
+    centre, scale : (F,) rows are seen as (x - centre) x scale.
+    C : weight of the losses against ½‖W‖².
+    n_iter : iterations of L-BFGS.
+    converged : whether the largest entry of the gradient fell to `tolerance` times that of zero weights (or the loss
+        to where float64 hides its fall).
+    """
+
+    coefficients: Float64
+    intercepts: Float64
+    centre: Float64
+    scale: Float64
+    C: float
+    n_iter: int
+    converged: bool
+
+    def logits(self, rows: Rows) -> Iterator[tuple[Float64, Int64]]:
+        """Yield (logits (m, c), targets (m,)) block by block; of two classes the first has the logit zero."""
+        for block, targets in rows.blocks(self.centre, self.scale):
+            yield _padded(_products(block, self.coefficients) + self.intercepts), targets
+
+
+class Rows:
+    """Rows and their classes, in blocks within a budget; kept in memory, centred, where all fit and `keep` is set.
+
+    `z` (n, ...) has `shape` and `dtype` and is sliced by rows; further axes are flattened. `targets` (n,) numbers the
+    classes from 0; `chosen` (n,) says which rows take part. Blocks have the type the rows are stored in, float32 for
+    float16. Raises MemoryBudgetError where
+    one row does not fit.
+    """
+
+    def __init__(
+        self,
+        z: Any,
+        targets: Int64,
+        name: str,
+        budget: int,
+        n_outputs: int,
+        *,
+        chosen: npt.NDArray[np.bool_] | None = None,
+        keep: bool = False,
+    ) -> None:
+        self.z, self.targets, self.name, self.chosen = z, targets, name, chosen
+        self.features = math.prod(z.shape[1:])
+        self.dtype = np.dtype(np.float64 if np.dtype(z.dtype).itemsize > 4 else np.float32)
+        self.count = len(targets) if chosen is None else int(chosen.sum())
+        # the raw rows, those taken from them, centred, in float64; logits, probabilities and residuals of them
+        row = self.features * (np.dtype(z.dtype).itemsize + 2 * self.dtype.itemsize + 8) + 40 * (
+            n_outputs + 1
+        )
+        if budget < row:
+            raise MemoryBudgetError(
+                f"One row of {self.features:,} features and {n_outputs:,} outputs needs {readable(row)} beside the "
+                f"weights, but {readable(max(budget, 0))} are left for it; raise the memory limit, or pool the "
+                f"representation more."
+            )
+        self.step = max(1, min(BLOCK_BYTES, budget // 2) // row)
+        everything = self.count * self.features * self.dtype.itemsize
+        self._keeps = keep and everything + self.step * row <= budget
+        self._kept: npt.NDArray[Any] | None = None
+
+    def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+        """Yield (rows as (x - centre) x scale, targets); the first call settles centre and scale of kept rows."""
+        targets = self.targets if self.chosen is None else self.targets[self.chosen]
+        if self._kept is None and self._keeps:
+            kept, at = np.empty((self.count, self.features), self.dtype), 0
+            for block, _ in self._prepared(centre, scale):
+                kept[at : at + len(block)] = block
+                at += len(block)
+            self._kept = kept
+        if self._kept is None:
+            yield from self._prepared(centre, scale)
+            return
+        for start in range(0, self.count, self.step):
+            yield self._kept[start : start + self.step], targets[start : start + self.step]
+
+    def _prepared(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+        # the centre is rounded once for all rows, and a shift of all rows is the intercept's affair
+        shift, factor = centre.astype(self.dtype), scale.astype(self.dtype)
+        scaled = bool((factor != 1).any())
+        for block, targets in self._raw():
+            block -= shift
+            if scaled:
+                block *= factor
+            yield block, targets
+
+    def _raw(self) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
+        """Yield (rows as stored, targets); NaN and infinity raise DataError."""
+        for start in range(0, len(self.targets), self.step):
+            stop = min(start + self.step, len(self.targets))
+            rows = slice(None) if self.chosen is None else self.chosen[start:stop]
+            targets = self.targets[start:stop][rows]
+            if not len(targets):
+                continue
+            with np.errstate(over="ignore"):  # what leaves the type becomes infinite and is refused below
+                block = np.asarray(self.z[start:stop]).reshape(stop - start, -1).astype(self.dtype)
+            # NaN and infinity survive min and max, which need no temporary as large as the block
+            if not (np.isfinite(block.min()) and np.isfinite(block.max())):
+                bad = start + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
+                raise DataError(
+                    f"Row {bad} of the {self.name} representation is not finite in {self.dtype}; transform that "
+                    f"sample again."
+                )
+            yield (block if self.chosen is None else block[rows]), targets
+
+    def moments(self) -> tuple[Float64, Float64]:
+        """Return the mean and the standard deviation of every feature, from one sweep, in float64.
+
+        Blocks are merged as in Chan, Golub and LeVeque (1983).
+        """
+        count, mean, square = 0, np.zeros(self.features), np.zeros(self.features)
+        for block, _ in self._raw():
+            n = len(block)
+            near = block.mean(axis=0, dtype=np.float64).astype(self.dtype)
+            block -= near
+            rest = block.mean(axis=0, dtype=np.float64)  # what rounding the mean has left
+            square += np.einsum("ij,ij->j", block, block, dtype=np.float64) - n * rest * rest
+            away = near + rest - mean
+            square += away * away * (n * count / (count + n))
+            count += n
+            mean += away * (n / count)
+        return mean, np.sqrt(np.maximum(square, 0) / max(count, 1))
+
+
+def fit_logistic(
+    rows: Rows,
+    C: float,
+    centre: Float64,
+    scale: Float64,
+    n_classes: int,
+    *,
+    start: Logistic | None = None,
+    tolerance: float = TOLERANCE,
+    max_iter: int = MAX_ITERATIONS,
+    heed: Heed | None = None,
+) -> Logistic:
+    """Minimise C Σ_i loss_i + ½‖W‖² over weights W and intercepts b by full-batch L-BFGS (Liu and Nocedal 1989).
+
+    The loss of a row x of class y is log Σ_c exp(w_c x + b_c) - (w_y x + b_y); of two classes the first has w = b =
+    0, as in scikit-learn's LogisticRegression. Intercepts are not penalised, so that centring the rows changes b
+    alone, but makes for far fewer iterations. `start` warms the start.
+
+    Products run in the rows' type: float32 as long as it shows how the loss falls, float64 from there on where the
+    gradient is not small yet. Every pass reads all rows; the result depends on the size of the blocks through the
+    rounding of the products only. Memory: the blocks of `rows` and `WEIGHT_COPIES` vectors of c (F + 1) float64.
+    """
+    outputs = n_outputs(n_classes)
+    targets = rows.targets if rows.chosen is None else rows.targets[rows.chosen]
+    passes = _Objective(rows, (outputs, rows.features), centre, scale, 1.0 / (C * rows.count), heed)
+    weights = np.zeros((outputs, rows.features + 1))
+    weights[:, -1] = _prior(targets, n_classes)
+    small = tolerance * float(np.abs(passes(weights.reshape(-1))[1]).max())
+    if start is not None:
+        weights[:, :-1], weights[:, -1] = start.coefficients, start.intercepts
+    with single_blas():  # as everywhere here: threads of BLAS that spin cost more than they bring
+        return _solved(passes, weights.reshape(-1), small, C, max_iter)
+
+
+def _solved(passes: _Objective, start: Float64, small: float, C: float, max_iter: int) -> Logistic:
+    """Search in the rows' type, then in float64 where that has not sufficed."""
+    found = _search(passes, start, small, max_iter)
+    converged = bool(np.abs(found.jac).max() <= small)
+    if not converged and passes.dtype != np.float64 and passes.iterations < max_iter:
+        # the rounding of the products hides how the loss still falls
+        passes.dtype = np.dtype(np.float64)
+        found = _search(passes, found.x, small, max_iter - passes.iterations)
+        converged = bool(np.abs(found.jac).max() <= small)
+    # status 0 without a small gradient: the loss no longer falls in float64
+    converged = converged or found.status == 0
+    solved = found.x.reshape(passes.shape[0], -1)
+    coefficients, intercepts = solved[:, :-1].copy(), solved[:, -1].copy()
+    return Logistic(coefficients, intercepts, passes.centre, passes.scale, C, passes.iterations, converged)
+
+
+def _search(passes: _Objective, start: Float64, small: float, max_iter: int) -> Any:
+    """Run L-BFGS until no entry of the gradient is above `small`, or the loss falls by rounding only."""
+    rounding = 2.0**-23 if passes.dtype == np.float32 else 2.0**-52
+    options: Any = {
+        "maxiter": max_iter,
+        "maxfun": 3 * max_iter,
+        "maxcor": HISTORY,
+        "gtol": small,
+        "ftol": rounding / FLAT,
+    }
+    minimise: Any = scipy.optimize.minimize  # its stubs know fewer ways to call it
+    return minimise(passes, start, (), jac=True, method="L-BFGS-B", callback=passes.count, options=options)
+
+
+def n_outputs(n_classes: int) -> int:
+    """Return the rows of W: one a class, and a single one for two classes."""
+    return 1 if n_classes == 2 else n_classes
+
+
+def weight_bytes(n_classes: int, features: int) -> int:
+    """Return the memory of the weights, the history of L-BFGS and the work of a step."""
+    return 8 * WEIGHT_COPIES * n_outputs(n_classes) * (features + 1)
+
+
+class _Objective:
+    """Mean loss + penalty/2 ‖W‖² and its gradient, one pass over the rows a call."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        shape: tuple[int, int],
+        centre: Float64,
+        scale: Float64,
+        penalty: float,
+        heed: Heed | None,
+    ) -> None:
+        self.rows, self.shape, self.centre, self.scale = rows, shape, centre, scale
+        self.penalty, self.heed, self.iterations = penalty, heed, 0
+        self.dtype = rows.dtype
+
+    def count(self, _: Float64) -> None:
+        """Take note of an iteration."""
+        self.iterations += 1
+
+    def __call__(self, flat: Float64) -> tuple[float, Float64]:
+        outputs, features = self.shape
+        weights = flat.reshape(outputs, features + 1)
+        matrix, intercepts = weights[:, :-1], weights[:, -1]
+        loss, gradient = 0.0, np.zeros((outputs, features + 1))
+        for block, targets in self.rows.blocks(self.centre, self.scale):
+            block = block.astype(self.dtype, copy=False)
+            part, residuals = _losses(_products(block, matrix) + intercepts, targets)
+            loss += part
+            _add_products(gradient, residuals, block)
+            gradient[:, -1] += residuals.sum(axis=0)
+            if self.heed is not None:
+                self.heed(self.iterations)
+        loss /= self.rows.count
+        gradient /= self.rows.count
+        gradient[:, :-1] += self.penalty * matrix
+        return loss + 0.5 * self.penalty * float((matrix * matrix).sum()), gradient.reshape(-1)
+
+
+def _losses(logits: Float64, targets: Int64) -> tuple[float, Float64]:
+    """Return Σ loss and the derivatives of the loss by each output."""
+    binary = logits.shape[1] == 1
+    logits = _padded(logits)
+    logits -= logits.max(axis=1, keepdims=True)
+    own = np.take_along_axis(logits, targets[:, None], axis=1)
+    np.exp(logits, out=logits)
+    total = logits.sum(axis=1, keepdims=True)
+    loss = float((np.log(total) - own).sum())
+    logits /= total
+    logits[np.arange(len(targets)), targets] -= 1
+    return loss, logits[:, 1:] if binary else logits
+
+
+def _products(block: npt.NDArray[Any], matrix: Float64) -> Float64:
+    """Return block @ matrixᵀ; threads take rows."""
+    product, right = np.empty((len(block), len(matrix))), matrix.T.astype(block.dtype)
+
+    def work(start: int, stop: int) -> None:
+        product[start:stop] = block[start:stop] @ right
+
+    with single_blas():
+        run_ranges(work, even_ranges(len(block), max(PIECE_ROWS, -(-len(block) // PIECES))))
+    return product
+
+
+def _add_products(gradient: Float64, residuals: Float64, block: npt.NDArray[Any]) -> None:
+    """Add residualsᵀ @ block; threads take columns, so that nothing depends on their number."""
+    left = residuals.T.astype(block.dtype)
+
+    def work(start: int, stop: int) -> None:
+        gradient[:, start:stop] += left @ block[:, start:stop]
+
+    with single_blas():
+        run_ranges(work, even_ranges(block.shape[1], max(PIECE_COLUMNS, -(-block.shape[1] // PIECES))))
+
+
+def _padded(logits: Float64) -> Float64:
+    return np.concatenate([np.zeros_like(logits), logits], axis=1) if logits.shape[1] == 1 else logits
+
+
+def _prior(targets: Int64, n_classes: int) -> Float64:
+    """Return the intercepts that are best without features: the logarithms of the classes' shares."""
+    logs = np.log(np.bincount(targets, minlength=n_classes))
+    return (logs[1:] - logs[:1]) if n_classes == 2 else logs - logs.mean()

@@ -1,0 +1,359 @@
+"""The linear probe: how well classes can be told apart by hyperplanes, over representations of any size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.engine.memory import readable
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate.logistic import (
+    MAX_ITERATIONS,
+    TOLERANCE,
+    Float64,
+    Heed,
+    Int64,
+    Logistic,
+    Rows,
+    fit_logistic,
+    n_outputs,
+    weight_bytes,
+)
+from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
+
+Progress = Callable[[int, int], None]
+
+MEMORY_BYTES: Final = 2**30
+C_GRID: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+"""Weights of the losses that are tried, from the strongest penalty to the weakest."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProbe:
+    """A linear classifier and how its penalty was chosen.
+
+    Attributes
+    ----------
+    logistic : weights and intercepts, from all training rows.
+    classes : (c,) the labels it tells apart, ascending.
+    path : for every C that was tried, plain JSON: C, top1 on the validation part, n_iter, converged.
+    n_train : training rows.
+    """
+
+    logistic: Logistic
+    classes: Int64
+    path: tuple[dict[str, Any], ...]
+    n_train: int
+
+    @property
+    def coefficients(self) -> Float64:
+        """Weights of the rows as they are stored, (c, F), or (1, F) for two classes."""
+        return self.logistic.coefficients * self.logistic.scale
+
+    @property
+    def intercepts(self) -> Float64:
+        """Intercepts for the rows as they are stored, (c,) or (1,)."""
+        shift: Float64 = self.coefficients @ self.logistic.centre
+        return self.logistic.intercepts - shift
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEvaluation:
+    """What the linear probe found; `to_dict` has it as plain JSON.
+
+    Attributes
+    ----------
+    top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
+    interval : 95 % Wilson interval of `top1`, (low, high).
+    C : weight of the losses against ½‖W‖², chosen on the validation part.
+    n_iter : iterations of the last fit, on all training rows.
+    converged : whether that fit ended where its gradient is small; if not, more iterations could change the figures.
+    path : for every C that was tried, its C, top1 on the validation part, n_iter and converged.
+    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`.
+    """
+
+    top1: float
+    top5: float
+    interval: tuple[float, float]
+    C: float
+    n_iter: int
+    converged: bool
+    path: tuple[dict[str, Any], ...]
+    n_train: int
+    n_test: int
+    n_classes: int
+    confusion: Int64
+    metric: str = "linear"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as plain JSON types."""
+        plain = {name: getattr(self, name) for name in ("metric", "top1", "top5", "C", "n_iter", "converged")}
+        counts = {name: getattr(self, name) for name in ("n_train", "n_test", "n_classes")}
+        lists = {"interval": list(self.interval), "path": list(self.path)}
+        return {**plain, **counts, **lists, "confusion": self.confusion.tolist()}
+
+
+def fit_probe(
+    z: Any,
+    y: Any,
+    *,
+    C: float | Sequence[float] = C_GRID,
+    validation: float | tuple[Any, Any] = 0.1,
+    standardise: bool = False,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
+    max_iter: int = MAX_ITERATIONS,
+    memory_bytes: int = MEMORY_BYTES,
+    progress: Progress | None = None,
+) -> LinearProbe:
+    """Fit multinomial logistic regression, min C Σ_i loss_i + ½‖W‖², with C chosen on a validation part.
+
+    The objective is that of scikit-learn's LogisticRegression, intercepts not penalised (see `fit_logistic`). Of
+    several C each is fitted on the training rows outside the validation part, starting from the one before; the C
+    of the highest top-1 share wins, the smallest of equals, and is fitted again on all training rows. `validation`
+    is a share, drawn by `seed` within each class, or (z, y) of its own. A single C is fitted at once.
+
+    `standardise` brings every feature to unit deviation first. It is off by default: pooled positions of a sparse
+    manifold transform are unit vectors whose components have equal variance before that, so that one penalty suits
+    all features already, and scaling would raise what hardly varies, which is mostly noise.
+
+    z (n, ...) is anything with `shape` and `dtype` that can be sliced by rows, y (n,) class numbers. Rows stay in
+    memory where they fit in `memory_bytes`, else each pass reads them; weights and the history of L-BFGS are part of
+    it. Products run in float32 for float16 and float32 rows, in float64 where that no longer shows progress; sums
+    over blocks are float64, so that the size of the blocks matters to rounding only. `progress` is called with
+    (done, all) in rows. Raises DataError for labels that do not match, a single class, classes that the validation
+    part lacks, rows that are not finite; MemoryBudgetError where weights and one row do not fit.
+
+    >>> z = np.array([[0.0], [1.0], [4.0], [5.0]], np.float32)
+    >>> fit_probe(z, [0, 0, 1, 1], C=1.0).coefficients.round(2)
+    array([[0.97]])
+    """
+    labels = checked_labels(y, len(z), "training labels")
+    classes, targets = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        found = f"only class {classes[0]}" if len(classes) else "no row"
+        raise DataError(f"The training labels hold {found}; a linear probe needs at least two classes.")
+    grid = _grid(C)
+    features = math.prod(z.shape[1:])
+    budget = memory_bytes - weight_bytes(len(classes), features)
+    if budget <= 0:
+        raise MemoryBudgetError(
+            f"The weights of {len(classes)} classes x {features:,} features and the memory of L-BFGS take "
+            f"{readable(memory_bytes - budget)}, but {readable(memory_bytes)} are allowed; raise the memory limit, "
+            f"or pool the representation more."
+        )
+    setup = _Setup(budget, len(classes), standardise, tolerance, max_iter)
+    steps = _Steps(progress, len(labels), (len(grid) if len(grid) > 1 else 0) + 1, max_iter)
+    path: tuple[dict[str, Any], ...] = ()
+    start, chosen = None, grid[0]
+    if len(grid) > 1:
+        path, start = _walk(z, targets, classes, grid, validation, seed, setup, steps)
+        chosen = start.C
+    rows = setup.rows(z, targets, "training", keep=True)
+    final = setup.fit(rows, chosen, setup.moments(rows), start, steps.begin())
+    steps.end()
+    return LinearProbe(final, classes, path, len(labels))
+
+
+def evaluate_linear(
+    train_z: Any, train_y: Any, test_z: Any, test_y: Any, *, memory_bytes: int = MEMORY_BYTES, **settings: Any
+) -> LinearEvaluation:
+    """Fit the linear probe on training rows and count how many test rows it gets right.
+
+    `settings` are those of `fit_probe`. Test labels that training lacks count as wrong. Memory: as `fit_probe`.
+
+    >>> z = np.repeat(np.eye(3), 10, axis=0)
+    >>> found = evaluate_linear(z, np.repeat([0, 1, 2], 10), z[::10], [0, 1, 2])
+    >>> found.top1, found.converged
+    (1.0, True)
+    """
+    if tuple(train_z.shape[1:]) != tuple(test_z.shape[1:]) or len(train_z.shape) < 2:
+        raise DataError(
+            f"The test representation has the shape {test_z.shape} and the training one {train_z.shape}; both "
+            f"must be (samples, features) with the same features: transform both with the same model."
+        )
+    asked = checked_labels(test_y, len(test_z), "test labels")
+    if not len(asked):
+        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
+    probe = fit_probe(train_z, train_y, memory_bytes=memory_bytes, **settings)
+    n_classes = int(max(probe.classes.max(), asked.max())) + 1
+    rows = Rows(test_z, asked, "test", memory_bytes, n_classes)
+    n_first = n_five = 0
+    confusion = np.zeros((n_classes, n_classes), np.int64)
+    for logits, labels in probe.logistic.logits(rows):
+        scores = np.full((len(labels), n_classes), -np.inf)
+        scores[:, probe.classes] = logits
+        n_first += int(hits(scores, labels, 1).sum())
+        n_five += int(hits(scores, labels, 5).sum())
+        confusion += confusion_matrix(scores.argmax(axis=1), labels, n_classes)
+    final = probe.logistic
+    return LinearEvaluation(
+        top1=n_first / len(asked),
+        top5=n_five / len(asked),
+        interval=wilson(n_first, len(asked)),
+        C=final.C,
+        n_iter=final.n_iter,
+        converged=final.converged,
+        path=probe.path,
+        n_train=probe.n_train,
+        n_test=len(asked),
+        n_classes=n_classes,
+        confusion=confusion,
+    )
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What every fit of a probe shares."""
+
+    budget: int
+    n_classes: int
+    standardise: bool
+    tolerance: float
+    max_iter: int
+
+    def rows(
+        self,
+        z: Any,
+        targets: Int64,
+        name: str,
+        chosen: npt.NDArray[np.bool_] | None = None,
+        keep: bool = False,
+    ) -> Rows:
+        """Return rows in blocks within the budget."""
+        return Rows(z, targets, name, self.budget, n_outputs(self.n_classes), chosen=chosen, keep=keep)
+
+    def moments(self, rows: Rows) -> tuple[Float64, Float64]:
+        """Return what rows are centred and scaled by."""
+        mean, deviation = rows.moments()
+        if not self.standardise:
+            return mean, np.ones_like(mean)
+        return mean, np.divide(1, deviation, out=np.zeros_like(mean), where=deviation > 0)
+
+    def fit(
+        self,
+        rows: Rows,
+        C: float,
+        moments: tuple[Float64, Float64],
+        start: Logistic | None,
+        heed: Heed,
+    ) -> Logistic:
+        """Fit with one C."""
+        return fit_logistic(
+            rows,
+            C,
+            *moments,
+            self.n_classes,
+            start=start,
+            tolerance=self.tolerance,
+            max_iter=self.max_iter,
+            heed=heed,
+        )
+
+
+class _Steps:
+    """Turns the iterations of several fits into rows done of all; how many a fit takes is not known before."""
+
+    def __init__(self, progress: Progress | None, rows: int, fits: int, max_iter: int) -> None:
+        self.progress, self.rows, self.fits, self.max_iter, self.done = progress, rows, fits, max_iter, 0
+
+    def begin(self) -> Heed:
+        """Start the next fit: return what it calls after each block."""
+        self.done += 1
+
+        def heed(iterations: int) -> None:
+            if self.progress is not None:
+                part = self.rows * min(iterations, self.max_iter) // self.max_iter
+                self.progress((self.done - 1) * self.rows + part, self.fits * self.rows)
+
+        return heed
+
+    def end(self) -> None:
+        """Report that all is done."""
+        if self.progress is not None:
+            self.progress(self.fits * self.rows, self.fits * self.rows)
+
+
+def _walk(
+    z: Any,
+    targets: Int64,
+    classes: Int64,
+    grid: tuple[float, ...],
+    validation: float | tuple[Any, Any],
+    seed: int,
+    setup: _Setup,
+    steps: _Steps,
+) -> tuple[tuple[dict[str, Any], ...], Logistic]:
+    """Fit the grid from the strongest penalty to the weakest; return what each scored, and the best."""
+    if isinstance(validation, tuple):
+        asked = _as_targets(validation, classes)
+        known = setup.rows(z, targets, "training", keep=True)
+        held = setup.rows(validation[0], asked, "validation")
+    else:
+        kept_out = held_out(targets, classes, validation, seed)
+        known = setup.rows(z, targets, "training", ~kept_out, keep=True)
+        held = setup.rows(z, targets, "training", kept_out)
+    moments = setup.moments(known)
+    path: list[dict[str, Any]] = []
+    last: Logistic | None = None
+    best: tuple[float, Logistic] | None = None
+    for C in grid:
+        last = setup.fit(known, C, moments, last, steps.begin())
+        right = sum(int(hits(logits, labels, 1).sum()) for logits, labels in last.logits(held))
+        share = right / held.count
+        path.append({"C": C, "top1": share, "n_iter": last.n_iter, "converged": last.converged})
+        if best is None or share > best[0]:
+            best = share, last
+    assert best is not None
+    return tuple(path), best[1]
+
+
+def held_out(targets: Int64, classes: Int64, share: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Return which rows (n,) validate: that share of every class, at least one, drawn by the seed.
+
+    Raises ConfigurationError for a share that is none, DataError for a class of a single row.
+
+    >>> held_out(np.array([0, 0, 1, 1, 1]), np.array([0, 1]), 0.5, seed=0).sum()
+    np.int64(3)
+    """
+    if not 0 < share < 1:
+        raise ConfigurationError(f"The validation share is {share}; it must be a number between 0 and 1.")
+    result = np.zeros(len(targets), bool)
+    generator = np.random.default_rng([seed, len(targets)])
+    for number, label in enumerate(classes):
+        rows = np.flatnonzero(targets == number)
+        count = min(max(1, round(share * len(rows))), len(rows) - 1)
+        if count < 1:
+            raise DataError(
+                f"Class {label} has a single training row, so that it cannot both train and validate; leave it out, "
+                f"or give more rows of it."
+            )
+        result[generator.permutation(rows)[:count]] = True
+    return result
+
+
+def _as_targets(validation: tuple[Any, Any], classes: Int64) -> Int64:
+    labels = checked_labels(validation[1], len(validation[0]), "validation labels")
+    for name, lacking in (
+        ("validation", np.setdiff1d(classes, labels)),
+        ("training", np.setdiff1d(labels, classes)),
+    ):
+        if len(lacking):
+            raise DataError(
+                f"The {name} labels lack class {lacking[0]}; both parts must hold every class: choose them so."
+            )
+    return np.searchsorted(classes, labels)
+
+
+def _grid(C: float | Sequence[float]) -> tuple[float, ...]:
+    grid = tuple(sorted({float(value) for value in np.atleast_1d(np.asarray(C, float))}))
+    bad = [value for value in grid if not (value > 0 and math.isfinite(value))]
+    if bad or not grid:
+        found = f"C is {bad[0]}" if bad else "There is no C to try"
+        raise ConfigurationError(f"{found}; give positive numbers.")
+    return grid

@@ -1,0 +1,182 @@
+"""From a model and two groups of labelled images to an accuracy: represent both, classify one by the other."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.labels import read_labels
+from smtdist.data.opening import EncodedSettings, labels_name, open_source
+from smtdist.data.source import Source
+from smtdist.data.writing import lenient
+from smtdist.engine.memory import memory_limit, readable
+from smtdist.engine.passes import Engine
+from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
+from smtdist.evaluate.metrics import Evaluation, checked_labels
+from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
+from smtdist.models.model import Model
+from smtdist.models.transform import feature_count, transform
+
+MEMORY_SHARE = 4
+"""Representations that fit this part (1/4) of the memory limit stay in memory."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Images and their labels: one group of a file."""
+
+    source: Source
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def open(cls, path: str | Path, group: str, settings: EncodedSettings | None = None) -> Labelled:
+        """Look at the images of a group, as a model with these settings takes them, and read its labels."""
+        source = open_source(path, group, settings, fitted=True)
+        labels = read_labels(path, labels_name(path, group), source.n_samples)
+        return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Settings of the soft k-NN."""
+
+    k: int = 30
+    temperature: float = 0.03
+    vote: str = "exp"
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Settings of the linear probe."""
+
+    validation: float = 0.1
+
+
+Settings = Neighbours | Linear
+Found = Evaluation | LinearEvaluation
+
+
+def classifier(found: Found) -> str:
+    """Return what a table calls the classifier."""
+    if isinstance(found, LinearEvaluation):
+        return f"linear (C = {found.C:g})"
+    return f"k-NN (k = {found.k}, {found.vote} vote)"
+
+
+def evaluated(
+    model: Model,
+    known: Labelled,
+    asked: Labelled,
+    engine: Engine,
+    settings: Settings,
+    components: int | None = None,
+    drop: int | None = None,
+    others: Sequence[Model] = (),
+) -> Found:
+    """Represent both groups and classify the second by the first; `others` are concatenated to the representation."""
+    features = feature_count(model, components, drop, others)
+    dtype = np.dtype(model.settings.dtype)
+    with _room(features, dtype, (known, asked), engine) as (train_z, test_z):
+        for part, z in ((known, train_z), (asked, test_z)):
+            pieces = transform(model, part.source, engine, n_components=components, drop=drop, others=others)
+            for first, values in pieces:
+                z[first : first + len(values)] = values.reshape(len(values), -1)
+        return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
+
+
+def classified(
+    train_z: Any,
+    train_y: NDArray[np.int64],
+    test_z: Any,
+    test_y: NDArray[np.int64],
+    engine: Engine,
+    settings: Settings,
+) -> Found:
+    """Run the classifier as a pass of its own in the stream of events."""
+    name, total = ("linear", len(train_y)) if isinstance(settings, Linear) else ("knn", len(test_y))
+    engine.events.emit(
+        "pass_started",
+        **{"pass": name},
+        n_samples=total,
+        n_leaves=1,
+        resumed_leaves=0,
+        workers=1,
+        projected_bytes=0,
+    )
+
+    def progress(part: int, every: int) -> None:
+        done = total * part // every
+        engine.events.emit("progress", **{"pass": name}, n_samples=done, n_positions=done, read_bytes=0)
+
+    found = judged(train_z, train_y, test_z, test_y, settings, progress)
+    engine.events.emit("pass_finished", **{"pass": name}, n_samples=total)
+    return found
+
+
+def judged(
+    train_z: Any,
+    train_y: NDArray[np.int64],
+    test_z: Any,
+    test_y: NDArray[np.int64],
+    settings: Settings,
+    progress: Callable[[int, int], None] | None = None,
+) -> Found:
+    """Classify within a share of the memory limit."""
+    budget = memory_limit() // MEMORY_SHARE
+    if isinstance(settings, Linear):
+        return evaluate_linear(
+            train_z,
+            train_y,
+            test_z,
+            test_y,
+            validation=settings.validation,
+            memory_bytes=budget,
+            progress=progress,
+        )
+    return evaluate_knn(
+        train_z,
+        train_y,
+        test_z,
+        test_y,
+        k=settings.k,
+        temperature=settings.temperature,
+        vote=settings.vote,
+        block_bytes=min(BLOCK_BYTES, budget),
+        progress=progress,
+    )
+
+
+@contextmanager
+def _room(
+    features: int, dtype: np.dtype[Any], parts: tuple[Labelled, Labelled], engine: Engine
+) -> Iterator[tuple[Any, Any]]:
+    """Yield room for two representations: in memory, or in one temporary file that is deleted at the end."""
+    shapes = [(part.source.n_samples, features) for part in parts]
+    size = sum(rows * features for rows, _ in shapes) * dtype.itemsize
+    if size <= memory_limit() // MEMORY_SHARE:
+        yield np.empty(shapes[0], dtype), np.empty(shapes[1], dtype)
+        return
+    descriptor, path = tempfile.mkstemp(prefix="smtdist-evaluate-", suffix=".h5")
+    os.close(descriptor)
+    try:
+        engine.events.emit(
+            "note",
+            text=f"The representations take {readable(size)}; they go to {path}, which is deleted at the end",
+        )
+        rows = max(1, 2**20 // (features * dtype.itemsize))
+        with lenient(path) as raw, h5py.File(raw, "w") as file:
+            yield tuple(
+                file.create_dataset(name, shape, dtype, chunks=(min(rows, shape[0]), features))
+                for name, shape in zip(("train", "test"), shapes, strict=True)
+            )
+    finally:
+        Path(path).unlink(missing_ok=True)

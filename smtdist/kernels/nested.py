@@ -1,0 +1,93 @@
+"""Codes of several encoders that see the same whitened patches, from one product wherever one holds the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.codes import _cuts as cuts
+from smtdist.kernels.codes import check_atoms, encode_pieces, grid_slice, image_slices
+from smtdist.kernels.cpu import codes as cpu
+from smtdist.kernels.cpu.nested import mark_all_nested
+from smtdist.kernels.device import is_host
+from smtdist.kernels.positions import lattice_positions, on_grid
+from smtdist.kernels.types import Array, Codes, Encoder
+
+
+def nests(encoder: Encoder, longest: Encoder) -> bool:
+    """Tell whether the codes of one encoder follow from the dot products of another.
+
+    They do for "gq" where both see the same whitened patches and the atoms of one begin those of the other: an atom
+    is active where its own dot product reaches the threshold, whatever other atoms there are, so that a code at a
+    higher threshold or over fewer atoms is a part of the other. "vq" names one winner among all atoms and does not
+    nest. Whiteners are compared as objects: encoders that are to share hold the same one.
+    """
+    if encoder.whitener is not longest.whitener or (encoder.feature, longest.feature) != ("gq", "gq"):
+        return encoder is longest
+    atoms, all_atoms = encoder.atoms, longest.atoms
+    return atoms is all_atoms or (
+        len(atoms) <= len(all_atoms) and np.array_equal(atoms, all_atoms[: len(atoms)])
+    )
+
+
+def nested_pieces(
+    images: Array,
+    encoders: Sequence[Encoder],
+    mirror: bool,
+    capacity: int,
+    at: Array | None = None,
+    *,
+    spread: bool = False,
+) -> Iterator[tuple[int, int, list[Codes]]]:
+    """Yield (first image, images, codes of every encoder) of whole images in order; each equals `encode_pieces`'.
+
+    All encoders nest in the first, which is the longest (`nests`); on the CPU whitening and products then run once,
+    and a threshold more costs the scan of the products. `capacity` : entries of a piece for each encoder, on
+    average, but at least one image. at : as in `encode_pieces`; with `spread` they are the lattice and the codes are
+    those of all positions. Memory: K / 8 bytes a patch and encoder, 2 bytes an entry.
+
+    Several encoders that are not "gq" on the CPU raise ConfigurationError.
+    """
+    if len(encoders) == 1:
+        for first, count, codes in encode_pieces(images, encoders[0], mirror, capacity, at):
+            yield first, count, [codes]
+        return
+    longest = encoders[0]
+    if not is_host(images) or not all(nests(encoder, longest) for encoder in encoders):
+        raise ConfigurationError(
+            "Only codes of one product can be taken together; encode one after the other."
+        )
+    if spread and at is None:
+        at = lattice_positions(longest.whitener, len(images))
+    geometry = longest.whitener.geometry
+    check_atoms(geometry.pixels, longest.atoms)
+    n = geometry.positions if at is None else at.shape[1]
+    all_atoms_t = np.ascontiguousarray(longest.atoms.T)
+    rules = [
+        cpu.Rule(
+            all_atoms_t[:, : len(one.atoms)],
+            one.cut,
+            one.constant_patch == "activate_best",
+            one.zero_code == "activate_best",
+        )
+        for one in encoders
+    ]
+
+    def source(first: int, last: int) -> tuple[Array, Array]:
+        part = None if at is None else at[first:last]
+        return grid_slice(images[first:last], longest.whitener, mirror, first, part)
+
+    marked = mark_all_nested(source, image_slices(len(images), n), n, len(images) * n, rules)
+    together = sum(indptr for _, indptr in marked)
+    for start, stop in cuts(together, len(images), capacity * len(encoders)):
+        listed = [
+            cpu.lists(bits, indptr, start * n, stop * n, len(one.atoms))
+            for (bits, indptr), one in zip(marked, encoders, strict=True)
+        ]
+        if stop == len(images):
+            del marked  # not while the last piece, mostly the only one, is summed
+        if spread and at is not None:
+            listed = [on_grid(one, at[start:stop], geometry.positions) for one in listed]
+        yield start, stop - start, listed

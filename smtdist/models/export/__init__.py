@@ -1,0 +1,1 @@
+"""A fitted encoder in the formats of other tools: ONNX, PyTorch, and plain arrays."""

@@ -1,0 +1,90 @@
+"""Which settings a tuning run tries: a grid of values, and every combination of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from smtdist.configuration import Configuration, parse_setting
+from smtdist.errors import ConfigurationError
+
+FIXED: Final = ("resize", "crop", "channels", "pixel_range", "keep_statistics")
+"""Settings that say how data are read or what is stored: no choice that a validation part could make."""
+
+Changes = dict[str, Any]
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Read `key=value,value,...` texts; values are JSON, and bare words are strings.
+
+    Raises ConfigurationError for a key that is no setting (with the nearest known name), one that cannot vary or is
+    named twice, and for a grid without values.
+
+    >>> parse_grid(["ridge=0.001,0.01", "context=3,whole"])
+    {'ridge': [0.001, 0.01], 'context': [3, 'whole']}
+    """
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        key, separator, values = text.partition("=")
+        key = key.strip()
+        if not separator or not values.strip():
+            raise ConfigurationError(
+                f"--grid takes key=value,value,..., not {text!r}; give at least one value."
+            )
+        parse_setting(f"{key}=0")  # names the nearest setting where there is none of this name
+        if key in FIXED:
+            raise ConfigurationError(
+                f"{key} cannot be tuned, since it says how data are read or stored; give it with --set."
+            )
+        if key in grid:
+            raise ConfigurationError(f"--grid names {key} twice; give all its values at once.")
+        grid[key] = list(dict.fromkeys(_values(key, values)))
+    if not grid:
+        raise ConfigurationError("There is nothing to tune; give --grid, such as --grid ridge=0.001,0.01.")
+    return grid
+
+
+def _values(key: str, text: str) -> list[Any]:
+    try:
+        values: list[Any] = json.loads(f"[{text}]")
+        return values
+    except json.JSONDecodeError:
+        return [parse_setting(f"{key}={value.strip()}")[1] for value in text.split(",")]
+
+
+def combinations(
+    settings: Configuration, grid: Mapping[str, Sequence[Any]], n_atoms: int | None = None
+) -> list[tuple[Changes, Configuration]]:
+    """Return every combination of the grid's values, the last setting varying fastest, with the settings it makes.
+
+    Raises ConfigurationError, before any data are read, for a value that a setting cannot have, and where there are
+    fewer atoms (`n_atoms`, else the dictionary's) than components.
+    """
+    found = []
+    for values in itertools.product(*grid.values()):
+        changes = dict(zip(grid, values, strict=True))
+        one = settings.replace(**changes)
+        atoms, asked = n_atoms or one.dictionary, one.n_components + one.drop
+        if asked > atoms:
+            raise ConfigurationError(
+                f"With {as_text(changes)} n_components + drop is {asked}, more than the {atoms} atoms; "
+                f"leave out that value, or raise dictionary."
+            )
+        found.append((changes, one))
+    return found
+
+
+def as_text(changes: Mapping[str, Any], prefix: str = "") -> str:
+    """Write settings as they are given on the command line.
+
+    >>> as_text({"ridge": 0.01, "context": "whole", "flip": True}, "--set ")
+    '--set ridge=0.01 --set context=whole --set flip=true'
+    """
+    return " ".join(f"{prefix}{key}={value_text(value)}" for key, value in changes.items())
+
+
+def value_text(value: Any) -> str:
+    """Write one value as it is given on the command line."""
+    return value if isinstance(value, str) else json.dumps(value)

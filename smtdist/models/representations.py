@@ -1,0 +1,46 @@
+"""Representations as open HDF5 files, written piece by piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.writing import lenient, whole_file
+
+SCHEMA: Final = 2
+
+
+def save_representation(
+    path: str | os.PathLike[str],
+    pieces: Iterable[tuple[int, NDArray[np.floating[Any]]]],
+    n_samples: int,
+    feature_shape: tuple[int, ...],
+    dtype: str,
+    attributes: dict[str, Any],
+    *,
+    overwrite: bool = False,
+) -> int:
+    """Write `z(sample, feature)` piece by piece as they come, in any order; return the file's bytes.
+
+    A feature runs pooled row, pooled column, component; where models are concatenated, `feature_shape` is (features,).
+    Memory: one piece.
+    """
+    features = int(np.prod(feature_shape))
+    with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
+        rows = max(1, min(n_samples, 2**20 // (features * np.dtype(dtype).itemsize)))
+        z = file.create_dataset("z", (n_samples, features), dtype, chunks=(rows, features))
+        for dimension, name in enumerate(("sample", "feature")):
+            scale = file.create_dataset(name, data=np.arange(z.shape[dimension]))
+            scale.make_scale(name)
+            z.dims[dimension].attach_scale(scale)
+        file.attrs.update({"smtdist_schema": SCHEMA, "feature_shape": list(feature_shape), **attributes})
+        for first, values in pieces:
+            z[first : first + len(values)] = values.reshape(len(values), features)
+            raw.check()
+    return Path(path).stat().st_size

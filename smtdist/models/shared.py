@@ -1,0 +1,338 @@
+"""Many fits on the same data that share every pass, sum and solve which the mathematics lets them share.
+
+Σ does not depend on the ridge, nor the random patches on how many are kept; codes at several thresholds and over
+nested dictionaries come from one product; components that are dropped or kept come from one solve. What is shared is
+the same, bit for bit, as what separate fits find; components agree to the rounding of the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.source import Source
+from smtdist.engine.memory import BUDGET_SHARE
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels.nested import nests
+from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.types import Encoder, Whitener
+from smtdist.kernels.whitening import whitening_matrices
+from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary, sketch_size
+from smtdist.models.fit import solve
+from smtdist.models.model import Model, Whitening, image_geometry, make_encoder, unwhitened, whitened
+from smtdist.models.plan import solve_plan, work_per_sample
+from smtdist.solve.generalized import Solution
+from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.candidates import Candidates
+from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.covariance import PatchMoment, covariance
+from smtdist.statistics.sums import Statistics, finish
+from smtdist.statistics.together import NestedSums, Together
+
+STATES_SHARE = 0.25
+"""Share of a worker's budget for the sums of a pass, of which it may hold three."""
+
+Key = Hashable
+T = TypeVar("T")
+One = TypeVar("One", bound=Statistic)
+
+
+@dataclass
+class Fitted:
+    """What settings that differ in `n_components` and `drop` only have in common.
+
+    `settings` are the first such, with all components in `n_components` and none dropped; `encoder` is one object
+    for all that share codes; `statistics` are None once solved, unless they are to be kept.
+    """
+
+    settings: Configuration
+    whitening: Whitening
+    dictionary: Dictionary
+    encoder: Encoder
+    embedding: Solution | None = None
+    statistics: Statistics | None = None
+
+    def model(self, geometry: Any, scale: Any) -> Model:
+        """Return it as a model."""
+        settings = self.settings.replace(dictionary=len(self.dictionary.grid))
+        return Model(
+            settings, geometry, scale, self.whitening, self.dictionary, self.statistics, self.embedding
+        )
+
+
+def fit_together(
+    source: Source,
+    trials: Sequence[Configuration],
+    engine: Engine,
+    *,
+    atoms: NDArray[np.floating[Any]] | None = None,
+    keep_statistics: bool = False,
+) -> list[Fitted]:
+    """Fit all settings on a source; return what was found for each, shared objects where nothing differs.
+
+    Passes: one for all second moments, one for all random patches (and the rounds of each k-means dictionary), and
+    one for all sums of codes, or as many as their memory demands. Solves: one for each set of sums. Memory: on a
+    worker up to `STATES_SHARE` of its budget for each copy of the sums; on the driver the sums of one such pass, the
+    solve, and (n_components + drop) x K numbers for each solve. `keep_statistics` keeps all sums.
+    Raises what `fit` raises.
+    """
+    stages = _Stages(source, engine, atoms)
+    whitenings = stages.whiten(trials)
+    dictionaries = stages.choose(trials, whitenings)
+    return stages.sum_and_solve(trials, whitenings, dictionaries, keep_statistics)
+
+
+@dataclass
+class _Stages:
+    source: Source
+    engine: Engine
+    atoms: NDArray[np.floating[Any]] | None
+
+    def whiten(self, trials: Sequence[Configuration]) -> list[tuple[Whitening, Whitener]]:
+        """Return Σ and what follows from it for every trial, and one whitener for all whose patches are the same."""
+        moments = [self._moment(one) for one in trials]
+        states = self._reduced("whitening", _distinct(moments, moments))
+        found: dict[Key, tuple[Whitening, Whitener]] = {}
+        result = []
+        for settings, moment in zip(trials, moments, strict=True):
+            key = (moment, settings.ridge, settings.min_contrast)
+            if key not in found:
+                sigma, mean = covariance(states[moment], moment.whitener)
+                if not sigma.any():
+                    raise DataError(
+                        f"All patches of {self.source.name} are constant; there is nothing to whiten."
+                    )
+                matrices = whitening_matrices(sigma, settings.ridge)
+                whitening = Whitening(sigma, *matrices, mean)
+                first = replace(moment.whitener, min_contrast=settings.min_contrast)
+                found[key] = whitening, whitened(first, whitening)
+            result.append(found[key])
+        return result
+
+    def _moment(self, settings: Configuration) -> PatchMoment:
+        geometry = image_geometry(settings, self.source.shape, self.source.name)
+        first = unwhitened(settings, geometry, pixel_scale(self.source.dtype, settings.pixel_range))
+        # what the sum does not depend on must not tell two of them apart
+        reach = first.mean_context if first.mean == "context" else "whole"
+        return PatchMoment(replace(first, min_contrast=0.0, mean_context=reach), settings.flip)
+
+    def choose(
+        self, trials: Sequence[Configuration], whitenings: Sequence[tuple[Whitening, Whitener]]
+    ) -> list[Dictionary]:
+        """Return the dictionary of every trial, from one sketch of random patches for each whitener."""
+        if any((one.dictionary_method == "given") != (self.atoms is not None) for one in trials):
+            raise ModelError(
+                "Atoms of your own go with dictionary_method=given, and the other way round; give both or neither."
+            )
+        sketches: dict[Key, Candidates] = {}
+        for settings, (_, whitener) in zip(trials, whitenings, strict=True):
+            if self.atoms is None:
+                key = _sketch_key(settings, whitener)
+                size = max(sketch_size(settings), sketches[key].size if key in sketches else 0)
+                sketches[key] = Candidates(whitener, settings.flip, size, settings.seed)
+        states = self._reduced("dictionary", sketches)
+        found: dict[Key, Dictionary] = {}
+        result = []
+        for settings, (_, whitener) in zip(trials, whitenings, strict=True):
+            own = _dictionary_key(settings, whitener)
+            if own not in found:
+                if self.atoms is not None:
+                    found[own] = given_dictionary(self.atoms, whitener.geometry.pixels)
+                else:
+                    state = prefix(states[_sketch_key(settings, whitener)], sketch_size(settings))
+                    found[own], _ = from_sketch(state, self.source, whitener, settings, self.engine)
+            result.append(found[own])
+        return result
+
+    def sum_and_solve(
+        self,
+        trials: Sequence[Configuration],
+        whitenings: Sequence[tuple[Whitening, Whitener]],
+        dictionaries: Sequence[Dictionary],
+        keep_statistics: bool,
+    ) -> list[Fitted]:
+        """Return for every trial what was fitted; sums are dropped as soon as they are solved."""
+        encoders: dict[Key, Encoder] = {}
+        sums: dict[Key, CodeSums] = {}
+        solves: dict[Key, Fitted] = {}
+        sums_of: dict[Key, Key] = {}
+        result = []
+        for settings, (whitening, whitener), dictionary in zip(trials, whitenings, dictionaries, strict=True):
+            coded = _code_key(settings, whitener, dictionary)
+            encoder = encoders.setdefault(coded, make_encoder(settings, whitener, dictionary.grid))
+            summed = (coded, settings.context, settings.order, settings.flip)
+            sums.setdefault(
+                summed,
+                CodeSums(encoder, settings.context, settings.order, settings.flip, self.source.n_samples),
+            )
+            solved = (summed, settings.moment, settings.null_tolerance)
+            wanted = settings.n_components + settings.drop
+            own = solves.setdefault(
+                solved, Fitted(settings.replace(n_components=1, drop=0), whitening, dictionary, encoder)
+            )
+            own.settings = own.settings.replace(n_components=max(wanted, own.settings.n_components))
+            sums_of[solved] = summed
+            result.append(own)
+        for own in solves.values():
+            solve_plan(len(own.dictionary.grid), own.settings)
+        waiting = Counter(self.engine, "solve", len(solves))
+        for key, statistics in self._statistics(sums):
+            for found, own in solves.items():
+                if sums_of[found] == key:
+                    own.embedding = _solved(statistics, own.settings)
+                    own.statistics = statistics if keep_statistics else None
+                    waiting.step()
+        waiting.end()
+        return result
+
+    def _statistics(self, sums: dict[Key, CodeSums]) -> Iterator[tuple[Key, Statistics]]:
+        families = _families(sums)
+        parts = [(key, family) for family, members in enumerate(families) for key in members]
+        for group in self._groups(parts, lambda part: sums[part[0]].state_bytes()):
+            nested = {
+                family: {key: sums[key] for key, own in group if own == family}
+                for family in sorted({own for _, own in group})
+            }
+            together = Together(
+                tuple(
+                    (str(family), NestedSums(tuple((str(i), one) for i, one in enumerate(members.values()))))
+                    for family, members in nested.items()
+                )
+            )
+            work = sum(
+                work_per_sample(longest.encoder, Configuration(flip=longest.flip))
+                for members in nested.values()
+                for longest in [next(iter(members.values()))]
+            )
+            partial, _ = self.engine.reduce("statistics", together, self.source, work_per_sample=work)
+            state = partial.state
+            for family, members in nested.items():
+                for i, (key, one) in enumerate(members.items()):
+                    own = {
+                        name.removeprefix(f"{family}.{i}."): state.pop(name)
+                        for name in [name for name in state if name.startswith(f"{family}.{i}.")]
+                    }
+                    statistics = finish(one, own)
+                    if statistics.n_positions == 0:
+                        raise DataError(
+                            f"No patch of {self.source.name} has a code with one of the settings; lower threshold or "
+                            f"min_contrast, or set zero_code=activate_best."
+                        )
+                    yield key, statistics
+
+    def _reduced(self, name: str, statistics: dict[Key, One]) -> dict[Key, State]:
+        """Sum statistics side by side, in as few passes as memory allows."""
+        states: dict[Key, State] = {}
+        for group in self._groups(list(statistics), lambda key: statistics[key].state_bytes()):
+            together = Together(tuple((str(i), statistics[key]) for i, key in enumerate(group)))
+            partial, _ = self.engine.reduce(name, together, self.source)
+            states |= {key: together.part(partial.state, str(i)) for i, key in enumerate(group)}
+        return states
+
+    def _groups(self, items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+        """Yield runs of items whose states fit a worker together, each with one item at least."""
+        room = STATES_SHARE * BUDGET_SHARE * self.engine.executor.limit_bytes()
+        group: list[T] = []
+        taken = 0.0
+        for item in items:
+            if group and taken + size(item) > room:
+                yield group
+                group, taken = [], 0.0
+            group.append(item)
+            taken += size(item)
+        if group:
+            yield group
+
+
+class Counter:
+    """A stage of the driver in the stream of events: so many things done of all."""
+
+    def __init__(self, engine: Engine, name: str, total: int) -> None:
+        self.engine, self.name, self.total, self.done, self.begun = engine, name, total, 0, False
+
+    def step(self, count: int = 1) -> None:
+        """Count; the first is the start."""
+        if not self.begun:
+            self.begun = True
+            self.engine.events.emit(
+                "pass_started",
+                **{"pass": self.name},
+                n_samples=self.total,
+                n_leaves=1,
+                resumed_leaves=0,
+                workers=1,
+                projected_bytes=0,
+            )
+        self.done += count
+        self.engine.events.emit(
+            "progress", **{"pass": self.name}, n_samples=self.done, n_positions=self.done, read_bytes=0
+        )
+
+    def end(self) -> None:
+        """Finish."""
+        self.engine.events.emit("pass_finished", **{"pass": self.name}, n_samples=self.total)
+
+
+def prefix(state: State, size: int) -> State:
+    """Return a sketch of the `size` smallest hashes: what a sketch of that size would have been."""
+    return {name: value[:size] if value.ndim else value for name, value in state.items()}
+
+
+def _solved(statistics: Statistics, settings: Configuration) -> Solution:
+    try:
+        return solve(statistics, settings)
+    except ConfigurationError as error:
+        about = f"threshold={settings.threshold}, ridge={settings.ridge}, context={settings.context}"
+        raise ConfigurationError(f"With {about}: {error}") from error
+
+
+def _sketch_key(settings: Configuration, whitener: Whitener) -> Key:
+    return id(whitener), settings.flip, settings.seed
+
+
+def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
+    method = settings.dictionary_method
+    if method == "given":
+        return id(whitener)
+    key: tuple[Any, ...] = (*_tuple(_sketch_key(settings, whitener)), method, settings.dictionary)
+    if method == "diverse":
+        key += (settings.dictionary_cosine,)
+    if method in ("kmeans", "spherical"):
+        key += (settings.dictionary_rounds, settings.dictionary_samples, settings.feature)
+    return key
+
+
+def _code_key(settings: Configuration, whitener: Whitener, dictionary: Dictionary) -> Key:
+    key: tuple[Any, ...] = (id(whitener), id(dictionary), settings.feature, settings.constant_patch)
+    key += (settings.dictionary_method == "kmeans",)
+    return key if settings.feature == "vq" else (*key, settings.threshold, settings.zero_code)
+
+
+def _tuple(key: Key) -> tuple[Any, ...]:
+    assert isinstance(key, tuple)
+    return key
+
+
+def _families(sums: dict[Key, CodeSums]) -> list[list[Key]]:
+    """Group sums whose codes follow from those of the first of the group, the longest."""
+    families: list[list[Key]] = []
+    for key in sorted(sums, key=lambda key: -sums[key].n_atoms):
+        one = sums[key]
+        for family in families:
+            first = sums[family[0]]
+            if one.flip == first.flip and nests(one.encoder, first.encoder):
+                family.append(key)
+                break
+        else:
+            families.append([key])
+    return families
+
+
+def _distinct(keys: Iterable[Key], values: Iterable[T]) -> dict[Key, T]:
+    return dict(zip(keys, values, strict=True))

@@ -1,0 +1,339 @@
+"""Any file of the project as one tree of named arrays, nothing of it read before it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import h5py
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from smtdist.data.hdf5 import open_file
+from smtdist.data.remote import is_url
+from smtdist.data.source import PIXEL_DTYPES
+from smtdist.errors import DataError, ModelError
+from smtdist.models.files import SCHEMA
+
+MOST_OBJECTS: Final = 10_000
+STRIP_BYTES: Final = 32 * 1024**2
+"""Derived matrices are computed in strips of rows of this size."""
+
+IMAGE: Final = ("sample", "row", "column", "channel")
+_BARE_DIMENSION: Final = "This is a netCDF dimension but not a netCDF variable"
+_INTERNAL: Final = (
+    *("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "_FillValue"),
+    *("_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"),
+)
+
+
+def open(path: str | os.PathLike[str]) -> xr.DataTree:
+    """Open a model, a representation, data or a checkpoint's sums as an `xarray.DataTree` whose arrays stay on disk.
+
+    Groups are nodes, attributes stay attributes. In a model, the statistics that follow from others (attribute
+    `derived`) are there under their names and computed for the block that is asked for: for one-hot codes
+    second_moment = diag(activity), and with all degrees equal context_scatter = degree A Aᵀ - cooccurrence. Data
+    without named dimensions get `sample`, `row`, `column`, `channel`, or for encoded images `byte`, `edge` and
+    `sample`; other dimensions are called after their length.
+
+    The file is opened, without a lock, only while something is read, and a file that was changed meanwhile is an
+    error; `close`, or a `with` block, has nothing left to do. Coordinates have no index: select by position.
+
+    Memory: what is asked for; for derived matrices 32 MiB a strip on top. `.chunk()` computes block by block.
+    Raises DataError for a file that is missing or not HDF5, ModelError for one of a newer schema.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with h5py.File(f"{folder}/data.h5", "w") as file:
+    ...         file["train/images"] = np.zeros((5, 8, 8), np.uint8)
+    ...     with open(f"{folder}/data.h5") as tree:
+    ...         tree["train/images"][1:3].sizes
+    Frozen({'sample': 2, 'row': 8, 'column': 8})
+    """
+    full_path = os.fspath(path) if is_url(path) else os.path.abspath(os.fspath(path))
+    nodes: dict[str, xr.Dataset] = {}
+    sizes: dict[str, dict[str, int]] = {}
+    with _opened(full_path) as file:
+        _check_schema(file, full_path)
+        for number, group in enumerate(_groups(file)):
+            if number >= MOST_OBJECTS:
+                raise DataError(f"{full_path} has more than {MOST_OBJECTS:,} groups; open it with h5py.")
+            above = sizes.get(group.parent.name, {}) if group.name != "/" else {}
+            nodes[group.name], sizes[group.name] = _dataset(group, full_path, above)
+    return xr.DataTree.from_dict(nodes)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    """Open without a lock; a file that this process has open with one is opened likewise, or HDF5 refuses."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_file(path))
+        except DataError as error:
+            if "file locking" not in str(error.__cause__):
+                raise
+            file = stack.enter_context(_locked(path, error))
+        yield file
+
+
+def _locked(path: str, refused: DataError) -> Any:
+    """Open as this process has the file open already; how, HDF5 does not tell."""
+    for locking in (None, True, "best-effort"):
+        with contextlib.suppress(OSError):
+            return h5py.File(path, "r", locking=locking)
+    raise refused
+
+
+def _check_schema(file: Any, path: str) -> None:
+    schema = _plain(file.attrs.get("smtdist_schema", 0))
+    if schema > SCHEMA:
+        raise ModelError(
+            f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
+        )
+
+
+def _groups(group: Any) -> Iterator[Any]:
+    """Walk the groups of a file, parents first; soft and external links are not followed."""
+    waiting = [group]
+    while waiting:
+        here = waiting.pop()
+        yield here
+        for name in here:
+            hard = isinstance(here.get(name, getlink=True), h5py.HardLink)
+            if hard and here.get(name, getclass=True) is h5py.Group:
+                waiting.append(here[name])
+
+
+def _dataset(group: Any, path: str, above: dict[str, int]) -> tuple[xr.Dataset, dict[str, int]]:
+    """Return a group's arrays, unread, and the sizes of all dimensions known there; `above` are the parent's."""
+    stored = dict(_arrays(group))
+    guesses = _layout(stored)
+    sizes = dict(above)
+    variables: dict[str, xr.Variable] = {}
+    for name, array in stored.items():
+        free = tuple(f"{dim}_" if dim in stored else dim for dim in guesses[name])
+        dims = _dimensions(array, name, free, sizes)
+        lazy = _Stored(path, array.name, array.shape, array.dtype)
+        variables[name] = _variable(dims, lazy, _attributes(array))
+    attributes = _attributes(group)
+    for name, derived in _derived(path, group, stored, attributes).items():
+        variables[name] = _variable(("atom", "atom_"), derived, {})
+    coordinates = {name: value for name, value in variables.items() if value.dims == (name,)}
+    others = {name: value for name, value in variables.items() if name not in coordinates}
+    # an index would be read at once
+    kept = xr.Coordinates(coordinates, indexes={})
+    try:
+        return xr.Dataset(others, coords=kept, attrs=attributes), sizes
+    except ValueError as error:
+        raise DataError(
+            f"{path}:{group.name} has arrays that do not fit together ({error}); open it with h5py."
+        ) from error
+
+
+def _arrays(group: Any) -> Iterator[tuple[str, Any]]:
+    for name in group:
+        try:
+            array = group[name]
+        except (KeyError, OSError):  # a link that leads nowhere
+            continue
+        if not isinstance(array, h5py.Dataset):
+            continue
+        bare = _plain(array.attrs.get("NAME", ""))
+        if array.shape is not None and not (isinstance(bare, str) and bare.startswith(_BARE_DIMENSION)):
+            yield name, array
+
+
+def _layout(stored: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What the dimensions of a group's arrays mean where it looks like images: encoded, or plain."""
+    shapes = {name: array.shape for name, array in stored.items()}
+    encoded = [len(shapes.get(name, ())) for name in ("bytes", "offsets")] == [1, 1]
+    images = [
+        name
+        for name, array in stored.items()
+        if array.ndim in (3, 4) and array.dtype.newbyteorder("=").name in PIXEL_DTYPES
+    ]
+    samples = shapes["offsets"][0] - 1 if encoded else shapes[images[0]][0] if images else None
+    meaning: dict[str, tuple[str, ...]] = {}
+    for name, shape in shapes.items():
+        lengths = tuple(f"dim_{length}" for length in shape)
+        if encoded and name in ("bytes", "offsets"):
+            meaning[name] = ("byte",) if name == "bytes" else ("edge",)
+        elif not encoded and name in images and shape[0] == samples:
+            meaning[name] = IMAGE[: len(shape)]
+        elif shape and shape[0] == samples:
+            meaning[name] = ("sample", *lengths[1:])
+        else:
+            meaning[name] = lengths
+    return meaning
+
+
+def _dimensions(array: Any, name: str, guess: tuple[str, ...], sizes: dict[str, int]) -> tuple[str, ...]:
+    """Names of an array's dimensions: as stored, else as guessed; `sizes` learns them."""
+    dims: list[str] = []
+    is_scale = h5py.h5ds.is_scale(array.id)
+    for axis, length in enumerate(array.shape):
+        attached = array.dims[axis]
+        if is_scale:
+            dim = name if axis == 0 else guess[axis]
+        else:
+            dim = attached[0].name.rpartition("/")[2] if len(attached) else attached.label or guess[axis]
+        if sizes.get(dim, length) != length:
+            dim = f"{name}_{dim}"  # the same name for another length, here or in a group above
+        while dim in dims:
+            dim += "_"
+        sizes[dim] = length
+        dims.append(dim)
+    return tuple(dims)
+
+
+def _variable(dims: tuple[str, ...], lazy: BackendArray, attributes: dict[str, Any]) -> xr.Variable:
+    # a change goes into a copy in memory, never into the file
+    inside: Any = indexing.LazilyIndexedArray(lazy)
+    return xr.Variable(dims, indexing.CopyOnWriteArray(inside), attributes)
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    found = {name: item.attrs[name] for name in item.attrs if name not in _INTERNAL}
+    return {name: _plain(value) for name, value in found.items() if not isinstance(value, h5py.Empty)}
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as NetCDF readers show it: text as str, an array of one as its number."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value
+
+
+class _Lazy(BackendArray):
+    """An array known by its shape, read by orthogonal keys of slices, whole numbers and at most one array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, key: Any) -> Any:
+        support = indexing.IndexingSupport.OUTER_1VECTOR
+        return indexing.explicit_indexing_adapter(key, self.shape, support, self.read)
+
+    def read(self, key: tuple[Any, ...]) -> Any:
+        """Return the block."""
+        raise NotImplementedError
+
+
+class _Stored(_Lazy):
+    """An array in a file, by name: no handle is kept between two reads."""
+
+    def __init__(self, path: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.path, self.name, self.shape = path, name, shape
+        self.is_text = h5py.check_string_dtype(dtype) is not None
+        self.stored_dtype = dtype
+        self.dtype = np.dtype(object) if self.is_text else dtype
+
+    def read(self, key: tuple[Any, ...]) -> Any:
+        where = f"{self.path}:{self.name.strip('/')}"
+        with _opened(self.path) as file:
+            stored = file.get(self.name)
+            same = isinstance(stored, h5py.Dataset) and stored.shape == self.shape
+            if not same or stored.dtype != self.stored_dtype:
+                raise DataError(
+                    f"{where} is no longer the {self.stored_dtype} {self.shape} it was when opened; open it anew."
+                )
+            try:
+                return stored.asstr()[key] if self.is_text else stored[key]
+            except (OSError, RuntimeError) as error:
+                raise DataError(
+                    f"{where} cannot be read ({error}); the file is damaged: restore it."
+                ) from error
+
+
+class _Derived(_Lazy):
+    """A square matrix of whole numbers that follows from others, computed strip by strip."""
+
+    dtype: np.dtype[Any] = np.dtype(np.int64)
+
+    def __init__(self, size: int) -> None:
+        self.shape = (size, size)
+
+    def read(self, key: tuple[Any, ...]) -> Any:
+        rows, columns = (slice(k, k + 1) if isinstance(k, int | np.integer) else k for k in key)
+        every = np.arange(self.shape[0])
+        out = np.empty((len(every[rows]), len(every[columns])), np.int64)
+        step = max(1, STRIP_BYTES // max(1, out.itemsize * out.shape[1]))
+        for start in range(0, len(out), step):
+            strip = _part(rows, start, start + step, self.shape[0])
+            out[start : start + step] = self.block(strip, columns)
+        return out[tuple(0 if isinstance(k, int | np.integer) else slice(None) for k in key)]
+
+    def block(self, rows: Any, columns: Any) -> NDArray[np.int64]:
+        """Return some rows and columns."""
+        raise NotImplementedError
+
+
+def _part(key: Any, start: int, stop: int, length: int) -> Any:
+    """Entries start to stop of a selection."""
+    if not isinstance(key, slice):
+        return key[start:stop]
+    chosen = range(length)[key][start:stop]
+    return slice(chosen.start, chosen.stop, chosen.step)
+
+
+class _Diagonal(_Derived):
+    """diag(v) of a stored v."""
+
+    def __init__(self, values: _Stored) -> None:
+        super().__init__(values.shape[0])
+        self.values = values
+
+    def block(self, rows: Any, columns: Any) -> NDArray[np.int64]:
+        every = np.arange(self.shape[0])
+        at, values = every[rows], self.values.read((slice(None),))
+        return np.where(at[:, None] == every[columns], values[at].astype(np.int64)[:, None], 0)
+
+
+class _Scatter(_Derived):
+    """degree x moment - cooccurrence: the first-order differences of codes whose neighbours are all there."""
+
+    def __init__(self, degree: int, moment: _Lazy, cooccurrence: _Lazy) -> None:
+        super().__init__(cooccurrence.shape[0])
+        self.degree, self.moment, self.cooccurrence = degree, moment, cooccurrence
+
+    def block(self, rows: Any, columns: Any) -> NDArray[np.int64]:
+        result = self.moment.read((rows, columns)).astype(np.int64)
+        result *= self.degree
+        result -= self.cooccurrence.read((rows, columns))
+        return result  # type: ignore[no-any-return]  # h5py has no types
+
+
+def _derived(
+    path: str, group: Any, stored: dict[str, Any], attributes: dict[str, Any]
+) -> dict[str, _Derived]:
+    """The matrices of a model's statistics that follow from others and are not in the file."""
+    if group.name != "/statistics" or "smtdist_schema" not in group.file.attrs:
+        return {}
+
+    def lazy(name: str) -> _Stored:
+        return _Stored(path, stored[name].name, stored[name].shape, stored[name].dtype)
+
+    try:
+        missing = [name for name in json.loads(attributes["derived"]) if name not in stored]
+        result: dict[str, _Derived] = {}
+        if "second_moment" in missing:
+            result["second_moment"] = _Diagonal(lazy("activity"))
+        if "context_scatter" in missing:
+            moment: _Lazy
+            if "degree_activity" in stored:
+                moment, degree = _Diagonal(lazy("degree_activity")), 1
+            else:
+                moment = result["second_moment"] if "second_moment" in result else lazy("second_moment")
+                degree = int(attributes["equal_degree"])
+            result["context_scatter"] = _Scatter(degree, moment, lazy("cooccurrence"))
+    except (KeyError, ValueError) as error:
+        raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
+    return result

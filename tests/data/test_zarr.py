@@ -1,0 +1,152 @@
+"""Zarr arrays of either format read as HDF5 does, and say what is wrong with them."""
+
+import builtins
+import pickle
+
+import numpy as np
+import pytest
+from drawing import small_images
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smtdist import SMT
+from smtdist.data.array import as_source
+from smtdist.data.labels import read_labels
+from smtdist.data.leaves import leaf_bounds
+from smtdist.data.opening import labels_name, open_source
+from smtdist.data.zarr_source import ZarrSource
+from smtdist.errors import ConfigurationError, DataError
+
+zarr = pytest.importorskip("zarr")
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (37, 6, 5, 3), dtype=np.uint8)
+
+
+def write(path, name="train/images", images=IMAGES, chunks=(8, 3, 5, 2), **options):
+    group = zarr.open_group(
+        path, mode="a", **{key: options.pop(key) for key in ("zarr_format",) if key in options}
+    )
+    array = group.create_array(
+        name, shape=images.shape, dtype=images.dtype, chunks=chunks[: images.ndim], **options
+    )
+    array[:] = images
+    return path
+
+
+@pytest.fixture(params=[2, 3], scope="module")
+def store(request, tmp_path_factory):
+    path = write(tmp_path_factory.mktemp("zarr") / "a.zarr", zarr_format=request.param)
+    labels = zarr.open_group(path).create_array("train/labels", shape=(37,), dtype="int64")
+    labels[:] = np.arange(37)
+    return path
+
+
+@given(limits=st.tuples(st.integers(0, 37), st.integers(0, 37)))
+def test_any_range_has_the_samples_of_the_array(store, limits):
+    start, stop = sorted(limits)
+    source = ZarrSource.open(store, "/train/images")
+    assert pickle.loads(pickle.dumps(source)) == source
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(start, stop), IMAGES[start:stop])
+        assert reader.read_bytes == IMAGES[start:stop].nbytes
+
+
+def test_what_a_source_says_of_itself(store):
+    source = ZarrSource.open(store, "train/images")
+    assert source.shape == IMAGES.shape
+    assert source.chunk_samples == 8
+    assert source.chunk_bytes == 8 * 6 * 5 * 4
+    assert source.stored_bytes == IMAGES.nbytes
+    assert source.name == f"{store}:train/images"
+    assert source.describe()["chunks"] == [8, 3, 5, 2]
+    assert leaf_bounds(source.n_samples, source.chunk_samples) == [0, 37]
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f8", "float16", "uint8"])
+def test_dtypes_come_in_native_order(tmp_path, dtype):
+    images = IMAGES[..., 0].astype(dtype)
+    source = ZarrSource.open(write(tmp_path / "a.zarr", images=images, zarr_format=2), "train/images")
+    assert source.shape == (37, 6, 5, 1)
+    assert source.dtype == np.dtype(dtype).newbyteorder("=")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, 37)[..., 0], images)
+
+
+def test_samples_are_aligned_to_shards(tmp_path):
+    path = write(tmp_path / "a.zarr", chunks=(4, 6, 5, 3), shards=(16, 6, 5, 3))
+    source = ZarrSource.open(path, "train/images")
+    assert source.chunk_samples == 16
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(3, 30), IMAGES[3:30])
+
+
+def test_a_store_is_opened_by_its_name_or_its_metadata(store, tmp_path):
+    source = open_source(store, "train/images")
+    assert isinstance(source, ZarrSource)
+    assert open_source(store, "train") == as_source((store, "train")) == source
+    assert labels_name(store, "train") == labels_name(store, "train/images") == "train/labels"
+    assert np.array_equal(read_labels(store, "train/labels", 37), np.arange(37))
+    plain_name = write(tmp_path / "folder")
+    assert isinstance(open_source(plain_name, "train/images"), ZarrSource)
+    with pytest.raises(ConfigurationError, match="crop is for encoded ones"):
+        open_source(store, "train", SMT(crop=4).configuration)
+
+
+def test_a_fit_has_the_bits_of_one_on_the_array(tmp_path):
+    images = small_images(1, 300, 8, 8)
+    path = write(tmp_path / "a.zarr", "images", images, (100, 8, 8, 1))
+    small = SMT(patch=3, feature="vq", context=2, dictionary=16, n_components=4, pool_size=2, mean="global")
+    one = small.fit((path, "images")).components_
+    assert np.array_equal(one, small.fit(images).components_)
+
+
+def test_what_is_missing_is_named(store, tmp_path):
+    with pytest.raises(DataError, match=r"b\.zarr does not exist"):
+        open_source(tmp_path / "b.zarr", "images")
+    with pytest.raises(DataError, match=r"no array 'imags'; it holds train, train/images"):
+        open_source(store, "imags")
+    with pytest.raises(
+        DataError, match=r"'train' is a group, but an array is needed; name an array, such as images"
+    ):
+        ZarrSource.open(store, "train")
+    (tmp_path / "c.zarr").mkdir()
+    with pytest.raises(DataError, match="no array 'x'"):
+        open_source(tmp_path / "c.zarr", "x")
+
+
+def test_what_is_no_image_is_refused(tmp_path):
+    path = write(tmp_path / "a.zarr", "flat", IMAGES[:, 0, 0], (8, 3))
+    with pytest.raises(DataError, match=r"flat has the shape \(37, 3\)"):
+        open_source(path, "flat")
+    write(path, "whole", IMAGES.astype(np.int32))
+    with pytest.raises(DataError, match="whole has the type int32"):
+        open_source(path, "whole")
+
+
+def test_an_array_that_was_replaced_is_refused(tmp_path):
+    source = ZarrSource.open(write(tmp_path / "a.zarr"), "train/images")
+    write(tmp_path / "a.zarr", images=IMAGES[:9], overwrite=True)
+    with pytest.raises(DataError, match=r"but was uint8 .* when first opened"), source.opened():
+        pass
+
+
+def test_a_damaged_chunk_is_named(tmp_path):
+    source = ZarrSource.open(write(tmp_path / "a.zarr"), "train/images")
+    (tmp_path / "a.zarr/train/images/c/1/0/0/0").write_bytes(b"damaged")
+    with source.opened() as reader:
+        assert np.array_equal(reader.read(0, 8), IMAGES[:8])
+        with pytest.raises(DataError, match="train/images, samples 8 to 15: the stored data cannot be read"):
+            reader.read(0, 37)
+
+
+def test_without_the_library_it_says_what_to_install(store, monkeypatch):
+    original = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name == "zarr":
+            raise ImportError(name)
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(DataError, match=r"install smtdist\[zarr\]"):
+        ZarrSource.open(store, "train/images")

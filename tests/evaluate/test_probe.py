@@ -1,0 +1,237 @@
+"""The streaming linear probe against scikit-learn, in any blocks; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate.logistic import Rows, weight_bytes
+from smtdist.evaluate.probe import LinearProbe, evaluate_linear, fit_probe, held_out
+
+TIGHT = 1e-8
+"""Relative gradient at which weights are as good as float64 lets them be."""
+
+
+def clusters(
+    n: int, seed: int, features: int = 6, classes: int = 4, apart: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    centres = apart * np.random.default_rng(0).normal(size=(classes, features))
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(classes), rng.integers(0, classes, n - classes)])
+    return (centres[labels] + 1.2 * rng.normal(size=(n, features)) + 2).astype(np.float32), labels
+
+
+def probabilities(probe: LinearProbe, z: np.ndarray) -> np.ndarray:
+    """The model's own weights, applied by hand."""
+    logits = z.reshape(len(z), -1).astype(float) @ probe.coefficients.T + probe.intercepts
+    if logits.shape[1] == 1:
+        logits = np.hstack([np.zeros_like(logits), logits])
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def memory_for(z: np.ndarray, classes: int, rows: int) -> int:
+    """A budget that leaves room for blocks of so many rows and does not keep all."""
+    features = int(np.prod(z.shape[1:]))
+    outputs = 1 if classes == 2 else classes
+    row = features * (z.itemsize + 2 * max(4, z.itemsize) + 8) + 40 * (outputs + 1)
+    return weight_bytes(classes, features) + 2 * row * rows + 1
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    classes=st.integers(2, 5),
+    features=st.integers(1, 8),
+    n=st.integers(20, 60),
+    C=st.sampled_from([0.01, 0.3, 3.0]),
+    rows=st.sampled_from([1, 7, 1000]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_equals_scikit_learn(
+    seed: int, classes: int, features: int, n: int, C: float, rows: int, dtype: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(classes), rng.integers(0, classes, n - classes)])
+    z = (rng.normal(size=(classes, features))[y] + rng.normal(size=(n, features)) + 1).astype(dtype)
+    found = fit_probe(z, y, C=C, tolerance=TIGHT, max_iter=5000, memory_bytes=memory_for(z, classes, rows))
+    peer = LogisticRegression(C=C, tol=1e-10, max_iter=20_000).fit(z.astype(float), y)
+    assert found.logistic.converged
+    np.testing.assert_allclose(probabilities(found, z), peer.predict_proba(z.astype(float)), atol=1e-5)
+    scale = np.abs(peer.coef_).max()
+    np.testing.assert_allclose(found.coefficients / scale, peer.coef_ / scale, atol=1e-4)
+    shift = 0 if classes == 2 else (peer.intercept_ - found.intercepts).mean()  # softmax does not see it
+    np.testing.assert_allclose(found.intercepts + shift, peer.intercept_, atol=1e-3)
+
+
+def test_standardised_equals_scikit_learn_on_scaled_rows() -> None:
+    z, y = clusters(200, 3)
+    z = z * np.array([1, 10, 100, 0.1, 1, 0], np.float32) + np.array([0, 5, 1000, 0, 0, 7], np.float32)
+    scaled = StandardScaler().fit_transform(z.astype(float))
+    found = fit_probe(z, y, C=0.1, standardise=True, tolerance=TIGHT, memory_bytes=memory_for(z, 4, 13))
+    peer = LogisticRegression(C=0.1, tol=1e-10, max_iter=20_000).fit(scaled, y)
+    np.testing.assert_allclose(probabilities(found, z), peer.predict_proba(scaled), atol=1e-4)
+    plain = fit_probe(z, y, C=0.1)
+    assert np.abs(probabilities(plain, z) - peer.predict_proba(scaled)).max() > 0.01
+
+
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(st.integers(0, 10**6), st.integers(1, 50), st.sampled_from(["float32", "float64"]))
+def test_moments_are_those_of_numpy(seed: int, step: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    z = (rng.normal(size=(50, 3)) * [1, 1e-2, 0] + [0, 1e3, 5]).astype(dtype)
+    chosen = rng.random(50) < 0.7
+    chosen[0] = True
+    rows = Rows(z, np.zeros(50, np.int64), "some", 2**30, 2, chosen=chosen)
+    rows.step = step
+    mean, deviation = rows.moments()
+    expected = z[chosen].astype(float)
+    # to the rounding of a float32 deviation from the mean
+    assert (abs(mean - expected.mean(axis=0)) <= 1e-7 * expected.std(axis=0)).all()
+    np.testing.assert_allclose(deviation, expected.std(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_reads_datasets_and_blocks_matter_to_rounding_only(tmp_path: Path, kept: bool) -> None:
+    z, y = clusters(300, 1, features=24)
+    reference = fit_probe(z, y, C=1.0, tolerance=TIGHT)
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file.create_dataset("z", data=z.reshape(300, 2, 3, 4), chunks=(32, 2, 3, 4), compression="gzip")
+        stored = Counting(file["z"])
+        found = fit_probe(
+            stored, y, C=1.0, tolerance=TIGHT, memory_bytes=2**30 if kept else memory_for(z, 4, 11)
+        )
+        # a sweep for the mean, one to keep the rows; or one for each pass of L-BFGS
+        assert (stored.rows == 600) == kept
+    np.testing.assert_allclose(found.coefficients, reference.coefficients, atol=1e-5)
+
+
+class Counting:
+    def __init__(self, stored: Any) -> None:
+        self.stored, self.rows = stored, 0
+        self.shape, self.dtype = stored.shape, stored.dtype
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __getitem__(self, rows: slice) -> Any:
+        self.rows += rows.stop - rows.start
+        return self.stored[rows]
+
+
+def test_stays_within_its_memory(tmp_path: Path) -> None:
+    z, y = clusters(4000, 1, features=400)
+    budget = weight_bytes(4, 400) + 700_000
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file["z"] = z
+        tracemalloc.start()
+        evaluate_linear(file["z"], y, file["z"], y, C=[0.01, 0.1], memory_bytes=budget, max_iter=15)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    labels = 8 * 8 * 4000  # labels, classes, masks
+    assert budget > z.nbytes / 8
+    assert peak <= budget + labels + 200_000  # and Python objects
+
+
+def test_the_penalty_is_chosen_on_held_out_rows() -> None:
+    (z, y), (test, test_y) = clusters(400, 1, 60, apart=0.25), clusters(300, 2, 60, apart=0.25)
+    found = evaluate_linear(z, y, test, test_y, C=[100.0, 1e-3, 1e-1], validation=0.25, seed=4)
+    assert [step["C"] for step in found.path] == [1e-3, 1e-1, 100.0]
+    best = max(step["top1"] for step in found.path)
+    assert next(step["C"] for step in found.path if step["top1"] == best) == found.C
+    peer = LogisticRegression(C=found.C, tol=1e-8, max_iter=20_000).fit(z.astype(float), y)
+    assert found.top1 == pytest.approx(peer.score(test.astype(float), test_y), abs=0.005)
+    assert found.interval[0] < found.top1 < found.interval[1]
+    assert np.trace(found.confusion) == round(found.top1 * 300)
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["metric"] == "linear"
+    assert {"top1", "top5", "interval", "C", "n_iter", "converged", "path", "n_train"} < set(plain)
+
+
+def test_validation_rows_of_ones_own() -> None:
+    (z, y), own, (test, test_y) = clusters(200, 1), clusters(150, 5), clusters(100, 2)
+    found = evaluate_linear(z, y, test, test_y, C=[1e-3, 1.0], validation=own)
+    for step in found.path:
+        peer = LogisticRegression(C=step["C"], tol=1e-8, max_iter=20_000).fit(z.astype(float), y)
+        assert step["top1"] == pytest.approx(peer.score(own[0].astype(float), own[1]), abs=0.01)
+    assert found.n_train == 200
+
+
+def test_the_share_is_drawn_within_each_class() -> None:
+    targets = np.repeat([0, 1, 2], [100, 10, 2])
+    first, again, other = (held_out(targets, np.arange(3), 0.2, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(np.bincount(targets[first]), [20, 2, 1])
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_labels_need_not_be_contiguous_and_unseen_ones_count_as_wrong() -> None:
+    z, y = clusters(200, 1)
+    sparse = np.array([3, 7, 40, 90])[y]
+    found = evaluate_linear(z, sparse, z, np.where(np.arange(200) < 50, 5, sparse), C=1.0)
+    same = evaluate_linear(z, y, z[50:], y[50:], C=1.0)
+    assert found.n_classes == 91
+    assert found.top1 == pytest.approx(same.top1 * 150 / 200)
+
+
+def test_too_few_iterations_are_said() -> None:
+    z, y = clusters(200, 1)
+    found = evaluate_linear(z, y, z, y, C=10.0, max_iter=2)
+    assert (found.converged, found.n_iter) == (False, 2)
+    assert evaluate_linear(z, y, z, y, C=10.0).converged
+
+
+def test_progress_grows_and_ends_at_all() -> None:
+    z, y = clusters(100, 1)
+    calls: list[tuple[int, int]] = []
+    fit_probe(z, y, C=[0.1, 1.0], progress=lambda done, every: calls.append((done, every)))
+    assert calls == sorted(calls)
+    assert calls[-1] == (300, 300)
+    assert len(calls) > 5
+
+
+def test_what_cannot_be_fitted_is_refused() -> None:
+    z, y = clusters(40, 1)
+    with pytest.raises(DataError, match="hold only class 1; a linear probe needs at least two"):
+        fit_probe(z, np.ones(40, int))
+    with pytest.raises(DataError, match="one for each of the 40 samples"):
+        fit_probe(z, y[:39])
+    broken = z.copy()
+    broken[17, 2] = np.nan
+    with pytest.raises(DataError, match="Row 17 of the training representation is not finite"):
+        fit_probe(broken, y)
+    with pytest.raises(DataError, match="Row 17 of the test representation is not finite"):
+        evaluate_linear(z, y, broken, y, C=1.0)
+    lonely = y.copy()
+    lonely[5] = 9
+    with pytest.raises(DataError, match="Class 9 has a single training row"):
+        fit_probe(z, lonely)
+    with pytest.raises(DataError, match="validation labels lack class 3"):
+        fit_probe(z, y, validation=(z[y != 3], y[y != 3]))
+    with pytest.raises(DataError, match="training labels lack class 9"):
+        fit_probe(z, y, validation=(z, lonely))
+    for bad in (0, 1, -0.5):
+        with pytest.raises(ConfigurationError, match="between 0 and 1"):
+            fit_probe(z, y, validation=bad)
+    for grid in ([], [0.0], [1.0, np.inf]):
+        with pytest.raises(ConfigurationError, match="give positive numbers"):
+            fit_probe(z, y, C=grid)
+    with pytest.raises(MemoryBudgetError, match="weights of 4 classes x 6 features"):
+        fit_probe(z, y, memory_bytes=1000)
+    with pytest.raises(MemoryBudgetError, match="One row of 6 features"):
+        fit_probe(z, y, memory_bytes=weight_bytes(4, 6) + 10)
+    with pytest.raises(DataError, match="with the same model"):
+        evaluate_linear(z, y, z[:, :4], y)
+    with pytest.raises(DataError, match="no test sample"):
+        evaluate_linear(z, y, z[:0], y[:0])

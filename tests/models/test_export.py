@@ -1,0 +1,348 @@
+"""Exported encoders: ONNX Runtime and PyTorch give the codes of the kernels and the representations of `transform`."""
+
+import io
+import json
+import os
+from itertools import pairwise
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from drawing import small_images
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli import app
+from smtdist.data.array import as_source
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels.codes import encode
+from smtdist.models.export import arrays
+from smtdist.models.export import onnx as onnx_export
+from smtdist.models.export import torch as torch_export
+from smtdist.models.fit import fit
+from smtdist.models.transform import transform
+
+TOLERANCE = 1e-4
+POLICIES = ("leave_out", "activate_best")
+
+
+def engine():
+    return Engine(SerialExecutor())
+
+
+def fitted(images, **changes):
+    given_settings = {"patch": 3, "dictionary": 12, "n_components": 3, "pool_size": 2, "pool_stride": 1}
+    settings_of_model = smtdist.Configuration().replace(**{**given_settings, **changes})
+    return fit(as_source(images), settings_of_model, engine())[0]
+
+
+def represented(model, images, **choice):
+    pieces = sorted(transform(model, as_source(images), engine(), **choice), key=lambda piece: piece[0])
+    return np.concatenate([values.reshape(len(values), -1) for _, values in pieces])
+
+
+def dense_codes(model, images):
+    """Codes of the kernels as zeros and ones, (patches, K)."""
+    codes = encode(images, model.encoder, False)
+    result = np.zeros((codes.n_patches, codes.n_atoms), bool)
+    patches = np.repeat(np.arange(codes.n_patches), np.diff(codes.indptr))
+    result[patches, codes.indices] = True
+    return result
+
+
+def on_grid(model, active):
+    """Codes of the positions on the stride as codes of all."""
+    geometry, stride = model.geometry, model.settings.stride
+    rows, columns = -(-geometry.rows // stride), -(-geometry.columns // stride)
+    images = len(active) // (rows * columns)
+    result = np.zeros((images, geometry.rows, geometry.columns, active.shape[1]), bool)
+    result[:, ::stride, ::stride] = active.reshape(images, rows, columns, -1)
+    return result.reshape(-1, active.shape[1])
+
+
+def run_onnx(graph, images, *names):
+    """The outputs of a graph, intermediate ones by name too."""
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    more = onnx.ModelProto()
+    more.CopyFrom(graph)
+    known = {output.name for output in graph.graph.output}
+    more.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(more.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(list(names), {"images": images})
+
+
+def onnx_codes(model, graph, images):
+    if model.settings.feature == "gq":
+        return run_onnx(graph, images, "codes")[0] != 0
+    labels, kept = run_onnx(graph, images, "labels", "kept")
+    active = np.arange(len(model.dictionary.grid)) == labels[:, None]
+    return active if model.settings.constant_patch == "activate_best" else active & kept.reshape(-1, 1)
+
+
+def every_onnx_check(model, images):
+    graph = onnx_export.as_graph(model)
+    codes = on_grid(model, onnx_codes(model, graph, images))
+    np.testing.assert_array_equal(codes, dense_codes(model, images))
+    (found,) = run_onnx(graph, images, "representation")
+    expected = represented(model, images)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
+def every_torch_check(model, images):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    module = torch_export.as_module(model)
+    with torch.no_grad():
+        given_images = torch.from_numpy(images)
+        codes = on_grid(model, module.codes(given_images).numpy())
+        np.testing.assert_array_equal(codes, dense_codes(model, images))
+        found = module(given_images).numpy()
+    expected = represented(model, images)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
+CHECKS = pytest.mark.parametrize("check", [every_onnx_check, every_torch_check], ids=["onnx", "torch"])
+
+
+@st.composite
+def models(draw):
+    """A small fitted model and the images it is tried on."""
+    channels, dtype = draw(st.sampled_from([1, 3])), draw(st.sampled_from(["uint8", "float32", "float64"]))
+    height, width = draw(st.integers(5, 8)), draw(st.integers(5, 8))
+    images = small_images(draw(st.integers(0, 2**32)), 14, height, width, channels, dtype)
+    feature = draw(st.sampled_from(["gq", "vq"]))
+    changes = {
+        "feature": feature,
+        "threshold": draw(st.sampled_from([0.2, 0.5, 0.9])),
+        "patch": draw(st.integers(2, 4)),
+        "context": draw(st.sampled_from([3, "whole"])),
+        "stride": draw(st.sampled_from([1, 1, 2, 3])),
+        "order": draw(st.sampled_from([1, 2])),
+        "mean": draw(st.sampled_from(["context", "patch", "channel", "global"])),
+        "mean_context": draw(st.sampled_from([1, 2, "whole"])),
+        "grey": channels == 3 and draw(st.booleans()),
+        "constant_patch": draw(st.sampled_from(POLICIES)),
+        "zero_code": draw(st.sampled_from(POLICIES)),
+        "min_contrast": draw(st.sampled_from([0, 1.0, 8.0])),
+        "dictionary_method": draw(st.sampled_from(["random", "kmeans", "spherical"])),
+        "dictionary_rounds": 2,
+        "drop": draw(st.integers(0, 2)),
+        "pool_size": draw(st.integers(1, 2)),
+        "pool_stride": draw(st.integers(1, 2)),
+        "dtype": draw(st.sampled_from(["float32", "float32", "float16"])),
+    }
+    if dtype != "uint8" and draw(st.booleans()):
+        changes["pixel_range"] = (-1.0, 1.5)
+        images = images * np.dtype(dtype).type(2.5) - np.dtype(dtype).type(1)
+    try:
+        return fitted(images, **changes), images
+    except (DataError, ConfigurationError):  # too few patches that are not constant, no active atom
+        return None, images
+
+
+@CHECKS
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(drawn=models())
+def test_codes_are_equal_and_representations_close(check, drawn):
+    model, images = drawn
+    assume(model is not None)
+    check(model, images)
+
+
+@pytest.fixture(scope="module")
+def cifar(real_data):
+    """1,000 colour images of 32 x 32, decoded by Pillow."""
+    with h5py.File(real_data("cifar10_jpeg.h5")) as file:
+        offsets = file["test/offsets"][:1001]
+        content = file["test/bytes"][: offsets[-1]].tobytes()
+    ends = pairwise(offsets)
+    return np.stack([np.asarray(Image.open(io.BytesIO(content[a:b])).convert("RGB")) for a, b in ends])
+
+
+@pytest.fixture(scope="module")
+def digits(real_data):
+    with h5py.File(real_data("mnist.h5")) as file:
+        return file["test/images"][:1000][..., None]
+
+
+def by_hundreds(check, model, images):
+    for start in range(0, len(images), 100):
+        check(model, images[start : start + 100])
+
+
+@CHECKS
+def test_a_thousand_colour_photographs(check, cifar):
+    changes = {"patch": 6, "dictionary": 192, "n_components": 24, "drop": 4, "pool_size": 4, "pool_stride": 2}
+    by_hundreds(check, fitted(cifar[:200], **changes), cifar)
+
+
+@CHECKS
+def test_a_thousand_digits(check, digits):
+    """Mostly constant patches, and Euclidean centroids."""
+    changes = {"patch": 6, "feature": "vq", "dictionary": 64, "n_components": 16, "drop": 1, "context": 3}
+    changes |= {"dictionary_method": "kmeans", "dictionary_rounds": 2, "constant_patch": "activate_best"}
+    model = fitted(digits[:200], mean="patch", pool_size=4, pool_stride=2, **changes)
+    by_hundreds(check, model, digits)
+
+
+@pytest.fixture(scope="module")
+def colour():
+    return small_images(3, 20, 8, 7, 3)
+
+
+@pytest.fixture(scope="module")
+def model(colour):
+    return fitted(colour, n_components=4, drop=1)
+
+
+@pytest.fixture(scope="module")
+def model_file(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "model.h5"
+    smtdist.save(model, path)
+    return path
+
+
+@CHECKS
+def test_any_number_of_images(check, model, colour):
+    for count in (1, 3, 20):
+        check(model, colour[:count])
+
+
+def test_squares_are_added_in_pixel_order(model):
+    """The one sum that rounds is a chain of additions, not a library's reduction; see the module's reasons."""
+    pytest.importorskip("onnx")
+    graph = onnx_export.as_graph(model).graph
+    (split,) = [node for node in graph.node if node.op_type == "Split"]
+    total = split.output[0]
+    for square in split.output[1:]:
+        (node,) = [node for node in graph.node if list(node.input) == [total, square]]
+        assert node.op_type == "Add"
+        total = node.output[0]
+    assert len(split.output) == 27
+
+
+def test_onnx_states_what_it_is(model, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    size = onnx_export.write(model, tmp_path / "m.onnx")
+    assert size == (tmp_path / "m.onnx").stat().st_size
+    read = onnx.load(tmp_path / "m.onnx")
+    onnx.checker.check_model(read, full_check=True)
+    assert [(entry.domain, entry.version) for entry in read.opset_import] == [("", 18)]
+    (image,) = read.graph.input
+    axes = [axis.dim_param or axis.dim_value for axis in image.type.tensor_type.shape.dim]
+    assert axes == ["batch", 8, 7, 3]
+    told = {entry.key: entry.value for entry in read.metadata_props}
+    assert smtdist.Configuration.from_json(told["configuration"]) == model.settings
+    assert told["drop"] == "1"
+    assert int(told["image_bytes"]) > 0
+
+
+def test_fewer_components_are_those_of_transform(model, colour):
+    graph = onnx_export.as_graph(model, 2, 3)
+    (found,) = run_onnx(graph, colour, "representation")
+    np.testing.assert_allclose(found, represented(model, colour, n_components=2, drop=3), atol=TOLERANCE)
+    with pytest.raises(ModelError, match="stores 5 components"):
+        onnx_export.as_graph(model, 5, 3)
+
+
+def test_torch_program_needs_no_smtdist(model, colour, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    path = tmp_path / "m.pt2"
+    assert torch_export.write(model, path) == path.stat().st_size
+    program = torch.export.load(path).module()
+    for count in (1, 7):
+        found = program(torch.from_numpy(colour[:count])).numpy()
+        np.testing.assert_allclose(found, represented(model, colour[:count]), atol=TOLERANCE)
+    with pytest.raises(ConfigurationError, match=r"\.pt2"):
+        torch_export.write(model, tmp_path / "m.pt")
+    with pytest.raises(ModelError, match="uint8"):
+        torch_export.as_module(model)(torch.from_numpy(colour).float())
+
+
+def test_torch_that_is_missing_is_a_sentence(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(ConfigurationError, match=r"pip install smtdist\[torch\]"):
+        torch_export.write(model, tmp_path / "m.pt2")
+    assert os.listdir(tmp_path) == []
+
+
+def test_arrays_have_names_dimensions_and_attributes(model, tmp_path):
+    assert arrays.write_npz(model, tmp_path / "m.npz", n_components=3, drop=2) > 0
+    with np.load(tmp_path / "m.npz", allow_pickle=False) as read:
+        told = json.loads(str(read["attributes"]))
+        np.testing.assert_array_equal(read["components"], model.embedding.components[2:5].astype("float32"))
+        np.testing.assert_array_equal(read["eigenvalues"], model.embedding.eigenvalues[2:5])
+        np.testing.assert_array_equal(read["whiten"], model.whitening.whiten)
+    assert told["variables"]["atoms"]["dims"] == ["atom", "pixel"]
+    assert told["drop"] == 2
+    pytest.importorskip("zarr")
+    size = arrays.write_zarr(model, tmp_path / "m.zarr")
+    assert size == sum(file.stat().st_size for file in (tmp_path / "m.zarr").rglob("*") if file.is_file())
+    with xr.open_zarr(tmp_path / "m.zarr", consolidated=False) as read:
+        assert read["components"].dims == ("component", "atom")
+        assert smtdist.Configuration.from_json(read.attrs["configuration"]) == model.settings
+        np.testing.assert_array_equal(read["atoms"], model.dictionary.atoms)
+
+
+def disk_full(_dataset, folder, **_options):
+    os.mkdir(folder)
+    raise OSError("the disk is full")
+
+
+def test_a_store_is_replaced_whole_and_nothing_else_is(model, tmp_path, monkeypatch):
+    pytest.importorskip("zarr")
+    path = tmp_path / "m.zarr"
+    arrays.write_zarr(model, path)
+    with pytest.raises(ModelError, match="exists already"):
+        arrays.write_zarr(model, path)
+    arrays.write_zarr(model, path, n_components=2, overwrite=True)
+    assert xr.open_zarr(path, consolidated=False).sizes["component"] == 2
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(ModelError, match="no Zarr store"):
+        arrays.write_zarr(model, tmp_path / "photos", overwrite=True)
+    monkeypatch.setattr(xr.Dataset, "to_zarr", disk_full)
+    with pytest.raises(ModelError, match="full"):
+        arrays.write_zarr(model, path, overwrite=True)
+    assert xr.open_zarr(path, consolidated=False).sizes["component"] == 2
+    assert sorted(os.listdir(tmp_path)) == ["m.zarr", "photos"]
+
+
+def run(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("kind", ["onnx", "torch", "zarr", "npz"])
+def test_command(kind, model_file, tmp_path):
+    if kind != "npz":
+        pytest.importorskip(kind, reason=f"{kind} is not installed")
+    out = tmp_path / f"m.{ {'torch': 'pt2'}.get(kind, kind) }"
+    words = ("export", model_file, "--format", kind, "--out", out, "--components", 2, "--drop", 3)
+    result = json.loads(run(*words, "--json")[0])
+    assert (result["format"], result["feature_shape"], result["n_features"]) == (kind, [5, 4, 2], 40)
+    assert result["bytes"] > 0
+    assert "exists already" in run(*words, code=1)[1]
+    assert "40 features" in run(*words, "--overwrite")[0]
+    assert os.listdir(tmp_path) == [out.name]
+
+
+def test_help_has_an_example():
+    assert "Example: smtdist export" in run("export", "--help")[0]
+
+
+def test_command_says_what_is_wrong(model_file, tmp_path):
+    words = ("export", model_file, "--out", tmp_path / "m", "--format")
+    run(*words, "csv", code=2)
+    assert "stores 5 components" in run(*words, "npz", "--components", 9, code=1)[1]
+    assert os.listdir(tmp_path) == []

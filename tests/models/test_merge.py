@@ -1,0 +1,234 @@
+"""Sums add and subtract, bit for bit, and say no where that would have no meaning."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smtdist.configuration import Configuration
+from smtdist.data.array import as_source
+from smtdist.data.fingerprint import fingerprint, sample_digests
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models.files import load, save
+from smtdist.models.fit import finished, fit, summed
+from smtdist.models.merge import merged, refit, update
+from smtdist.statistics.origin import _without
+
+IMAGES = np.random.default_rng(11).integers(0, 256, (80, 7, 6, 1), dtype=np.uint8)
+IMAGES[::9, 2:5, 1:5] = 90  # some patches are constant, so that degrees differ from image to image
+BASE = Configuration(patch=2, dictionary=12, n_components=3, seed=1)
+SETTINGS = {
+    "gq": BASE.replace(threshold=0.4, flip=True),
+    "gq-complete": BASE.replace(
+        threshold=0.4, mean="patch", constant_patch="activate_best", zero_code="activate_best"
+    ),
+    "gq-window": BASE.replace(threshold=0.5, context=1),
+    "gq-second": BASE.replace(threshold=0.5, context=2, order=2, mean="patch"),
+    "vq": BASE.replace(feature="vq", context=1, mean="patch"),
+    "vq-kmeans": BASE.replace(
+        feature="vq", mean="patch", dictionary_method="kmeans", dictionary_rounds=2, drop=1
+    ),
+}
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def engine():
+    return Engine(SerialExecutor(1))
+
+
+def fitted(images, configuration, base=None):
+    return fit(as_source(images), configuration, engine(), base=base)[0]
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def base(request):
+    """A model of the first 20 images, which supply all atoms."""
+    return fitted(IMAGES[:20], SETTINGS[request.param])
+
+
+def sums_of(images, base):
+    return summed(as_source(images), base, engine())[0]
+
+
+def part_of(images, base):
+    """A model of other images with the whitening and dictionary of `base`; it need not be solved to be merged."""
+    return finished(base, sums_of(images, base), None)
+
+
+def assert_equal(left, right):
+    """The same sums in the same form, of the same samples."""
+    assert left.matrices.keys() == right.matrices.keys()
+    for name in ("second_moment", "context_scatter", "cooccurrence", "activity"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    for name in ("n_samples", "n_positions", "equal_degree", "scatter_scale", "one_hot"):
+        assert getattr(left, name) == getattr(right, name), name
+    np.testing.assert_array_equal(left.origin.samples, right.origin.samples)
+    assert left.origin.basis == right.origin.basis
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(st.sampled_from(sorted(SETTINGS)), st.lists(st.integers(1, 79), min_size=1, max_size=3, unique=True))
+def test_the_parts_add_up_to_the_whole_and_the_whole_less_a_part_is_the_rest(name, cuts):
+    base = model_of(name)
+    bounds = [0, *sorted(cuts), 80]
+    parts = [sums_of(IMAGES[a:b], base) for a, b in itertools.pairwise(bounds)]
+    whole = sums_of(IMAGES, base)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    assert_equal(total, whole)
+    if bounds[1] >= 20:  # atoms come from the first images
+        rest = sums_of(IMAGES[: bounds[-2]], base)
+        assert_equal(whole - parts[-1], rest)
+
+
+_models = {}
+
+
+def model_of(name):
+    if name not in _models:
+        _models[name] = fitted(IMAGES[:20], SETTINGS[name])
+    return _models[name]
+
+
+def test_ten_updates_are_one_fit_bit_for_bit(base, tmp_path):
+    model = replace(base)
+    for start in range(20, 80, 6):
+        model, records = update(model, as_source(IMAGES[start : start + 6]), engine())
+        save(model, tmp_path / "m.h5", overwrite=True)
+        model = load(tmp_path / "m.h5")
+        assert [record["name"] for record in records] == ["statistics", "solve"]
+    once = fitted(IMAGES, base.settings, base)
+    assert_equal(model.statistics, once.statistics)
+    np.testing.assert_array_equal(model.embedding.components, once.embedding.components)
+    np.testing.assert_array_equal(model.embedding.eigenvalues, once.embedding.eigenvalues)
+    assert model.provenance["fingerprint"] == once.provenance["fingerprint"]
+    assert [entry["n_samples"] for entry in model.provenance["audit"]] == [20] + [6] * 10
+
+
+def test_withdrawing_what_was_added_leaves_no_trace_but_the_audit(base):
+    more, _ = update(base, as_source(IMAGES[20:50]), engine())
+    # any of them, from wherever they lie now: a sample is known by its content
+    some = IMAGES[[49, 33, 21]]
+    less, _ = update(more, as_source(some), engine(), withdraw=True)
+    kept = [i for i in range(50) if i not in (49, 33, 21)]
+    assert_equal(less.statistics, sums_of(IMAGES[kept], base))
+    actions = [(entry["action"], entry["n_samples"]) for entry in less.provenance["audit"]]
+    assert actions == [("added", 20), ("added", 30), ("withdrawn", 3)]
+    assert less.provenance["audit"][2]["fingerprint"] == fingerprint(sample_digests(some))
+
+
+def test_merged_models_are_those_of_all_samples(base, tmp_path):
+    parts = [part_of(IMAGES[a:b], base) for a, b in ((20, 45), (45, 80))]
+    for number, part in enumerate(parts):
+        save(part, tmp_path / f"{number}.h5")
+    first, total = merged(("base", base), (("part", load(tmp_path / f"{n}.h5")) for n in range(2)))
+    assert_equal(total, sums_of(IMAGES, base))
+    _, rest = merged(("base", replace(first, statistics=total)), withdrawn=[("part", parts[0])])
+    assert_equal(rest, sums_of(IMAGES[[*range(20), *range(45, 80)]], base))
+
+
+def test_samples_that_supplied_atoms_cannot_be_withdrawn(base):
+    whole = part_of(IMAGES, base)
+    if base.settings.dictionary_method == "kmeans":
+        assert len(base.dictionary.samples) == 0  # centroids are sums over many samples
+        assert_equal(whole.statistics - sums_of(IMAGES[:20], base), sums_of(IMAGES[20:], base))
+        return
+    supplier = int(base.dictionary.source_sample[4])
+    one = IMAGES[supplier : supplier + 1]
+    with pytest.raises(ModelError, match=r"1 of the samples to withdraw supplied atoms.*fit again without"):
+        whole.statistics - sums_of(one, base)
+    # a sample that is in twice leaves one behind, which still supplies the atom
+    twice, _ = update(whole, as_source(one), engine(), repeats=True)
+    assert (twice.statistics - sums_of(one, base)).n_samples == 80
+
+
+def test_sums_say_no():
+    base, other = model_of("gq"), model_of("gq-window")
+    part = sums_of(IMAGES[30:40], base)
+    with pytest.raises(ModelError, match="10 of the 10 samples to withdraw are not in the sums"):
+        base.statistics - part
+    with pytest.raises(ModelError, match="10 of 10 samples are in the sums already, so they would count twice"):
+        base.statistics + sums_of(IMAGES[5:15], base)
+    with pytest.raises(ModelError, match="another whitening, dictionary, patch or code"):
+        base.statistics + other.statistics
+    with pytest.raises(ModelError, match=r"another\.h5: The sums were made with another whitening"):
+        merged(("base.h5", base), [("another.h5", other)])
+    with pytest.raises(ModelError, match=r"another\.h5 keeps no statistics"):
+        merged(("base.h5", base), [("another.h5", replace(base, statistics=None))])
+    with pytest.raises(ModelError, match="images and patches of"):
+        merged(("base.h5", base), [("o", fitted(IMAGES[:, :6], SETTINGS["gq"]))])
+    kmeans = model_of("vq-kmeans")
+    with pytest.raises(ModelError, match="Nothing is left"):
+        update(kmeans, as_source(IMAGES[:20]), engine(), withdraw=True)
+    with pytest.raises(DataError, match="give images like those"):
+        update(base, as_source(IMAGES[:, :6]), engine())
+
+
+def test_a_few_samples_may_be_in_twice():
+    base = model_of("gq")
+    data = np.concatenate([IMAGES[19:20], IMAGES[20:59]])
+    total = base.statistics + sums_of(data, base)
+    assert total.n_samples == 60
+    assert_equal(total - sums_of(data, base), base.statistics)
+
+
+@given(st.lists(st.integers(1, 6), max_size=30), st.lists(st.integers(1, 8), max_size=12))
+def test_removing_hashes_keeps_order_and_takes_the_first(samples, removed):
+    left, budget = [], Counter(removed)
+    for sample in samples:
+        if budget[sample]:
+            budget[sample] -= 1
+        else:
+            left.append(sample)
+    got = _without(np.array(samples, np.uint64), np.array(removed, np.uint64))
+    assert got.tolist() == left
+
+
+def test_a_refit_is_the_fit_with_those_settings(base, tmp_path):
+    changes = {"n_components": 4, "drop": 2, "pool_size": 3}
+    again = refit(base, **changes)
+    want = fitted(IMAGES[:20], base.settings.replace(**changes), base)
+    np.testing.assert_array_equal(again.embedding.components, want.embedding.components)
+    assert again.settings == want.settings
+    assert again.provenance == want.provenance
+    with pytest.raises(ConfigurationError, match="The setting threshold is fixed once patches are summed"):
+        refit(base, threshold=0.5)
+
+
+@pytest.mark.parametrize("name", ["vq", "gq", "second"])
+def test_models_of_the_first_schema_stay_readable(name):
+    from smtdist.models.transform import transform
+
+    model = load(FIXTURES / f"model-schema-1-{name}.h5")
+    images = np.random.default_rng(3).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    want = np.load(FIXTURES / f"model-schema-1-{name}.npy")
+    ((_, z),) = transform(model, as_source(images[:4]), engine())
+    np.testing.assert_allclose(z.reshape(want.shape), want, atol=1e-6)
+    # its settings and sums are those of a fit today
+    today = fitted(images, model.settings)
+    for part in ("second_moment", "context_scatter", "cooccurrence"):
+        np.testing.assert_array_equal(getattr(model.statistics, part), getattr(today.statistics, part))
+    assert refit(model, n_components=3).embedding.rank == model.embedding.rank
+    with pytest.raises(ModelError, match="do not name their samples"):
+        model.statistics + today.statistics
+
+
+def test_the_estimator_learns_piece_by_piece_and_forgets():
+    from smtdist import SMT
+
+    settings_ = {name: getattr(BASE, name) for name in ("patch", "dictionary", "n_components", "seed")}
+    smt = SMT(**settings_, threshold=0.4, flip=True).partial_fit(IMAGES[:20])
+    for start in (20, 40, 60):
+        assert smt.partial_fit(IMAGES[start : start + 20]) is smt
+    assert_equal(smt.model_.statistics, sums_of(IMAGES, model_of("gq")))
+    smt.withdraw(IMAGES[60:])
+    assert_equal(smt.model_.statistics, sums_of(IMAGES[:60], model_of("gq")))
+    assert smt.set_params(n_components=2, drop=1).refit().components_.shape == (2, 12)

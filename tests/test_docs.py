@@ -1,0 +1,54 @@
+"""The reference is built from the code, and README names what there is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from smtdist.cli import app
+from smtdist.configuration import FIELDS, described
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = typer.main.get_command(app).commands
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reference")
+    pytest.importorskip("pdoc", reason="needs the extra docs")
+    subprocess.run([sys.executable, "docs/build.py", folder], cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+def test_every_command_and_option_is_in_the_reference(reference):
+    text = (reference / "commands.md").read_text()
+    for name, command in COMMANDS.items():
+        section = text.split(f"## smtdist {name}\n")[1].split("\n## ")[0]
+        assert "smtdist " + name in section, "an example"
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), f"{name}: {parameter.name} has no help"
+            assert parameter.opts[-1].strip("-") in section or parameter.metavar in section
+
+
+def test_every_setting_is_in_the_reference_and_in_readme(reference):
+    text = (reference / "settings.md").read_text()
+    for name, about in described().items():
+        assert f"| `{name}` |" in text
+        assert about["meaning"].endswith("."), name
+    missing = [name for name in FIELDS if not re.search(rf"^\|.*`{name}`", README, re.MULTILINE)]
+    assert not missing
+
+
+def test_the_public_names_are_in_the_api_reference(reference):
+    page = (reference / "api" / "smtdist.html").read_text()
+    for name in ("SMT", "Configuration", "Model", "load"):
+        assert name in page
+
+
+def test_readme_names_every_command():
+    missing = [name for name in COMMANDS if not re.search(rf"`?smtdist {name}\b|`{name}`", README)]
+    assert not missing

@@ -1,0 +1,138 @@
+"""Encoded groups through the commands: the same settings at fit, transform and evaluate, and a resume."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from drawing import small_images
+from encoding import pillow_bytes, write_encoded
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli import app
+from smtdist.data.opening import open_source
+
+SMALL = ["patch=3", "feature=vq", "context=2", "dictionary=24", "n_components=6", "drop=1", "pool_size=2"]
+SMALL += ["constant_patch=activate_best", "mean=global"]
+GROUPS = {"train": 300, "test": 40}
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stderr if code else json.loads(result.stdout)
+
+
+def settings(*more):
+    return [word for setting in (*SMALL, *more) for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Larger images, encoded, beside plain ones of the size they are brought to."""
+    path = tmp_path_factory.mktemp("encoded") / "data.h5"
+    for group, count in GROUPS.items():
+        labels = np.arange(count) % 3
+        images = small_images(count, count, 12, 16)
+        images[labels == 1, :6] = 255 - images[labels == 1, :6]
+        blobs = [pillow_bytes(image, "PNG" if index % 2 else "JPEG") for index, image in enumerate(images)]
+        write_encoded(path, blobs, group, labels, chunks=(1000,))
+    for group in GROUPS:
+        source = open_source(path, group, smtdist.Configuration(resize=8))
+        with source.opened() as reader:
+            images = reader.read(0, source.n_samples)
+        with h5py.File(path, "a") as file:
+            file[f"plain/{group}/images"], file[f"plain/{group}/labels"] = images, file[f"{group}/labels"][()]
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.h5"
+    run("fit", data, "--dataset", "train", *settings("resize=8"), "--out", path, "--json")
+    return path
+
+
+def test_plan_counts_encoded_bytes(data):
+    found = run("plan", data, "--dataset", "train", *settings("resize=8"), "--json")
+    with h5py.File(data) as file:
+        size = len(file["train/bytes"])
+    assert found["passes"][0]["read_bytes"] == size
+    assert found["data"]["kind"] == "encoded"
+    assert found["data"]["shape"] == [300, 8, 8, 1]
+
+
+def test_evaluate_and_transform_take_the_settings_of_the_model(data, model, tmp_path):
+    found = run("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5, "--json")
+    plain = run(
+        "evaluate", model, data, "--train", "plain/train", "--test", "plain/test", "--neighbours", 5, "--json"
+    )
+    assert found == plain
+    assert found["top1"] > 0.5
+    for name in ("test", "plain/test"):
+        run("transform", model, data, "--dataset", name, "--out", tmp_path / name.replace("/", "-"), "--json")
+    with h5py.File(tmp_path / "test") as one, h5py.File(tmp_path / "plain-test") as other:
+        assert np.array_equal(one["z"], other["z"])
+
+
+def test_a_model_of_encoded_images_equals_one_of_plain_images(data, model, tmp_path):
+    run("fit", data, "--dataset", "plain/train", *settings(), "--out", tmp_path / "m.h5", "--json")
+    one, other = smtdist.load(model), smtdist.load(tmp_path / "m.h5")
+    assert np.array_equal(one.components(), other.components())
+    assert one.settings.resize == 8
+
+
+def test_resume_opens_the_group_as_the_fit_did(data, tmp_path):
+    folder, out = tmp_path / "c", tmp_path / "m.h5"
+    asked = [
+        data,
+        "--dataset",
+        "train",
+        *settings("resize=8"),
+        "--out",
+        out,
+        "--checkpoint",
+        folder,
+        "--json",
+    ]
+    first = run("fit", *asked)
+    out.unlink()
+    assert run("resume", folder, "--json")["fingerprint"] == first["fingerprint"]
+    other = [*asked[:-3], "--checkpoint", folder]
+    assert "another run" in run("fit", *other, "--set", "crop=7", "--overwrite", code=1)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "setting", "sentence"),
+    [
+        ("plain/train/images", "resize=8", "holds plain images, but resize is for encoded ones"),
+        ("plain/train", "crop=8", "plain/train/images holds plain images, but crop is"),
+        ("train", "crop=13", "sample 0: the image is 16 x 12, too small for crop = 13"),
+        ("trian", "crop=8", "has no dataset 'trian'"),
+    ],
+)
+def test_bad_input_is_one_sentence(data, tmp_path, dataset, setting, sentence):
+    error = run("fit", data, "--dataset", dataset, *settings(setting), "--out", tmp_path / "m.h5", code=1)
+    assert sentence in " ".join(error.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_crop_larger_than_resize_is_refused(data, tmp_path):
+    error = run(
+        "fit", data, "--dataset", "train", *settings("resize=8", "crop=9"), "--out", tmp_path / "m.h5", code=1
+    )
+    assert "crop is 9, larger than resize = 8" in " ".join(error.split())
+
+
+def test_an_address_is_data_too(data, model, tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe("/data.h5", data.read_bytes())
+    url, folder, out = "memory://data.h5", tmp_path / "c", tmp_path / "m.h5"
+    asked = ["--dataset", "train", *settings("resize=8"), "--out", out, "--checkpoint", folder]
+    first = run("fit", url, *asked, "--json")
+    assert np.array_equal(smtdist.load(out).components(), smtdist.load(model).components())
+    out.unlink()
+    assert run("resume", folder, "--json")["fingerprint"] == first["fingerprint"]
+    error = run("fit", "memory://other.h5", *asked, "--overwrite", code=1)
+    assert "memory://other.h5 does not exist" in " ".join(error.split())

@@ -1,0 +1,215 @@
+"""`smtdist import` on the command line: results, sentences, exit codes, signals, and a fit of what was imported."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drawing import small_images
+from PIL import Image
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result.stdout, result.stderr
+
+
+def png(image):
+    room = io.BytesIO()
+    Image.fromarray(image).save(room, "PNG")
+    return room.getvalue()
+
+
+def draw(root, images, n_classes=2):
+    for number, image in enumerate(images):
+        folder = root / f"class {number % n_classes}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:05}.png").write_bytes(png(image))
+    return root
+
+
+@pytest.fixture
+def images():
+    return small_images(3, 40, 12, 12, 3)
+
+
+@pytest.fixture
+def root(tmp_path, images):
+    return draw(tmp_path / "tree", images)
+
+
+def test_import_then_fit(root, images, tmp_path):
+    data = tmp_path / "d.h5"
+    out, err = run("import", root, "--out", data, "--layout", "plain", "--json")
+    result = json.loads(out)
+    assert result.pop("seconds") > 0
+    assert result.pop("images_per_second") > 0
+    assert result == {
+        "out": str(data),
+        "group": "train",
+        "layout": "plain",
+        "n_samples": 40,
+        "n_classes": 2,
+        "skipped": 0,
+        "bytes": data.stat().st_size,
+    }
+    assert "import: 40 samples" in err
+    with h5py.File(data) as file:
+        np.testing.assert_array_equal(file["train/images"], np.concatenate([images[::2], images[1::2]]))
+    settings = ("patch=4", "dictionary=32", "n_components=8", "context=2")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    run("fit", data, "--dataset", "train/images", "--out", tmp_path / "m.h5", "--quiet", *arguments)
+    assert (tmp_path / "m.h5").exists()
+
+
+def test_groups_and_words(root, tmp_path):
+    data = tmp_path / "d.h5"
+    out, err = run("import", root, "--out", data, "--quiet")
+    assert err == ""
+    assert f"{data}: 40 images of 2 classes in train (encoded)" in out
+    run("import", root, "--out", data, "--group", "test", "--append", "--resize", 6, "--workers", 0)
+    with h5py.File(data) as file:
+        assert sorted(file) == ["test", "train"]
+        assert file["test/images"].shape == (40, 6, 6, 3)
+        assert "bytes" in file["train"]
+    assert sorted(os.listdir(tmp_path)) == ["d.h5", "tree"]
+
+
+def test_help_has_an_example():
+    out, _ = run("import", "--help")
+    assert "Example: smtdist import images/train --out data.h5" in out
+    assert "--json" in out
+
+
+def test_left_out_images_are_listed(root, tmp_path):
+    (root / "class 0" / "00004.png").write_bytes(b"no image")
+    _, err = run("import", root, "--out", tmp_path / "d.h5", code=1)
+    assert "class 0/00004.png: the bytes are no JPEG or PNG image" in err
+    assert os.listdir(tmp_path) == ["tree"]
+    out, err = run("import", root, "--out", tmp_path / "d.h5", "--on-error", "skip", "--json")
+    result = json.loads(out)
+    assert (result["n_samples"], result["skipped"]) == (39, 1)
+    assert "Left out 1 unreadable image" in err
+    assert "00004.png" in err
+
+
+def test_options_for_arrays_and_columns(images, tmp_path):
+    np.savez(tmp_path / "a.npz", first=images[:1], second=images, marks=np.arange(40))
+    out = tmp_path / "d.h5"
+    run("import", tmp_path / "a.npz", "--out", out, "--array", "second", "--label-array", "marks")
+    with h5py.File(out) as file:
+        assert file["train/labels"][()].tolist() == list(range(40))
+        np.testing.assert_array_equal(file["train/images"], images)
+    table = pa.table({"a": [png(images[0])], "b": [png(images[1])], "mark": [7]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    columns = ("--image-column", "b", "--label-column", "mark")
+    run("import", tmp_path / "a.parquet", "--out", out, "--overwrite", "--kind", "parquet", *columns)
+    with h5py.File(out) as file:
+        assert file["train/labels"][()].tolist() == [7]
+        assert file["train/bytes"][()].tobytes() == png(images[1])
+
+
+def test_a_shard_of_unknown_length(images, tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for number, image in enumerate(images):
+            member = tarfile.TarInfo(f"{number}.png")
+            member.size = len(png(image))
+            archive.addfile(member, io.BytesIO(png(image)))
+    out, err = run("import", tmp_path / "a.tar", "--out", tmp_path / "d.h5", "--json")
+    assert json.loads(out)["n_samples"] == 40
+    assert json.loads(out)["n_classes"] == 0
+    assert "import: 40 samples" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--array", "x"),
+        ("--label-column", "x"),
+        ("--labels", "x"),
+        ("--layout", "round"),
+        ("--kind", "floppy"),
+        ("--resize", "0"),
+        ("--workers", "-1"),
+        ("--group", "/"),
+        ("--group", "a/../b"),
+        ("--on-error", "cry"),
+    ],
+)
+def test_wrong_usage(root, tmp_path, arguments):
+    run("import", root, "--out", tmp_path / "d.h5", *arguments, code=2)
+    assert os.listdir(tmp_path) == ["tree"]
+
+
+def test_outputs_that_cannot_be(root, tmp_path):
+    (tmp_path / "d.h5").write_bytes(b"precious")
+    _, err = run("import", root, "--out", tmp_path / "d.h5", code=1)
+    assert "d.h5 exists already; choose another name, or pass --overwrite or --append." in err
+    _, err = run("import", root, "--out", tmp_path / "no" / "d.h5", code=1)
+    assert "does not exist; make it first" in err
+    assert (tmp_path / "d.h5").read_bytes() == b"precious"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written(root, tmp_path):
+    (tmp_path / "shut").mkdir(mode=0o500)
+    _, err = run("import", root, "--out", tmp_path / "shut" / "d.h5", code=1)
+    assert "cannot be written: Permission denied" in err
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_signals_leave_what_goes_on(number, code, tmp_path):
+    root = draw(tmp_path / "tree", small_images(5, 30, 24, 24, 3))
+    for copy in range(200):
+        (root / f"more {copy:03}").symlink_to(root / "class 0")
+    n_images = 30 + 200 * 15
+    out = tmp_path / "d.h5"
+    # slow enough to be met half-way
+    script = (
+        "import time, smtdist.data.importers.run as run\n"
+        "from smtdist.cli import main\n"
+        "real = run.in_order\n"
+        "def slowly(*arguments):\n"
+        "    for batch in real(*arguments):\n"
+        "        yield batch\n"
+        "        time.sleep(0.2)\n"
+        "run.in_order, run.COMMIT_BYTES = slowly, 1\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", script, "import", str(root), "--out", str(out), "--layout", "plain"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / ".d.h5.partial.journal").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    if code > 0:
+        last = err.splitlines()[-1]
+        assert last.startswith("smtdist: Stopped as asked after ")
+        assert last.endswith(" images; the same command goes on from there.")
+    assert not out.exists()
+    stdout, err = run("import", root, "--out", out, "--layout", "plain", "--json")
+    assert "Going on after" in err
+    assert json.loads(stdout)["n_samples"] == n_images
+    run("import", root, "--out", tmp_path / "whole.h5", "--layout", "plain", "--quiet")
+    with h5py.File(out) as found, h5py.File(tmp_path / "whole.h5") as expected:
+        for name in ("images", "labels"):
+            np.testing.assert_array_equal(found["train"][name], expected["train"][name])
+    assert sorted(os.listdir(tmp_path)) == ["d.h5", "tree", "whole.h5"]
