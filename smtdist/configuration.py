@@ -125,8 +125,8 @@ class Configuration:
         transform; the others have no code, as patches that are left out. It must not exceed `context`. Contextual
         means are over all patches of the image nevertheless.
     positions : in a fit, code so many patches of an image (and view) only, drawn from those on the stride by the seed
-        and the sample's number, the same for whitening, k-means and statistics; None, or more than there are, codes
-        all of them. Random dictionaries and `transform` take all on the stride.
+        and what the sample holds, the same in every pass and file; None, or more than there are, codes all of them.
+        Random dictionaries and `transform` take all on the stride.
     moment : V is the "second" moment of the codes (SMT 2023) or "centred" (SMT 2018).
     n_components : dimensions kept.
     drop : leading dimensions that are left out.

@@ -6,6 +6,7 @@ exactly (the pixel grid, the means, the code, the statistics of binary codes) is
 Positions run row, column; pixels of a patch row, column, channel; A is K x n, one column a position.
 """
 
+import hashlib
 import math
 from fractions import Fraction
 
@@ -126,6 +127,13 @@ def position_hash(seed, sample, position, view):
     golden = 0x9E3779B97F4A7C15
     key = finalised((2 * seed + view + 1 + golden) % 2**64)
     return finalised((finalised((key + sample * golden) % 2**64) + (position + 1) * golden) % 2**64)
+
+
+def sample_key(image):
+    """What a sample is drawn by: 64 bits of BLAKE2b (RFC 7693) over its shape, type and little-endian bytes."""
+    kind = repr((image.shape, image.dtype.name)).encode()
+    content = image.astype(image.dtype.newbyteorder("<")).tobytes()
+    return int.from_bytes(hashlib.blake2b(kind + content, digest_size=8).digest(), "little") or 1
 
 
 def chosen(rows, columns, stride, m, seed, sample, view):

@@ -18,6 +18,7 @@ from drawing import small_images
 from PIL import Image
 from typer.testing import CliRunner
 
+import smtdist
 from smtdist.cli import app
 
 
@@ -70,10 +71,17 @@ def test_import_then_fit(root, images, tmp_path):
     assert "import: 40 samples" in err
     with h5py.File(data) as file:
         np.testing.assert_array_equal(file["train/images"], np.concatenate([images[::2], images[1::2]]))
+    run("import", root, "--out", data, "--group", "encoded", "--append", "--quiet")
     settings = ("patch=4", "dictionary=32", "n_components=8", "context=2")
     arguments = [word for setting in settings for word in ("--set", setting)]
-    run("fit", data, "--dataset", "train/images", "--out", tmp_path / "m.h5", "--quiet", *arguments)
-    assert (tmp_path / "m.h5").exists()
+    models = []
+    for dataset in ("train/images", "encoded"):
+        out, _ = run(
+            "fit", data, "--dataset", dataset, "--out", tmp_path / "m.h5", "--overwrite", "--json", *arguments
+        )
+        models.append(smtdist.load(tmp_path / "m.h5"))
+    np.testing.assert_array_equal(models[0].dictionary.grid, models[1].dictionary.grid)
+    np.testing.assert_array_equal(models[0].embedding.components, models[1].embedding.components)
 
 
 def test_groups_and_words(root, tmp_path):

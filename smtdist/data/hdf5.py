@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,15 +176,31 @@ def open_dataset(path: str | os.PathLike[str], dataset: str, **cache: Any) -> It
 def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
     """Open an HDF5 file for reading without locking it; a file that cannot be opened is a DataError."""
     with ExitStack() as stack:
-        remote = is_url(path)
         try:
-            what = stack.enter_context(open_url(os.fspath(path))) if remote else os.fspath(path)
-            # network file systems often refuse locks, and nothing is written here
-            locking = {} if remote else {"locking": False}
-            file = stack.enter_context(h5py.File(what, "r", **locking, **cache))
+            if is_url(path):
+                remote = stack.enter_context(open_url(os.fspath(path)))
+                file = stack.enter_context(h5py.File(remote, "r", **cache))
+            else:
+                file = stack.enter_context(unlocked(path, **cache))
         except OSError as error:
             raise DataError(_why_unopened(os.fspath(path), error)) from error
         yield file
+
+
+def unlocked(path: str | os.PathLike[str], **cache: Any) -> h5py.File:
+    """Open a local file for reading without locking it; a file that this process has open is opened as it is already.
+
+    Network file systems often refuse locks, and nothing is written here. HDF5 refuses a second way of locking in one
+    process, and does not tell which the first was.
+    """
+    try:
+        return h5py.File(os.fspath(path), "r", locking=False, **cache)
+    except OSError as error:
+        if "file locking" in str(error):
+            for locking in (None, True, "best-effort"):
+                with suppress(OSError):
+                    return h5py.File(os.fspath(path), "r", locking=locking, **cache)
+        raise
 
 
 @contextmanager

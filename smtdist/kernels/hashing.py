@@ -12,20 +12,28 @@ _LIMIT = (1 << 64) - 1
 def position_hashes(
     seed: int, first_sample: int, samples: int, positions: int | NDArray[np.integer], view: int
 ) -> NDArray[np.uint64]:
-    """Hash (seed, sample, position, view) to 64 bits, by two rounds of the splitmix64 finaliser.
-
-    positions : their number, for all of them from zero on, or the positions themselves. The hashes of a sample
-    differ from one another. Returns (samples, positions) uint64; 16 bytes of workspace a position.
+    """Hash (seed, number of the sample, position, view): `keyed_hashes` of consecutive samples.
 
     >>> whole = position_hashes(7, 0, 10, 5, 0)
     >>> bool((whole[4:6] == position_hashes(7, 4, 2, 5, 0)).all())
     True
     """
+    numbers = np.arange(first_sample, first_sample + samples, dtype=np.uint64)
+    return keyed_hashes(seed, numbers, positions, view)
+
+
+def keyed_hashes(
+    seed: int, samples: NDArray[np.uint64], positions: int | NDArray[np.integer], view: int
+) -> NDArray[np.uint64]:
+    """Hash (seed, sample, position, view) to 64 bits, by two rounds of the splitmix64 finaliser.
+
+    samples : what a sample is known by, its number or the hash of its content. positions : how many, for all of them
+    from zero on, or the positions themselves. The hashes of a sample differ from one another. Returns (samples,
+    positions) uint64; 16 bytes of workspace a position.
+    """
     with np.errstate(over="ignore"):
         key = np.uint64(_mix_int((seed * 2 + view + 1) & _LIMIT))
-        sample = _mix(
-            np.arange(first_sample, first_sample + samples, dtype=np.uint64) * np.uint64(_GOLDEN) + key
-        )
+        sample = _mix(samples * np.uint64(_GOLDEN) + key)
         numbers = np.arange(positions) if isinstance(positions, int) else positions
         position = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
         return _mix(sample[:, None] + position[None, :])

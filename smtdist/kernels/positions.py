@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import array_module, like
-from smtdist.kernels.hashing import position_hashes
+from smtdist.kernels.hashing import keyed_hashes
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes, Geometry, Whitener
 
@@ -33,7 +33,7 @@ def lattice_positions(whitener: Whitener, images: int) -> NDArray[np.int32] | No
 
 
 def drawn_positions(
-    whitener: Whitener, first_sample: int, images: int, view: int
+    whitener: Whitener, samples: NDArray[np.uint64], view: int
 ) -> NDArray[np.int32] | None:
     """Return the positions of each image that a fit codes, ascending, int32 (images, m); None where that is all.
 
@@ -41,29 +41,31 @@ def drawn_positions(
     depend on batches or workers, and fewer positions are a subset of more. A mirrored image (view 1) is drawn
     anew, on the lattice of its own positions.
 
+    samples : what each image is known by; the hash of its content draws the same positions wherever it is met again.
     Memory: 4 m bytes an image, and 24 bytes for each of `DRAW_POSITIONS` positions (or one image's) a thread.
 
     >>> from smtdist.kernels.types import PixelScale, Sampling
     >>> scale = PixelScale(0.0, 255.0, False)
     >>> whitener = Whitener(Geometry(4, 5, 1, 2), scale, False, "patch", 1, None, 1.0, None, Sampling(1, 3))
-    >>> whole = drawn_positions(whitener, 0, 6, 0)
-    >>> whole.shape, bool((whole[2:] == drawn_positions(whitener, 2, 4, 0)).all())
-    ((6, 3), True)
+    >>> samples = np.array([5, 9, 2], np.uint64)
+    >>> whole = drawn_positions(whitener, samples, 0)
+    >>> whole.shape, bool((whole[1:] == drawn_positions(whitener, samples[1:], 0)).all())
+    ((3, 3), True)
     """
     sampling, geometry, m = whitener.sampling, whitener.geometry, whitener.drawn
     rows, columns = whitener.lattice
     if m == rows * columns:
-        return lattice_positions(whitener, images)
+        return lattice_positions(whitener, len(samples))
     places = lattice(geometry, sampling.stride)
-    result = np.empty((images, m), np.int32)
+    result = np.empty((len(samples), m), np.int32)
 
     def draw(start: int, stop: int) -> None:
-        hashes = position_hashes(sampling.seed, first_sample + start, stop - start, places, view)
+        hashes = keyed_hashes(sampling.seed, samples[start:stop], places, view)
         smallest = np.argpartition(hashes, m - 1, axis=1)[:, :m]
         smallest.sort(axis=1)
         result[start:stop] = places[smallest]
 
-    run_ranges(draw, even_ranges(images, max(1, DRAW_POSITIONS // len(places))))
+    run_ranges(draw, even_ranges(len(samples), max(1, DRAW_POSITIONS // len(places))))
     return result
 
 

@@ -22,6 +22,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.hdf5 import unlocked
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.types import Geometry, PixelScale
@@ -94,7 +95,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
     if not Path(path).is_file():
         raise ModelError(f"There is no model file {path}; check the name.")
     try:
-        file = h5py.File(path, "r", locking=False)
+        file = unlocked(path)
     except OSError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file ({error}); give a model written by smtdist fit."

@@ -13,7 +13,7 @@ from smtdist.data.subset import ChunkSubset
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.hashing import position_hashes
 
-FEWEST_ROWS = 10
+FEWEST_ROWS = 32
 """Where there are fewer chunk rows to draw from, halves of them are drawn, quarters, and so on."""
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
+from smtdist.engine.plan import block_samples
 from smtdist.engine.worker import batches, located
 from smtdist.errors import MemoryBudgetError, ModelError
 from smtdist.kernels.codes import encode_pieces
@@ -46,7 +47,13 @@ class Represent:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
         geometry = self.encoder.whitener.geometry
         parts = []
-        capacity = code_capacity(geometry, len(self.encoder.atoms), self.encoder.feature, len(images))
+        capacity = code_capacity(
+            geometry,
+            len(self.encoder.atoms),
+            self.encoder.feature,
+            len(images),
+            self.encoder.whitener.sampling._replace(positions=None),
+        )
         for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
             embedded = embed(codes, self.components)
             parts.append(
@@ -91,21 +98,33 @@ def feature_count(
     return sum(math.prod(shape) for shape in shapes)
 
 
-def representer(model: Model, engine: Engine, n_components: int | None, drop: int | None) -> Represent:
+def representer(
+    model: Model, source: Source, engine: Engine, n_components: int | None, drop: int | None
+) -> Represent:
     """Choose the batch within a worker's budget; refuse a model too large for it."""
     components = model.components(n_components, drop)
     encoder, settings, geometry = model.encoder, model.settings, model.geometry
     rows, columns, count = model.feature_shape(components.shape[1])
+    threads = engine.executor.threads()
+    reading = (
+        block_samples(source) * source.sample_bytes + source.reader_bytes + threads * source.thread_bytes
+    )
 
     def needed(images: int) -> int:
         stages = batch_bytes(
-            geometry, len(encoder.atoms), encoder.feature, images, components=count, pooled=rows * columns
+            geometry,
+            len(encoder.atoms),
+            encoder.feature,
+            images,
+            components=count,
+            pooled=rows * columns,
+            sampling=encoder.whitener.sampling._replace(positions=None),
         )
-        return max(stages.encoding, stages.embedding)
+        return reading + max(stages.encoding, stages.embedding)
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
     batch = 256
-    while batch > 1 and needed(batch) > min(budget, BATCH_BYTES):
+    while batch > 1 and needed(batch) > min(budget, reading + BATCH_BYTES):
         batch //= 2
     if needed(batch) > budget:
         raise MemoryBudgetError(
@@ -119,7 +138,7 @@ def representer(model: Model, engine: Engine, n_components: int | None, drop: in
         settings.pool_stride,
         settings.dtype,
         batch,
-        engine.executor.threads(),
+        threads,
     )
 
 
@@ -130,7 +149,7 @@ def represent_range(
     set_threads(represent.threads)
     with source.opened() as reader:
         parts = []
-        for first, images in batches(reader, start, stop, stop - start, represent.batch):
+        for first, images in batches(reader, start, stop, block_samples(source), represent.batch):
             with located(source.name, first):
                 parts.append(represent(images))
         return np.concatenate(parts)
@@ -151,8 +170,8 @@ def transform(
     """
     for one in (model, *others):
         _require_images(one, source)
-    own = representer(model, engine, n_components, drop)
-    more = [representer(other, engine, None, None) for other in others]
+    own = representer(model, source, engine, n_components, drop)
+    more = [representer(other, source, engine, None, None) for other in others]
     represent = Concatenate((own, *more)) if more else own
     features = feature_count(model, n_components, drop, others)
     sample = features * np.dtype(model.settings.dtype).itemsize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -59,7 +58,7 @@ def open(path: str | os.PathLike[str]) -> xr.DataTree:
     full_path = os.fspath(path) if is_url(path) else os.path.abspath(os.fspath(path))
     nodes: dict[str, xr.Dataset] = {}
     sizes: dict[str, dict[str, int]] = {}
-    with _opened(full_path) as file:
+    with open_file(full_path) as file:
         _check_schema(file, full_path)
         for number, group in enumerate(_groups(file)):
             if number >= MOST_OBJECTS:
@@ -67,27 +66,6 @@ def open(path: str | os.PathLike[str]) -> xr.DataTree:
             above = sizes.get(group.parent.name, {}) if group.name != "/" else {}
             nodes[group.name], sizes[group.name] = _dataset(group, full_path, above)
     return xr.DataTree.from_dict(nodes)
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[Any]:
-    """Open without a lock; a file that this process has open with one is opened likewise, or HDF5 refuses."""
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(open_file(path))
-        except DataError as error:
-            if "file locking" not in str(error.__cause__):
-                raise
-            file = stack.enter_context(_locked(path, error))
-        yield file
-
-
-def _locked(path: str, refused: DataError) -> Any:
-    """Open as this process has the file open already; how, HDF5 does not tell."""
-    for locking in (None, True, "best-effort"):
-        with contextlib.suppress(OSError):
-            return h5py.File(path, "r", locking=locking)
-    raise refused
 
 
 def _check_schema(file: Any, path: str) -> None:
@@ -238,7 +216,7 @@ class _Stored(_Lazy):
 
     def read(self, key: tuple[Any, ...]) -> Any:
         where = f"{self.path}:{self.name.strip('/')}"
-        with _opened(self.path) as file:
+        with open_file(self.path) as file:
             stored = file.get(self.name)
             same = isinstance(stored, h5py.Dataset) and stored.shape == self.shape
             if not same or stored.dtype != self.stored_dtype:

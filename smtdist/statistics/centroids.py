@@ -11,10 +11,10 @@ from smtdist.kernels.centroids import add_label_sums
 from smtdist.kernels.codes import grid_patches, nearest_atoms
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes
-from smtdist.kernels.positions import drawn_positions
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import State
 from smtdist.statistics.candidates import Candidates
+from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,7 @@ class Centroids:
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Assign the patches of a batch that a fit codes to their nearest atoms, but for constant ones."""
         kept, whitener = 0, self.encoder.whitener
-        for mirror in (False, True) if self.flip else (False,):
-            at = drawn_positions(whitener, first_sample, len(images), int(mirror))
+        for mirror, at in drawn_views(whitener, images, self.flip):
             grid, constant = grid_patches(place(images), whitener, mirror, at)
             labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean)
             labels, constant = to_host(labels), to_host(constant)

@@ -12,9 +12,10 @@ from smtdist.kernels import context, scatter
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.device import array_module, like, place, to_host
 from smtdist.kernels.memory import batch_bytes, code_capacity
-from smtdist.kernels.positions import drawn_positions, lattice_numbers, on_grid
+from smtdist.kernels.positions import lattice_numbers, on_grid
 from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics.base import State
+from smtdist.statistics.draw import drawn_views
 
 SECOND_ORDER_SCALE: Final = 2**20
 
@@ -112,8 +113,7 @@ class CodeSums:
         positions = 0
         raw, whitener = place(images), self.encoder.whitener
         capacity = self.capacity(len(images))
-        for mirror in (False, True) if self.flip else (False,):
-            at = drawn_positions(whitener, first_sample, len(images), int(mirror))
+        for mirror, at in drawn_views(whitener, images, self.flip):
             for first, count, codes in encode_pieces(raw, self.encoder, mirror, capacity, at):
                 positions += self.add(state, codes, count, None if at is None else at[first : first + count])
         state["n_samples"] += len(images)

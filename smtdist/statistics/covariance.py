@@ -11,11 +11,11 @@ from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes
 from smtdist.kernels.patches import centred_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
-from smtdist.kernels.positions import drawn_positions
 from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import patch_moment, patch_sum
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
+from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,7 @@ class PatchMoment:
         whitener = self.whitener
         grid = pixel_grid(place(images), whitener.scale, whitener.grey)
         positions = 0
-        for mirror in (False, True) if self.flip else (False,):
-            at = drawn_positions(whitener, first_sample, len(images), int(mirror))
+        for mirror, at in drawn_views(whitener, images, self.flip):
             view = mirrored(grid) if mirror else grid
             centred = centred_patches(view, whitener.geometry, whitener.mean, whitener.mean_context, None, at)
             limbs.add(state["moment_high"], state["moment_low"], to_host(patch_moment(centred)))

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import is_host, place
 from smtdist.kernels.nested import nested_pieces, nests
-from smtdist.kernels.positions import drawn_positions
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,7 @@ class NestedSums(Together):
         before = {name: int(state[f"{name}.n_positions"]) for name, _ in self.parts}
         capacity = max(one.capacity(len(images)) for _, one in self.parts)
         groups = [encoders] if is_host(raw) else [[encoder] for encoder in encoders]
-        for mirror in (False, True) if longest.flip else (False,):
-            at = drawn_positions(whitener, first_sample, len(images), int(mirror))
+        for mirror, at in drawn_views(whitener, images, longest.flip):
             for group in groups:
                 for first, count, codes in nested_pieces(raw, group, mirror, capacity, at):
                     here = None if at is None else at[first : first + count]

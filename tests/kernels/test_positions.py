@@ -64,9 +64,9 @@ def images_of(whitener, seed, n):
     return small_images(seed, n, height, width, channels)
 
 
-def oracle_positions(whitener, sample, view, drawn=True):
+def oracle_positions(whitener, key, view, drawn=True):
     geometry, (stride, m, seed) = whitener.geometry, whitener.sampling
-    return oracle.chosen(geometry.rows, geometry.columns, stride, m if drawn else None, seed, sample, view)
+    return oracle.chosen(geometry.rows, geometry.columns, stride, m if drawn else None, seed, key, view)
 
 
 def all_positions(whitener, images):
@@ -84,19 +84,19 @@ class TestDraw:
     """Which positions are chosen."""
 
     @check
-    @given(whiteners(), st.integers(0, 2**40), st.integers(1, 4), st.integers(0, 1))
-    def test_the_chosen_are_the_oracles(self, whitener, first, images, view):
-        at = positions.drawn_positions(whitener, first, images, view)
-        at = all_positions(whitener, images) if at is None else at
+    @given(whiteners(), st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=4), st.integers(0, 1))
+    def test_the_chosen_are_the_oracles(self, whitener, keys, view):
+        at = positions.drawn_positions(whitener, np.array(keys, np.uint64), view)
+        at = all_positions(whitener, len(keys)) if at is None else at
         assert at.dtype == np.int32
-        assert at.shape == (images, whitener.drawn)
-        assert at.tolist() == [oracle_positions(whitener, first + image, view) for image in range(images)]
+        assert at.shape == (len(keys), whitener.drawn)
+        assert at.tolist() == [oracle_positions(whitener, key, view) for key in keys]
 
     def test_nothing_is_listed_where_all_are_coded(self):
         plain = Whitener(Geometry(6, 7, 1, 3), SCALE, False, "patch", 1, None, 1.0, None)
         for sampling in (Sampling(), Sampling(1, 20), Sampling(1, 999, 4)):
             every = Whitener(*list(vars(plain).values())[:-1], sampling)
-            assert positions.drawn_positions(every, 0, 3, 0) is None
+            assert positions.drawn_positions(every, np.arange(3, dtype=np.uint64), 0) is None
             assert positions.lattice_positions(every, 3) is None
 
     @pytest.mark.parametrize("thread_count", [1, 3])
@@ -105,12 +105,13 @@ class TestDraw:
         few, more = (
             Whitener(geometry, SCALE, False, "patch", 1, None, 1.0, None, Sampling(2, m, 5)) for m in (7, 20)
         )
-        want = positions.drawn_positions(more, 3, 40, 1)
+        keys = np.arange(3, 43, dtype=np.uint64)
+        want = positions.drawn_positions(more, keys, 1)
         before = threads.threads()
         monkeypatch.setattr(positions, "DRAW_POSITIONS", 250)
         threads.set_threads(thread_count)
         try:
-            got, fewer = (positions.drawn_positions(one, 3, 40, 1) for one in (more, few))
+            got, fewer = (positions.drawn_positions(one, keys, 1) for one in (more, few))
         finally:
             threads.set_threads(before)
         np.testing.assert_array_equal(got, want)
@@ -121,7 +122,9 @@ class TestDraw:
         whitener = Whitener(
             Geometry(9, 9, 1, 2), SCALE, False, "patch", 1, None, 1.0, None, Sampling(1, 16, 1)
         )
-        counts = np.bincount(positions.drawn_positions(whitener, 0, 4000, 0).reshape(-1), minlength=64)
+        counts = np.bincount(
+            positions.drawn_positions(whitener, np.arange(4000, dtype=np.uint64), 0).reshape(-1), minlength=64
+        )
         assert abs(counts - 1000).max() < 6 * np.sqrt(4000 * 0.25 * 0.75)
 
     def test_codes_go_back_to_their_places(self):
@@ -225,7 +228,7 @@ class TestSums:
                     sums.update(state, images[start:stop], first + start)
         for name, value in state.items():  # what the types were chosen by
             assert value.ndim == 0 or value.min() >= 0 or name == "scatter"
-        got, want = finish(sums, state), oracle_sums(images, sums, first, t)
+        got, want = finish(sums, state), oracle_sums(images, sums, t)
         assert (got.n_samples, got.n_positions) == (n, want["n_positions"])
         np.testing.assert_array_equal(got.activity, want["activity"])
         for name in ("second_moment", "context_scatter", "cooccurrence"):
@@ -243,7 +246,10 @@ class TestSums:
         for view, seen in enumerate((units, units[:, :, ::-1])):
             zero = np.zeros(whitener.geometry.pixels, np.int64)
             centred = oracle.mean_removed(seen, T, whitener.mean, whitener.mean_context, zero)
-            removed += [image[oracle_positions(whitener, first + i, view)] for i, image in enumerate(centred)]
+            removed += [
+                image[oracle_positions(whitener, oracle.sample_key(images[i]), view)]
+                for i, image in enumerate(centred)
+            ]
         removed = np.concatenate(removed)
         assert int(state["n_positions"]) == len(removed) == 2 * n * whitener.drawn
         np.testing.assert_array_equal(state["total"], removed.sum(axis=0))
@@ -268,7 +274,7 @@ class TestSums:
         sums, counts, alive = 0, 0, set()
         for sample, image in enumerate(removed):
             grid, constant = oracle.unit_grid(image, identity, whitener.min_contrast, False)
-            at = oracle_positions(whitener, first + sample, 0)
+            at = oracle_positions(whitener, oracle.sample_key(images[sample]), 0)
             _, more, number = oracle.spherical_kmeans_round(grid[at], encoder.atoms, constant[at])
             sums, counts = sums + more, counts + number
             lattice = oracle_positions(whitener, 0, 0, drawn=False)
@@ -295,7 +301,7 @@ class TestSums:
         assert finish(sums, state).equal_degree == 9
 
 
-def oracle_sums(images, sums, first, t):
+def oracle_sums(images, sums, t):
     """The oracle's statistics of the codes of chosen patches, from raw pixels."""
     encoder, whitener = sums.encoder, sums.encoder.whitener
     units, coded = oracle.pixel_units(images), []
@@ -308,7 +314,8 @@ def oracle_sums(images, sums, first, t):
             grid, constant = oracle.unit_grid(image, identity, whitener.min_contrast, False)
             policies = encoder.constant_patch, encoder.zero_code
             A = oracle.codes(grid, encoder.atoms, encoder.feature, t, constant, *policies)
-            coded.append(oracle.only(A, oracle_positions(whitener, first + sample, view)))
+            key = oracle.sample_key(images[sample])
+            coded.append(oracle.only(A, oracle_positions(whitener, key, view)))
     return oracle.statistics(
         coded, whitener.geometry.rows, whitener.geometry.columns, sums.context, sums.order
     )

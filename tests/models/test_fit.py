@@ -55,10 +55,10 @@ def configurations(draw):
     )
 
 
-def oracle_chosen(model, positions, sample, view):
-    """Which patches the oracle codes."""
+def oracle_chosen(model, positions, image, view):
+    """Which patches of a raw image the oracle codes."""
     rows, columns, asked = model.geometry.rows, model.geometry.columns, model.settings
-    return oracle.chosen(rows, columns, asked.stride, positions, asked.seed, sample, view)
+    return oracle.chosen(rows, columns, asked.stride, positions, asked.seed, oracle.sample_key(image), view)
 
 
 def oracle_codes(images, model, positions=None):
@@ -83,7 +83,7 @@ def oracle_codes(images, model, positions=None):
                 settings_.zero_code,
                 settings_.dictionary_method == "kmeans",
             )
-            out.append(oracle.only(A, oracle_chosen(model, positions, sample, mirror)))
+            out.append(oracle.only(A, oracle_chosen(model, positions, images[sample], mirror)))
     return out
 
 
@@ -143,9 +143,9 @@ def test_whitening_equals_the_oracle(data):
     views = [units, units[:, :, ::-1]] if configuration.flip else [units]
     units = np.concatenate(views)
     coded = [
-        oracle_chosen(model, configuration.positions, sample, mirror)
+        oracle_chosen(model, configuration.positions, image, mirror)
         for mirror in range(len(views))
-        for sample in range(6)
+        for image in images
     ]
     mean = None
     if configuration.mean == "global":

@@ -31,6 +31,7 @@ SETTINGS = {
     ),
     "gq-window": BASE.replace(threshold=0.5, context=1),
     "gq-second": BASE.replace(threshold=0.5, context=2, order=2, mean="patch"),
+    "gq-drawn": BASE.replace(threshold=0.4, positions=9, flip=True),
     "vq": BASE.replace(feature="vq", context=1, mean="patch"),
     "vq-kmeans": BASE.replace(
         feature="vq", mean="patch", dictionary_method="kmeans", dictionary_rounds=2, drop=1
@@ -155,7 +156,9 @@ def test_sums_say_no():
     part = sums_of(IMAGES[30:40], base)
     with pytest.raises(ModelError, match="10 of the 10 samples to withdraw are not in the sums"):
         base.statistics - part
-    with pytest.raises(ModelError, match="10 of 10 samples are in the sums already, so they would count twice"):
+    with pytest.raises(
+        ModelError, match="10 of 10 samples are in the sums already, so they would count twice"
+    ):
         base.statistics + sums_of(IMAGES[5:15], base)
     with pytest.raises(ModelError, match="another whitening, dictionary, patch or code"):
         base.statistics + other.statistics

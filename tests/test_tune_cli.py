@@ -1,0 +1,183 @@
+"""`tune`, and the linear probe of `evaluate`, as a script sees them."""
+
+import json
+import os
+
+import h5py
+import numpy as np
+import pytest
+from drawing import small_images
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+from smtdist.configuration import Configuration
+from smtdist.data.hdf5 import Hdf5Source
+from smtdist.models.split import split
+from smtdist.monitor.plots import tuning_figure
+
+SMALL = ["patch=3", "context=2", "dictionary=24", "n_components=6", "pool_size=2", "threshold=0.4"]
+GRID = ("--grid", "ridge=0.01,0.1", "--grid", "n_components=3,6", "--grid", "drop=0,1")
+
+
+def settings(*more):
+    return [word for setting in (*SMALL, *more) for word in ("--set", setting)]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout, result.stderr
+
+
+def run_json(*arguments):
+    return json.loads(run(*arguments, "--json")[0])  # fails on anything but one object
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data.h5"
+    rng = np.random.default_rng(5)
+    with h5py.File(path, "w") as file:
+        for group, count in (("train", 600), ("test", 80), ("single", 40)):
+            labels = np.arange(count) % 3 if group != "single" else np.zeros(count, int)
+            images = small_images(count, count, 8, 8)
+            images[labels == 1, :4] = rng.integers(0, 256, (int((labels == 1).sum()), 4, 8, 1))
+            file.create_dataset(f"{group}/images", data=images[..., 0], chunks=(20, 8, 8))
+            file.create_dataset(f"{group}/labels", data=labels)
+        file["bare/images"] = small_images(1, 20, 8, 8)[..., 0]
+        file["larger/images"], file["larger/labels"] = np.zeros((20, 9, 9), np.uint8), np.zeros(20, int)
+    return path
+
+
+def test_tune_finds_what_fit_and_evaluate_find(data, tmp_path):
+    result = run_json("tune", data, "--train", "train", "--validation", "test", *settings(), *GRID)
+    assert len(result["trials"]) == 8
+    assert (result["n_train"], result["n_validation"], result["metric"]) == (600, 80, "knn")
+    tops = [trial["top1"] for trial in result["trials"]]
+    assert tops == sorted(tops, reverse=True)
+    assert result["best"] == result["trials"][0]
+    low = result["best"]["interval"][0]
+    assert [trial["within_best"] for trial in result["trials"]] == [top >= low for top in tops]
+    chosen = result["set"].split()
+    assert chosen[::2] == ["--set"] * 3
+    model = tmp_path / "m.h5"
+    run("fit", data, "--dataset", "train/images", "--out", model, *settings(), *chosen)
+    found = run_json("evaluate", model, data, "--train", "train", "--test", "test")
+    assert abs(found["top1"] - result["best"]["top1"]) < 1.5 / 80  # a tie that rounding breaks
+
+
+def test_tune_writes_a_table_a_file_and_a_picture(data, tmp_path):
+    out, plot = tmp_path / "tune.json", tmp_path / "tune.png"
+    common = ("tune", data, "--train", "train", "--limit", 300, *settings(), *GRID)
+    text, err = run(*common, "--out", out, "--plot", plot)
+    assert "best" in text
+    assert "95 % interval" in text
+    stored = json.loads(out.read_text())
+    assert text.splitlines()[-1] == stored["set"]
+    assert (stored["n_train"], stored["n_validation"]) == (240, 60)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert len(plot.read_bytes()) > 10_000
+    assert all(
+        name in err for name in ("whitening", "dictionary", "statistics", "solve", "transform", "scores")
+    )
+    run(*common, "--out", out, code=1)
+    run(*common, "--out", out, "--overwrite", "--metric", "linear")
+    assert json.loads(out.read_text())["metric"] == "linear"
+    assert sorted(os.listdir(tmp_path)) == ["tune.json", "tune.png"]
+
+
+def test_the_share_is_the_seeds(data):
+    common = ("tune", data, "--train", "train", "--limit", 200, "--validation", 0.25)
+    first, again, other = (
+        run_json(*common, *settings(f"seed={seed}"), "--grid", "ridge=0.01,0.1")["trials"]
+        for seed in (0, 0, 3)
+    )
+    assert first == again
+    assert first != other
+    source = Hdf5Source.open(data, "train/images")
+    known, asked = split(source, 0.25, 200, 0)
+    assert (len(known.samples), len(asked.samples)) == (150, 50)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "nothing to tune"),
+        (("--grid", "rige=0.1"), 2, "did you mean ridge"),
+        (("--grid", "ridge="), 2, "at least one value"),
+        (("--grid", "ridge=-1"), 2, "ridge is -1"),
+        (("--grid", "patch=six"), 2, "patch is 'six'"),
+        (("--grid", "crop=4,6"), 2, "crop cannot be tuned"),
+        (("--grid", "n_components=6,25"), 2, "n_components=25"),
+        (("--grid", "drop=19"), 2, "n_components + drop is 25"),
+        (("--grid", "ridge=0.1", "--validation", "1.5"), 2, "between 0 and 1"),
+        (("--grid", "ridge=0.1", "--validation", "0.0001"), 2, "leaves 0 of 600"),
+        (("--grid", "ridge=0.1", "--validation", "nowhere"), 1, "nowhere"),
+        (("--grid", "ridge=0.1", "--validation", "larger"), 1, "images of the same shape"),
+        (("--grid", "ridge=0.1", "--validation", "bare"), 1, "bare/labels"),
+        (("--grid", "ridge=0.1", "--limit", "12"), 1, "fewer than 30 neighbours"),
+        (("--grid", "null_tolerance=0.5", "--set", "n_components=20"), 1, "span only"),
+        (("--grid", "ridge=0.1", "--plot", "tune.txt"), 2, "no picture"),
+        (("--grid", "ridge=0.1", "--out", "/nowhere/tune.json"), 1, "does not exist"),
+    ],
+)
+def test_bad_input_is_a_sentence(data, arguments, code, message):
+    out, err = run("tune", data, "--train", "train", *settings(), *arguments, code=code)
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_help_has_an_example():
+    out, _ = run("tune", "--help")
+    assert "Example: smtdist tune" in out
+
+
+def test_figures_have_a_panel_for_each_setting_and_one_for_the_strongest_two():
+    rows = [
+        ({"ridge": ridge, "drop": drop, "context": "whole"}, top, (top - 0.1, top + 0.1))
+        for ridge, drop, top in ((0.1, 0, 0.5), (0.1, 8, 0.6), (0.2, 0, 0.7), (0.2, 8, 0.9))
+    ]
+    grid = {"ridge": [0.1, 0.2], "drop": [0, 8], "context": ["whole"]}
+    figure = tuning_figure(rows, grid)
+    labels = [axis.get_xlabel() for axis in figure.axes]
+    assert labels[:3] == ["ridge", "drop", "drop"]
+    assert figure.axes[2].get_ylabel() == "ridge"
+    assert [text.get_text() for text in figure.axes[2].texts] == ["50.0", "60.0", "70.0", "90.0"]
+    means = figure.axes[0].lines[1].get_ydata()
+    np.testing.assert_allclose(means, [55, 80])
+    single = tuning_figure(rows[:2], {"drop": [0, 8]})
+    assert [axis.get_xlabel() for axis in single.axes if axis.get_xlabel()] == ["drop"]
+
+
+def test_evaluate_with_the_linear_probe(data, tmp_path):
+    model = tmp_path / "m.h5"
+    run("fit", data, "--dataset", "train/images", "--out", model, *settings())
+    common = ("evaluate", model, data, "--train", "train", "--test", "test", "--metric", "linear")
+    result = run_json(*common)
+    low, high = result["interval"]
+    assert 0.4 < low < result["top1"] < high <= 1
+    assert result["converged"]
+    assert result["C"] in [step["C"] for step in result["path"]]
+    out, err = run(*common, "--validation", 0.3)
+    assert "linear (C =" in out
+    assert "linear: 600 samples" in err
+    run(*common, "--validation", 0, code=2)
+    _, err = run("evaluate", model, data, "--train", "single", "--test", "test", "--metric", "linear", code=1)
+    assert "only class 0" in err
+
+
+def test_tune_on_encoded_images(real_data):
+    base = Configuration(dictionary=64)
+    arguments = ("--limit", 250, "--grid", "threshold=0.3,0.4", "--grid", "n_components=8,16")
+    result = run_json(
+        "tune",
+        real_data("cifar10_jpeg.h5"),
+        "--train",
+        "train",
+        "--set",
+        f"dictionary={base.dictionary}",
+        *arguments,
+    )
+    assert (result["n_train"], result["n_validation"]) == (200, 50)
+    assert result["best"]["top1"] > 0.12
