@@ -24,13 +24,13 @@ from smtdist.kernels.representation import embed, pool
 from smtdist.kernels.slices import pooled_slices, slice_places
 from smtdist.models import scores, shared
 from smtdist.models.fit import fit
-from smtdist.models.grid import combinations, parse_grid
 from smtdist.models.model import make_encoder
-from smtdist.models.scores import score
-from smtdist.models.shared import fit_together
-from smtdist.models.split import limited, split
 from smtdist.models.transform import transform
-from smtdist.models.tune import tune
+from smtdist.models.tuning.grid import combinations, parse_grid
+from smtdist.models.tuning.scores import score
+from smtdist.models.tuning.shared import fit_together
+from smtdist.models.tuning.split import limited, split
+from smtdist.models.tuning.tune import tune
 from smtdist.statistics.together import NestedSums, Together
 
 SMALL = {"patch": 3, "dictionary": 20, "n_components": 5, "pool_size": 2, "threshold": 0.4}
@@ -134,13 +134,19 @@ def test_a_temporary_file_where_memory_does_not_suffice(monkeypatch, tmp_path):
     trials = combinations(Configuration(**SMALL), parse_grid(["threshold=0.3,0.4", "drop=0,1"]))
     labels = np.arange(300) % 3, np.arange(40) % 3
 
-    def accuracies():
+    def accuracies(**how):
         rows = tune(
-            trials, (ArraySource(TRAIN), labels[0]), (ArraySource(ASKED), labels[1]), evaluate_knn, engine()
+            trials,
+            (ArraySource(TRAIN), labels[0]),
+            (ArraySource(ASKED), labels[1]),
+            evaluate_knn,
+            engine(),
+            **how,
         )
         return [(row.changes, row.top1) for row in rows]
 
     expected = accuracies()
+    assert accuracies(at_once=3) == expected
     monkeypatch.setattr(scores, "memory_limit", lambda: 3000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert accuracies() == expected

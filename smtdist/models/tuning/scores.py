@@ -28,9 +28,9 @@ from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.representation import pooled_shape
 from smtdist.kernels.slices import pooled_slices, slice_places
-from smtdist.kernels.threads import set_threads
+from smtdist.kernels.threads import run_ranges, set_threads, single_blas
 from smtdist.kernels.types import Codes, Encoder
-from smtdist.models.shared import Counter, Fitted
+from smtdist.models.tuning.shared import Counter, Fitted
 
 MEMORY_SHARE = 3
 """Representations that fit this part (1/3) of the memory limit stay in memory."""
@@ -135,12 +135,16 @@ def score(
     asked: Source,
     judge: Judge[R],
     engine: Engine,
+    *,
+    at_once: int = 1,
 ) -> list[R]:
     """Return what `judge` finds for every trial.
 
     Each image is decoded, whitened and encoded once for all members that fit into memory together and whose codes
     nest, and embedded once a member; slices normalise and pool by themselves. Memory: the representations of such a
-    group, a third of the limit at most; those of a member that is larger by itself go to a temporary file.
+    group, a third of the limit at most; those of a member that is larger by itself go to a temporary file; and what
+    `judge` takes, `at_once` times. Judges run side by side, each with BLAS on one thread: with more, BLAS threads
+    that wait for one another cost several times what they bring where other processes work too.
     """
     members, places = _members(fitted, trials)
     found: dict[tuple[int, Slice], R] = {}
@@ -156,13 +160,34 @@ def score(
         with _room(chosen, (known.n_samples, asked.n_samples), size, memory, engine) as room:
             for side, source in enumerate((known, asked)):
                 _fill(_slices(chosen, engine), source, room[side], engine, images)
-            for place, i in enumerate(group):
-                for number, part in enumerate(members[i].slices):
-                    found[i, part] = judge(room[0].views[place][number], room[1].views[place][number])
-                    scored.step()
+            waiting = [
+                ((i, part), room[0].views[place][number], room[1].views[place][number])
+                for place, i in enumerate(group)
+                for number, part in enumerate(members[i].slices)
+            ]
+            # files are read by one thread at a time anyway
+            step = 1 if room[0].flat is None else max(1, min(at_once, engine.executor.threads()))
+            for start in range(0, len(waiting), step):
+                found |= _judged(waiting[start : start + step], judge, alone=at_once == 1)
+                scored.step(min(step, len(waiting) - start))
     images.end()
     scored.end()
     return [found[place] for place in places]
+
+
+def _judged(waiting: list[tuple[Any, Any, Any]], judge: Judge[R], alone: bool) -> dict[Any, R]:
+    """Judge several slices side by side; `alone`: one that shares its work among threads by itself."""
+    if alone:
+        return {key: judge(known, asked) for key, known, asked in waiting}
+    found: dict[Any, R] = {}
+
+    def work(start: int, stop: int) -> None:
+        for key, known, asked in waiting[start:stop]:
+            found[key] = judge(known, asked)
+
+    with single_blas():
+        run_ranges(work, [(i, i + 1) for i in range(len(waiting))])
+    return found
 
 
 def room_bytes() -> int:
