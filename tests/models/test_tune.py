@@ -22,10 +22,10 @@ from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.representation import embed, pool
 from smtdist.kernels.slices import pooled_slices, slice_places
-from smtdist.models import scores, shared
 from smtdist.models.fit import fit
 from smtdist.models.model import make_encoder
 from smtdist.models.transform import transform
+from smtdist.models.tuning import scores, shared
 from smtdist.models.tuning.grid import combinations, parse_grid
 from smtdist.models.tuning.scores import score
 from smtdist.models.tuning.shared import fit_together
