@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models import files
-from smtdist.models.model import Model
+
+if TYPE_CHECKING:  # a command that needs no model does not wait for one
+    from smtdist.models.model import Model
 
 FROZEN = (
     "patch",
@@ -110,6 +111,8 @@ With = Annotated[
 
 def other_models(paths: list[Path] | None) -> list[Model]:
     """Return the models whose representations are appended."""
+    from smtdist.models import files
+
     return [need_embedding(files.load(path, statistics=False), path) for path in paths or []]
 
 

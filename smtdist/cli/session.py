@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -19,10 +19,11 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.data.source import Source
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
-from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, InterruptedRun
 from smtdist.monitor.progress import ProgressView
+
+if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wait for it
+    from smtdist.engine.passes import Engine
 
 LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
@@ -53,6 +54,9 @@ def engine_for(
     where: Where, source: Source, checkpoint: Path | None = None, key: str = ""
 ) -> Iterator[Engine]:
     """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch."""
+    from smtdist.engine.passes import Engine
+    from smtdist.engine.session import executor_for
+
     stop = StopRequest()
     events = EventStream()
     workers = where.resolved_workers(source)
