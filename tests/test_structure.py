@@ -20,7 +20,8 @@ BELOW = {
 }
 BELOW["evaluate"] = BELOW["models"] | {"models"}
 BELOW["monitor"] = BELOW["models"] | {"models"}
-BELOW["cli"] = BELOW["models"] | {"models", "evaluate", "monitor"}
+BELOW["concepts"] = BELOW["models"] | {"models"}
+BELOW["cli"] = BELOW["models"] | {"models", "concepts", "evaluate", "monitor"}
 DATA_MAY_USE = {"types", "hashing", "pixels"}
 KNOW_DASK = {"engine", "monitor"}
 
