@@ -213,8 +213,11 @@ def descend(
     state = state_of(start, scores, engine)
     p = scores.points
     ranges = _blocks(p, settings.blocks)
-    groups, best, history = 1, None, list[Sweep]()
-    weights = _fitted(state.moments(scores), settings)
+    groups, history = 1, list[Sweep]()
+    sums = state.moments(scores)
+    weights = _fitted(sums, settings)
+    first = _measured(sums, weights, settings, settings.temperature, 0, len(ranges), 0, scores)
+    best = (first.objective, pack_rows(state.concepts), weights)
     for number in range(settings.sweeps):
         heat = settings.temperature * settings.cooling**number
         heat = heat if heat > 1e-6 else 0.0
@@ -235,7 +238,7 @@ def descend(
         history.append(reached)
         if on_sweep is not None:
             on_sweep(number, reached)
-        if best is None or reached.objective <= best[0]:
+        if reached.objective <= best[0]:
             best = (reached.objective, pack_rows(state.concepts), weights)
         if (
             heat == 0
@@ -247,7 +250,6 @@ def descend(
         # stale sums make neighbours overshoot: only where no noise explains a rise
         if rose and heat < 0.05 and groups < len(ranges):
             groups = min(len(ranges), 2 * groups)
-    assert best is not None
     concepts = np.unpackbits(best[1], axis=1, count=start.shape[1])
     return Descended(concepts, best[2], history)
 

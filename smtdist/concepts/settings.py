@@ -1,0 +1,115 @@
+"""The settings of binary concepts: one frozen object, kept in every result file as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Self
+
+from smtdist.concepts.descent import DescentSettings
+from smtdist.concepts.sampling import SamplingSettings
+from smtdist.errors import ConfigurationError
+
+METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
+FEATURES: Final = ("least_squares", "procrustes")
+
+
+@dataclass(frozen=True)
+class ConceptSettings:
+    """What concepts depend on besides the table.
+
+    method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, 2 with projections onto the image), "convex" (3).
+    rank : components of X that Algorithm 1 and projections use; None is all that are not rounding.
+    tolerance, discourage, candidates, rounds : Algorithm 1; candidates in a round, and rounds at most.
+    penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
+        is 1 for hopfield, and 0.1 for hybrid, which would melt what Algorithm 1 has found.
+    branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
+    features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
+    """
+
+    method: str = "hybrid"
+    n_concepts: int = 32
+    rank: int | None = None
+    tolerance: float | None = None
+    discourage: float = 0.0
+    candidates: int = 1024
+    rounds: int = 4
+    penalty: float = 0.01
+    temperature: float | None = None
+    cooling: float = 0.9
+    sweeps: int = 100
+    weights: str = "scale"
+    blocks: int | None = None
+    project_every: int = 10
+    branches: int = 4
+    items: int = 5
+    perturbation: float = 0.1
+    features: str = "least_squares"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("method", METHODS), ("features", FEATURES)):
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
+                )
+        for name in ("candidates", "branches"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
+        if not 2 <= self.items <= 8:
+            raise ConfigurationError(f"items is {self.items}; give 2 to 8.")
+        _ = self.sampling, self.descent  # their own checks
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """The settings of Algorithm 1."""
+        block = min(256, self.candidates)
+        return SamplingSettings(
+            n_concepts=self.n_concepts,
+            rank=self.rank,
+            tolerance=self.tolerance,
+            discourage=self.discourage,
+            block=block,
+            blocks=-(-self.candidates // block),
+            rounds=self.rounds,
+            seed=self.seed,
+        )
+
+    @property
+    def start_temperature(self) -> float:
+        """The temperature of the first sweep."""
+        if self.temperature is not None:
+            return self.temperature
+        return 0.1 if self.method == "hybrid" else 1.0
+
+    @property
+    def descent(self) -> DescentSettings:
+        """The settings of Algorithm 2."""
+        return DescentSettings(
+            n_concepts=self.n_concepts,
+            penalty=self.penalty,
+            temperature=self.start_temperature,
+            cooling=self.cooling,
+            sweeps=self.sweeps,
+            weights=self.weights,
+            blocks=self.blocks,
+            project_every=self.project_every if self.method == "hybrid" else 0,
+            rank=self.rank,
+            seed=self.seed,
+        )
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some settings changed; an unknown name is a ConfigurationError."""
+        unknown = sorted(set(changes) - {field.name for field in fields(self)})
+        if unknown:
+            raise ConfigurationError(f"There is no setting {unknown[0]!r} of concepts; see ConceptSettings.")
+        return replace(self, **changes)
+
+    def to_json(self) -> str:
+        """Return all settings as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the settings in JSON."""
+        return cls(**json.loads(text))
