@@ -4,16 +4,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
     from smtdist.models.files import load, save
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
 
-__all__ = ["PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "preset", "save"]
+__all__ = [
+    "PRESETS",
+    "SMT",
+    "BinaryConcepts",
+    "Configuration",
+    "Model",
+    "SmtdistError",
+    "load",
+    "preset",
+    "save",
+]
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
 _HOMES = {
+    "BinaryConcepts": "smtdist.concepts.estimator",
     "PRESETS": "smtdist.configuration",
     "Configuration": "smtdist.configuration",
     "preset": "smtdist.configuration",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from smtdist.cli.concepts import concepts
 from smtdist.cli.demo import demo
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.evaluate import evaluate
@@ -77,6 +78,7 @@ for _command, _arguments in (
     (resume, "checkpoint/"),
     (transform, "model.h5 data.h5 --dataset test/images --out z.h5"),
     (evaluate, "model.h5 data.h5 --train train --test test --metric knn"),
+    (concepts, "z.h5 --dataset z --method hybrid --n-concepts 50 --out concepts.h5"),
     (info, "model.h5 --json"),
 ):
     app.command(epilog=f"Example: smtdist {_command.__name__} {_arguments}")(_command)

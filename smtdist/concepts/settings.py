@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Self
 
@@ -104,6 +105,23 @@ class ConceptSettings:
         if unknown:
             raise ConfigurationError(f"There is no setting {unknown[0]!r} of concepts; see ConceptSettings.")
         return replace(self, **changes)
+
+    def with_texts(self, texts: Sequence[str]) -> Self:
+        """Return a copy with settings from KEY=VALUE texts, values as in JSON or none.
+
+        >>> ConceptSettings().with_texts(["rank=7", "weights=concept", "tolerance=none"]).rank
+        7
+        """
+        changes: dict[str, Any] = {}
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise ConfigurationError(f"{text!r} is no setting; write KEY=VALUE.")
+            try:
+                changes[name.strip()] = None if value.lower() == "none" else json.loads(value)
+            except json.JSONDecodeError:
+                changes[name.strip()] = value
+        return self.replace(**changes)
 
     def to_json(self) -> str:
         """Return all settings as JSON."""
