@@ -6,7 +6,7 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -14,15 +14,15 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.concepts import files, reading
-from smtdist.concepts.fit import fit_concepts
-from smtdist.concepts.model import ConceptModel
-from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError
 from smtdist.models.files import check_target
 
+if TYPE_CHECKING:
+    from smtdist.concepts.model import ConceptModel
+
+# SciPy's optimisers, NetworkX and the compiled sweeps take a second to import: only this command waits for them
 SHOWN = 20
 MEMBERS = 8
 
@@ -54,6 +54,10 @@ def concepts(
     debug: opt.Debug = False,
 ) -> None:
     """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors."""
+    from smtdist.concepts import files
+    from smtdist.concepts.fit import fit_concepts
+    from smtdist.concepts.settings import ConceptSettings
+
     if search is not None:
         _search(data, search, json)
         return
@@ -92,6 +96,8 @@ def concepts(
 
 
 def _show(model: ConceptModel, source: Source, result: dict[str, Any]) -> None:
+    from smtdist.concepts import reading
+
     console = result_console()
     line = f"{result['out']}: {model.n_concepts:,} concepts of {model.points:,} points, CKA {model.cka:.4f}"
     console.print(line, highlight=False, soft_wrap=True)
@@ -103,6 +109,8 @@ def _show(model: ConceptModel, source: Source, result: dict[str, Any]) -> None:
 
 
 def _search(path: Path, query: str, json: bool) -> None:
+    from smtdist.concepts import files, reading
+
     model = files.load(path)
     try:
         found = reading.search(model.concepts, query)
