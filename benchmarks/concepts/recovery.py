@@ -22,7 +22,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 
 SNRS = (0, 10, 20, 30)
-PENALTY = {"independent": 0.0, "hierarchical": 0.03, "mixed": 0.01}
+PENALTY = {"independent": 0.0, "hierarchical": 0.06, "mixed": 0.06}
 
 
 def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSettings:
@@ -33,7 +33,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         n_concepts=b,
         rank=rank,
         rounds=2,
-        candidates=512,
+        candidates=1024,
         penalty=PENALTY[kind],
         sweeps=80,
         seed=seed,

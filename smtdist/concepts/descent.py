@@ -30,6 +30,10 @@ from smtdist.kernels.threads import single_blas
 Matrix = NDArray[np.float64]
 Concepts = NDArray[np.uint8]
 
+CLEAR: Final = 0.05
+"""Temperature below which a rise of the loss is not noise."""
+FITTED: Final = 0.01
+"""Temperature below which concepts have formed, and weights less than `unit_weight` are believed."""
 BLOCK_POINTS: Final = 4096
 """Points of a block, at least, unless `blocks` says how many."""
 
@@ -38,7 +42,7 @@ BLOCK_POINTS: Final = 4096
 class DescentSettings:
     """What Algorithm 2 depends on besides X and the start.
 
-    penalty : of a member, in units of the mean weight squared times p: an input must exceed it (section 2.1.1).
+    penalty : of a member, in units of p times `unit_weight` squared: an input must exceed it (section 2.1.1).
     temperature, cooling, sweeps : T = temperature cooling^sweep, the same units. The paper's 5, 0.8, 100
         cools faster where concepts form, between T = 1 and 0.1, and ends in worse minima.
     weights : "scale", one weight for all concepts, fitted each sweep, or "concept", π by least squares each sweep.
@@ -248,7 +252,7 @@ def descend(
         ):
             break
         # stale sums make neighbours overshoot: only where no noise explains a rise
-        if rose and heat < 0.05 and groups < len(ranges):
+        if rose and heat < CLEAR and groups < len(ranges):
             groups = min(len(ranges), 2 * groups)
     concepts = np.unpackbits(best[1], axis=1, count=start.shape[1])
     return Descended(concepts, best[2], history)
@@ -271,8 +275,7 @@ def _swept(
     heat: float,
 ) -> int:
     """Sweep some blocks side by side and bring state up to date; returns the flips."""
-    p = scores.points
-    size = float(weights.mean())
+    p, size = scores.points, unit_weight(scores, len(weights))
     job = _SweepJob(
         pack_rows(state.concepts),
         state.together,
@@ -280,10 +283,10 @@ def _swept(
         state.crossed,
         state.total,
         1 / scores.grid**2,
-        weights,
+        np.maximum(weights, size) if heat > FITTED else weights,
         heat,
         settings.penalty,
-        1 / (p * size * size) if size > 0 else 0.0,
+        1 / (p * size * size),
         int(key_of(settings.seed, number)),
         p,
     )
@@ -299,6 +302,16 @@ def _swept(
         state.crossed = state.crossed + crossed
     state.members = np.diag(state.together).copy()
     return flips
+
+
+def unit_weight(scores: Scores, count: int) -> float:
+    """Return the weight that `count` independent concepts of half the points would have: ‖X̄X̄ᵀ‖ over that of S̄S̄ᵀ.
+
+    The unit of temperature and penalty, which must not follow the fit: random concepts fit with next to no weight, against
+    which any temperature would be cold.
+    """
+    kernel = float(np.sqrt((scores.singular**4).sum()))
+    return 4 * kernel / (scores.points * float(np.sqrt(count + count * count / scores.points)))
 
 
 def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
@@ -323,7 +336,7 @@ def _measured(
 ) -> Sweep:
     norm = float((scores.singular**4).sum())
     value = loss(sums, weights) / norm
-    unit = 2 * sums.points * float(weights.mean()) ** 2 / norm
+    unit = 2 * sums.points * unit_weight(scores, len(weights)) ** 2 / norm
     penalised = value + settings.penalty * unit * float(sums.members.sum())
     return Sweep(heat, value, penalised, alignment(sums, weights), flips, at_once, projected)
 
@@ -374,7 +387,7 @@ def _project(
         candidate = state_of(new, scores, engine)
         before = loss(state.moments(scores), weights)
         sums = candidate.moments(scores)
-        if heat > 0.05 or loss(sums, _fitted(sums, settings)) < before:
+        if heat > CLEAR or loss(sums, _fitted(sums, settings)) < before:
             vars(state).update(vars(candidate))
             return changed
     return 0

@@ -95,6 +95,7 @@ def _root(model: ConceptModel) -> xr.Dataset:
             "provenance": json.dumps(model.provenance),
             "cka": model.cka,
             "loss": model.loss,
+            "unit_weight": model.unit,
             "versions": json.dumps({name: version(name) for name in ("smtdist", "numpy", "numba")}),
         },
     )
@@ -150,6 +151,7 @@ def _read(file: Any) -> ConceptModel:
         coordinates=Coordinates(*(coordinates[name][()] for name in ("grid", "mean", "axes", "singular"))),
         cka=float(np.asarray(file.attrs["cka"]).reshape(-1)[0]),
         loss=float(np.asarray(file.attrs["loss"]).reshape(-1)[0]),
+        unit=float(np.asarray(file.attrs["unit_weight"]).reshape(-1)[0]),
         history=[Sweep(*row) for row in zip(*columns, strict=True)],
         provenance=json.loads(file.attrs["provenance"]),
     )

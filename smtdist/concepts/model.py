@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.descent import State, Sweep
+from smtdist.concepts.descent import State, Sweep, unit_weight
 from smtdist.concepts.keyed import key_of
 from smtdist.concepts.objective import Moments, alignment, loss
 from smtdist.concepts.rows import infer
@@ -57,6 +57,7 @@ class ConceptModel:
     coordinates: Coordinates
     cka: float
     loss: float
+    unit: float  # of temperature and penalty, `unit_weight`
     history: list[Sweep] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
 
@@ -95,9 +96,7 @@ class ConceptModel:
         """
         x = self.coordinates.of(rows)
         s = np.zeros((len(x), self.n_concepts), np.uint8)
-        size = float(self.weights.mean())
-        if size <= 0:
-            return s
+        size = self.unit
         temperatures = np.append(0.8 ** np.arange(INFERENCE_PASSES), np.zeros(5))
         infer(
             np.ascontiguousarray(x),
@@ -179,6 +178,7 @@ def model_of(
         Coordinates(scores.grid, scores.mean, scores.axes, scores.singular),
         alignment(sums, weights),
         loss(sums, weights) / norm,
+        unit_weight(scores, len(weights)),
         history,
         provenance,
     )
