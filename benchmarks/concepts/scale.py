@@ -74,9 +74,10 @@ def iteration(options: argparse.Namespace) -> dict[str, Any]:
         with executor_for(workers=workers) as executor:
             engine = Engine(executor)
             records = [engine.reduce("hopfield", Projection(aim, options.rank), source)[1] for _ in range(5)]
-    share = -(-options.points // workers)
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        floor = max(pool.map(products, [(share, options.rank, options.block)] * workers))
+    alone = max(1, workers)
+    job = (-(-options.points // alone), options.rank, options.block)
+    with multiprocessing.get_context("spawn").Pool(alone) as pool:
+        floor = max(pool.map(products, [job] * alone))
     seconds = min(record["seconds"] for record in records[1:])
     peak = max(record["peak_bytes"] for record in records)
     return {

@@ -7,7 +7,7 @@ its iterations are passes over rows that are spread over workers ("rows"): the s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
+from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.threads import single_blas
@@ -141,6 +142,10 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
         numbers = range(number * settings.blocks, (number + 1) * settings.blocks)
         ends = iterate(scores.source, rows, block, numbers, engine)
         accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
+        engine.events.emit(
+            "note",
+            text=f"Sampling, round {number + 1}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
+        )
         if found.full:
             break
         push = _discouraged(push, accepted, scores, block, engine)
@@ -201,8 +206,11 @@ def _by_rows(
 ) -> list[_Fixed]:
     """Iterate blocks one after another; an iteration is a pass: local products, reduced partials, broadcast back."""
 
+    # iterations of one name: no checkpoint may hand the first one's sums to the next; and too many to announce
+    silent = replace(engine, events=EventStream(), checkpoint=None)
+
     def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
-        partial, _ = engine.reduce("hopfield", Projection(aim, block.used, annealing), source)
+        partial, _ = silent.reduce("hopfield", Projection(aim, block.used, annealing), source)
         return partial.state["projected"], partial.state["total"]
 
     return [_iterated(block, number, source.n_samples, passed) for number in numbers]
