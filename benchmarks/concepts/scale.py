@@ -23,10 +23,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from benchmarks.record import write_record
-from smtdist.concepts.descent import DescentSettings, descend, random_projection
+from smtdist.concepts.descent import DescentSettings, descend
 from smtdist.concepts.projection import TILE, Projection
 from smtdist.concepts.sampling import SamplingSettings, sample
 from smtdist.concepts.scores import prepare
+from smtdist.concepts.state import random_projection
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine

@@ -15,12 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.bits import distinct, pack
-from smtdist.concepts.keyed import key_of, normals
+from smtdist.concepts.keyed import key_of
 from smtdist.concepts.objective import Moments, alignment, best_scale, best_weights, loss
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.scores import Scores
-from smtdist.data.leaves import leaf_bounds
+from smtdist.concepts.state import Concepts, State, flip_to_sparse, leaves, pack_rows, state_of, unit_weight
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
@@ -28,7 +27,6 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
-Concepts = NDArray[np.uint8]
 
 CLEAR: Final = 0.05
 """Temperature below which a rise of the loss is not noise."""
@@ -96,66 +94,6 @@ class Descended:
     concepts: Concepts  # (p, b)
     weights: Matrix
     history: list[Sweep] = field(default_factory=list)
-
-
-@dataclass
-class State:
-    """S and its sums with scores: exact whole numbers, kept up to date."""
-
-    concepts: Concepts
-    together: Matrix  # (b, b)
-    members: Matrix  # (b,)
-    crossed: Matrix  # (r, b), on the scores' grids
-    total: Matrix  # (r,)
-
-    def moments(self, scores: Scores) -> Moments:
-        """Return the sums in the units of X: XᵀX is diagonal in scores."""
-        p = len(self.concepts)
-        total = self.total / scores.grid
-        gram = np.diag(scores.singular**2) + np.outer(total, total) / p
-        return Moments(p, self.members, self.together, (self.crossed / scores.grid[:, None]).T, total, gram)
-
-
-def random_projection(scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
-    """Return concepts by the signs of random projections of X̄, keyed by (seed, number): (p, len(numbers))."""
-    aim = np.stack([normals(seed, number, scores.rank) for number in numbers], 1)
-    parts = engine.map(_half_spaces, aim / scores.grid[:, None], scores.source, leaves(scores.source))
-    out = np.empty((scores.points, len(numbers)), np.uint8)
-    for (start, stop), part in parts:
-        out[start:stop] = part
-    return out
-
-
-def _half_spaces(aim: Matrix, source: Source, start: int, stop: int) -> Concepts:
-    with single_blas():
-        return np.asarray(read_rows(source, start, stop) @ aim > 0, np.uint8)
-
-
-def leaves(source: Source) -> list[tuple[int, int]]:
-    """Return the ranges of a source's leaves."""
-    return list(pairwise(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)))
-
-
-def state_of(concepts: Concepts, scores: Scores, engine: Engine) -> State:
-    """Return the sums of S and scores, by one pass; all are whole numbers, so no order matters."""
-    b, r = concepts.shape[1], scores.rank
-    together, crossed, total = np.zeros((b, b)), np.zeros((r, b)), np.zeros(r)
-    for _, part in engine.map(_sums_range, pack_rows(concepts), scores.source, leaves(scores.source)):
-        together += part[0][:b, :b]
-        crossed += part[1][:, :b]
-        total += part[2]
-    return State(concepts.copy(), together, np.diag(together).copy(), crossed, total)
-
-
-def _sums_range(packed: Concepts, source: Source, start: int, stop: int) -> tuple[Matrix, Matrix, Matrix]:
-    s = np.unpackbits(packed[start:stop], axis=1).astype(np.float64)
-    x = read_rows(source, start, stop).astype(np.float64)
-    return s.T @ s, x.T @ s, x.sum(0)
-
-
-def pack_rows(concepts: Concepts) -> Concepts:
-    """Return S as bits, row by row: what travels to workers."""
-    return np.packbits(concepts, axis=1)
 
 
 @dataclass(frozen=True)
@@ -304,16 +242,6 @@ def _swept(
     return flips
 
 
-def unit_weight(scores: Scores, count: int) -> float:
-    """Return the weight that `count` independent concepts of half the points would have: ‖X̄X̄ᵀ‖ over that of S̄S̄ᵀ.
-
-    The unit of temperature and penalty, which must not follow the fit: random concepts fit with next to no weight, against
-    which any temperature would be cold.
-    """
-    kernel = float(np.sqrt((scores.singular**4).sum()))
-    return 4 * kernel / (scores.points * float(np.sqrt(count + count * count / scores.points)))
-
-
 def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
     """Return the weights of the next sweep; a concept that lost all weight keeps a tenth of the mean, to come back."""
     ones = np.ones(len(sums.members))
@@ -339,18 +267,6 @@ def _measured(
     unit = 2 * sums.points * unit_weight(scores, len(weights)) ** 2 / norm
     penalised = value + settings.penalty * unit * float(sums.members.sum())
     return Sweep(heat, value, penalised, alignment(sums, weights), flips, at_once, projected)
-
-
-def flip_to_sparse(state: State) -> None:
-    """Replace concepts of more than p/2 members by their complements, in S and in every sum, exactly."""
-    p = len(state.concepts)
-    for a in np.flatnonzero(2 * state.members > p):
-        state.concepts[:, a] ^= 1
-        row = state.members - state.together[a]
-        row[a] = p - state.members[a]
-        state.together[a] = state.together[:, a] = row
-        state.members[a] = p - state.members[a]
-        state.crossed[:, a] = state.total - state.crossed[:, a]
 
 
 def _project(
@@ -399,9 +315,3 @@ def _project_range(shared: Any, source: Source, start: int, stop: int) -> Concep
     with single_blas():
         value = read_rows(source, start, stop)[:, : len(aim)].astype(np.float64) @ aim
     return np.packbits(np.where(inside, value >= offset, old).astype(np.uint8), axis=1)
-
-
-def tidied(concepts: Concepts) -> NDArray[np.int64]:
-    """Return the places of concepts that are neither constant nor copies or complements of one before."""
-    packed = pack(concepts)
-    return np.array(distinct(packed, len(concepts), 1 - 1e-9, concepts.shape[1]), np.int64)

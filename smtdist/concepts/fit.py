@@ -8,21 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from smtdist.concepts.descent import (
-    Concepts,
-    Sweep,
-    descend,
-    flip_to_sparse,
-    random_projection,
-    state_of,
-    tidied,
-)
+from smtdist.concepts.descent import Sweep, descend
 from smtdist.concepts.model import ConceptModel, model_of
 from smtdist.concepts.objective import best_weights
 from smtdist.concepts.relaxation import relax
 from smtdist.concepts.sampling import sample
 from smtdist.concepts.scores import Scores, prepare
 from smtdist.concepts.settings import ConceptSettings
+from smtdist.concepts.state import Concepts, flip_to_sparse, random_projection, state_of, tidied
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.descent import State, Sweep, unit_weight
+from smtdist.concepts.descent import Sweep
 from smtdist.concepts.keyed import key_of
 from smtdist.concepts.objective import Moments, alignment, loss
 from smtdist.concepts.rows import infer
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.settings import ConceptSettings
+from smtdist.concepts.state import State, unit_weight
 from smtdist.errors import ModelError
 
 Matrix = NDArray[np.float64]

@@ -10,10 +10,11 @@ from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.concepts import descent, rows
-from smtdist.concepts.descent import DescentSettings, descend, random_projection, state_of
+from smtdist.concepts import rows
+from smtdist.concepts.descent import DescentSettings, descend
 from smtdist.concepts.keyed import key_of
 from smtdist.concepts.scores import prepare
+from smtdist.concepts.state import flip_to_sparse, random_projection, state_of
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
@@ -70,7 +71,7 @@ def test_flipping_to_the_sparse_side_keeps_every_sum(engine):
     S = (rng.random((50, 6)) < 0.6).astype(np.uint8)
     scores = prepare(rng.normal(size=(50, 3)), engine)
     state = state_of(S, scores, engine)
-    descent.flip_to_sparse(state)
+    flip_to_sparse(state)
     assert (2 * state.members <= 50).all()
     again = state_of(state.concepts, scores, engine)
     for name in ("together", "members", "crossed"):
