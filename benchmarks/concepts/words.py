@@ -27,6 +27,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 
 FOUR = ("king", "queen", "man", "woman")
+PROBES = ("prince", "princess", "boy", "girl", "uncle", "aunt", "duke", "lady")
 
 
 def fitted(x: Any, b: int, options: argparse.Namespace) -> tuple[ConceptModel, dict[str, Any]]:
@@ -84,8 +85,7 @@ def royal(model: ConceptModel, words: list[str], counted: Any, folder: Path | No
     sex, rank = by_pattern.get((0, 1, 0, 1)), by_pattern.get((0, 0, 1, 1))
     if sex is None or rank is None:
         return result
-    named = {i: word for i, word in enumerate(words) if counted[i] > 20 or word in FOUR}
-    probes = [w for w in ("prince", "princess", "boy", "girl", "uncle", "aunt", "duke", "lady") if w in words]
+    probes = [w for w in PROBES if w in words and counted[words.index(w)] > 0]
     result["probes"] = {
         word: [
             round(float(rank.values[words.index(word)]), 3),
@@ -99,7 +99,7 @@ def royal(model: ConceptModel, words: list[str], counted: Any, folder: Path | No
             rank.values,
             sex.values,
             folder / "king-queen-projection.png",
-            names={i: named[i] for i in [*at, *map(words.index, probes)]},
+            names={words.index(word): word for word in (*FOUR, *probes)},
             labels=(
                 "like man and woman, against king and queen",
                 "like queen and woman, against king and man",
