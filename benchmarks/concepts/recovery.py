@@ -35,7 +35,6 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         rounds=2,
         candidates=1024,
         penalty=PENALTY[kind],
-        sweeps=80,
         seed=seed,
     )
 

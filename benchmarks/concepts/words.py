@@ -33,7 +33,7 @@ PROBES = ("prince", "princess", "boy", "girl", "uncle", "aunt", "duke", "lady")
 def fitted(x: Any, b: int, options: argparse.Namespace) -> tuple[ConceptModel, dict[str, Any]]:
     """Fit b concepts by the hybrid; return the model and its row of the curve."""
     settings = ConceptSettings(
-        n_concepts=b, rank=options.rank, penalty=options.penalty, sweeps=options.sweeps, cooling=0.85
+        n_concepts=b, rank=options.rank, penalty=options.penalty, sweeps=options.sweeps
     )
     started = time.perf_counter()
     model = fit_concepts(x, settings, Engine(SerialExecutor()))

@@ -42,7 +42,7 @@ class DescentSettings:
 
     penalty : of a member, in units of p times `unit_weight` squared: an input must exceed it (section 2.1.1).
     temperature, cooling, sweeps : T = temperature cooling^sweep, the same units. The paper's 5, 0.8, 100
-        cools faster where concepts form, between T = 1 and 0.1, and ends in worse minima.
+        cools faster where concepts form, between T = 0.2 and 0.02, and ends in worse minima.
     weights : "scale", one weight for all concepts, fitted each sweep, or "concept", π by least squares each sweep.
     blocks : of rows, worked on side by side; None is one for every 4,096 points.
     project_every : sweeps between projections onto the image of X (the hybrid); 0 is never.
@@ -50,8 +50,8 @@ class DescentSettings:
 
     n_concepts: int
     penalty: float = 0.0
-    temperature: float = 1.0
-    cooling: float = 0.9
+    temperature: float = 0.3
+    cooling: float = 0.95
     sweeps: int = 100
     weights: str = "scale"
     blocks: int | None = None

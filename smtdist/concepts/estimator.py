@@ -55,7 +55,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rounds: int = 4,
         penalty: float = 0.01,
         temperature: float | None = None,
-        cooling: float = 0.9,
+        cooling: float | None = None,
         sweeps: int = 100,
         weights: str = "scale",
         blocks: int | None = None,

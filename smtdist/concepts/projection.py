@@ -7,17 +7,29 @@ rounded to whole numbers of the scores' grid, tile by tile, so that they are the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.keyed import uniforms
+from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics.base import State
 
 TILE: Final = 512
 """Points whose signs are in memory at once for each thread; part of what a result depends on."""
+
+
+@compiled
+def _to_signs(product: Any, total: Any) -> None:
+    """Replace numbers (m, B) by their signs, +1 at zero, and add them to total (B,), in one pass."""
+    one = np.float32(1.0)
+    for i in range(product.shape[0]):
+        for j in range(product.shape[1]):
+            sign = one if product[i, j] >= np.float32(0.0) else -one
+            product[i, j] = sign
+            total[j] += sign
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,13 @@ def signs(
     rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None = None
 ) -> NDArray[np.float32]:
     """Return ±1 (m, B): the signs of rows @ aim, +1 at zero; stochastic with `annealing`."""
+    return _signs(rows, aim, first, annealing)[0]
+
+
+def _signs(
+    rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the signs and their sums over the rows, whole numbers exact in float32 up to 2^24 rows."""
     product = rows @ aim
     if annealing is not None and annealing.temperature > 0:
         noise = uniforms(
@@ -45,11 +64,9 @@ def signs(
         # u < sigmoid(2 v / T) is v > T logit(u) / 2
         with np.errstate(divide="ignore"):
             product -= (annealing.temperature / 2 * np.log(noise / (1 - noise))).astype(np.float32)
-    product += np.float32(0.0)  # -0 becomes +0
-    bits = product.view(np.int32)
-    np.bitwise_and(bits, np.int32(-(2**31)), out=bits)
-    np.bitwise_or(bits, np.int32(0x3F800000), out=bits)
-    return product
+    total = np.zeros(aim.shape[1], np.float32)
+    _to_signs(product, total)
+    return product, total
 
 
 def project(
@@ -65,9 +82,9 @@ def project(
 
     def tile(start: int, stop: int) -> None:
         block = rows[start:stop]
-        s = signs(block, aim, first + start, annealing)
+        s, count = _signs(block, aim, first + start, annealing)
         parts[start // TILE] = np.rint(block.T @ s).astype(np.int64)
-        counts[start // TILE] = s.sum(0).astype(np.int64)
+        counts[start // TILE] = count.astype(np.int64)
 
     with single_blas():
         run_ranges(tile, ranges)

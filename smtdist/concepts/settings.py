@@ -12,6 +12,7 @@ from smtdist.concepts.sampling import SamplingSettings
 from smtdist.errors import ConfigurationError
 
 METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
+COLD: Final = 0.002
 FEATURES: Final = ("least_squares", "procrustes")
 
 
@@ -23,7 +24,8 @@ class ConceptSettings:
     rank : components of X that Algorithm 1 and projections use; None is all that are not rounding.
     tolerance, discourage, candidates, rounds : Algorithm 1; candidates in a round, and rounds at most.
     penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
-        is 1 for hopfield, and 0.1 for hybrid, which would melt what Algorithm 1 has found.
+        is 0.3 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
+        cooling is the rate that leaves the last fifth of the sweeps to T < 0.002.
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
@@ -37,7 +39,7 @@ class ConceptSettings:
     rounds: int = 4
     penalty: float = 0.01
     temperature: float | None = None
-    cooling: float = 0.9
+    cooling: float | None = None
     sweeps: int = 100
     weights: str = "scale"
     blocks: int | None = None
@@ -81,7 +83,15 @@ class ConceptSettings:
         """The temperature of the first sweep."""
         if self.temperature is not None:
             return self.temperature
-        return 0.1 if self.method == "hybrid" else 1.0
+        return 0.05 if self.method == "hybrid" else 0.3
+
+    @property
+    def rate(self) -> float:
+        """The factor of the temperature from one sweep to the next."""
+        if self.cooling is not None:
+            return self.cooling
+        start = self.start_temperature
+        return float(min(1.0, (COLD / start) ** (1 / max(1.0, 0.8 * self.sweeps)))) if start > 0 else 1.0
 
     @property
     def descent(self) -> DescentSettings:
@@ -90,7 +100,7 @@ class ConceptSettings:
             n_concepts=self.n_concepts,
             penalty=self.penalty,
             temperature=self.start_temperature,
-            cooling=self.cooling,
+            cooling=self.rate,
             sweeps=self.sweeps,
             weights=self.weights,
             blocks=self.blocks,
