@@ -1,7 +1,7 @@
 """One Hopfield iteration of a block of candidates, s <- sign(U Uᵀ s), tile by tile (Algorithm 1, line 4).
 
 A candidate is known by y = Uᵀs alone: its signs are those of U y, made tile by tile and never kept. Sums over points are
-rounded to whole numbers of the scores' grid, tile by tile, so that they are the same in any order.
+rounded to whole numbers of the scores' grid, leaf by leaf, so that they are the same in any order.
 """
 
 from __future__ import annotations
@@ -77,18 +77,23 @@ def project(
     Each tile of 512 rows is two single-threaded matrix products of fixed shape. Memory: a tile's signs a thread.
     """
     ranges = even_ranges(len(rows), TILE)
-    parts: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(ranges)
-    counts: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(ranges)
+    parts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(ranges)
+    counts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(ranges)
 
     def tile(start: int, stop: int) -> None:
         block = rows[start:stop]
         s, count = _signs(block, aim, first + start, annealing)
-        parts[start // TILE] = np.rint(block.T @ s).astype(np.int64)
-        counts[start // TILE] = count.astype(np.int64)
+        parts[start // TILE] = block.T @ s
+        counts[start // TILE] = count
 
     with single_blas():
         run_ranges(tile, ranges)
-    return sum(parts[1:], start=parts[0]), sum(counts[1:], start=counts[0])
+    # in the order of the tiles, in float64; whole numbers from here on
+    projected, total = np.zeros((rows.shape[1], aim.shape[1])), np.zeros(aim.shape[1])
+    for part, count in zip(parts, counts, strict=True):
+        projected += part
+        total += count
+    return np.rint(projected).astype(np.int64), total.astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ Matrix = NDArray[np.float64]
 SCORE_BITS: Final = 22
 """Scores are at most 2^22 steps: float32 holds them, and sums over 2^31 points stay below 2^53."""
 TILE: Final = 1024
+CHUNK_BYTES: Final = 2 * 2**20
 IN_MEMORY: Final = 256 * 2**20
 NEGLIGIBLE: Final = 1e-10
 """Eigenvalues of XᵀX below this share of the largest are the rounding of the sums."""
@@ -180,8 +181,14 @@ def _projected(scores: Scores, engine: Engine, folder: Path | None, spill: int) 
         held[start:stop] = rows
     if path is not None:
         held.flush()  # type: ignore[attr-defined]  # a memory map
+    # rows of 2 MiB together: a pass over small leaves would spend its time between them
+    aligned = 2 ** max(3, (CHUNK_BYTES // (4 * r)).bit_length() - 1)
     return Scores(
-        as_table(held if path is None else path), scores.grid, scores.mean, scores.axes, scores.singular
+        as_table(held if path is None else path, aligned=aligned),
+        scores.grid,
+        scores.mean,
+        scores.axes,
+        scores.singular,
     )
 
 

@@ -90,10 +90,23 @@ class _TableReader(Reader):
             ) from error
 
 
-def as_table(rows: Any) -> Source:
+@dataclass(frozen=True, eq=False)
+class ArrayTable(ArraySource):
+    """Rows in memory, aligned to `aligned` of them, so that they have the leaves of a file that is."""
+
+    aligned: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.aligned:
+            object.__setattr__(self, "chunk_samples", self.aligned)
+
+
+def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     """Return the source of a 2-D array, a DataArray, a (path, dataset) pair of an HDF5 file, or a .npy path.
 
-    Arrays of whole numbers other than uint8 become float64. Raises DataError for anything that is not rows of numbers.
+    Arrays of whole numbers other than uint8 become float64. `aligned` says how many rows of an array or .npy file belong
+    together, by default about 256. Raises DataError for anything that is not rows of numbers.
 
     >>> as_table(np.zeros((5, 3))).shape
     (5, 1, 1, 3)
@@ -110,12 +123,12 @@ def as_table(rows: Any) -> Source:
     if isinstance(rows, str | os.PathLike):
         path = os.path.abspath(os.fspath(rows))
         array = _npy(path)
-        return _stored_table(path, None, array.shape, array.dtype, None)
+        return _stored_table(path, None, array.shape, array.dtype, aligned)
     array = np.asarray(getattr(rows, "data", rows) if not isinstance(rows, np.ndarray) else rows)
     if array.dtype.kind in "biu" and array.dtype != np.uint8:
         array = array.astype(np.float64)
     shape = _table_shape(array.shape, array.dtype, "array")
-    return ArraySource(np.ascontiguousarray(array).reshape(shape))
+    return ArrayTable(np.ascontiguousarray(array).reshape(shape), aligned=aligned or 0)
 
 
 def read_rows(source: Source, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:

@@ -106,7 +106,8 @@ def test_annealing_recovers_the_geometry(engine, kind):
         assert oracle.hamming_after_matching(done.concepts, S) < 0.1
 
 
-def test_every_way_of_sharing_gives_the_same_concepts(tmp_path):
+def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
+    monkeypatch.setattr("smtdist.concepts.scores.CHUNK_BYTES", 20 * 2**10)  # leaves of 256 rows
     rng = np.random.default_rng(3)
     X = embedded(rng, independent(rng, 900, 9), 12, 10).astype(np.float32)
     options = DescentSettings(9, sweeps=12, blocks=5, penalty=0.01, project_every=3, weights="concept")

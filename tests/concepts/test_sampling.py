@@ -100,7 +100,8 @@ def test_unbalanced_concepts_need_the_norm_of_the_centred_vector(engine):
     assert (1 - mean**2 < 0.75).all()
 
 
-def test_every_way_of_sharing_gives_the_same_concepts(tmp_path):
+def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
+    monkeypatch.setattr("smtdist.concepts.scores.CHUNK_BYTES", 20 * 2**10)  # leaves of 256 rows
     rng = np.random.default_rng(5)
     X = embedded(rng, independent(rng, 1500, 12), 20, 10).astype(np.float32)
     settings = SamplingSettings(12, rank=12, tolerance=None, discourage=0.5, block=64, rounds=2, seed=3)
