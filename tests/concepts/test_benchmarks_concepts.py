@@ -87,3 +87,14 @@ def test_scale(tmp_path):
             assert result["ratio"] > 0
         if what == "equal":
             assert result["1"] == result["killed"] == [True, True]
+
+
+def test_peers():
+    pytest.importorskip("torch")
+    from benchmarks.concepts import peers
+
+    rows = peers.main(
+        ["--points", "32", "--seeds", "1", "--snr", "20", "--epochs", "20", "--kinds", "independent"]
+    )
+    assert {row["method"] for row in rows} == {"tanh", "vae"}
+    assert all(0 <= row["hamming"] <= 0.5 for row in rows)
