@@ -3,10 +3,10 @@
     python -m benchmarks.concepts.peers --points 64 256 --seeds 12 --json benchmarks/results
 
 (a) a two-layer tanh autoencoder, x -> tanh(Ax + c) -> W s + d, with weight decay and a sparsity penalty; concepts are the
-signs of the hidden units. (b) a Bernoulli variational autoencoder: logits from a linear layer, relaxed samples at a falling temperature, a
-linear decoder and the entropy of the units; concepts are the logits above 0. Both are trained with Adam on all points; of the
-learning rates given, the one of least training loss is kept for each data set, and only its time is counted. Needs the extra
-"torch".
+signs of the hidden units. (b) a Bernoulli variational autoencoder: logits from a linear layer, relaxed samples at a falling
+temperature, a linear decoder and the entropy of the units; concepts are the logits above 0. Both are trained with Adam on all
+points; of the learning rates given, the one of least training loss is kept for each data set, and only its time is counted.
+Needs the extra "torch".
 """
 
 from __future__ import annotations

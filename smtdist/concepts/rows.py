@@ -205,7 +205,7 @@ def sweep(
         )
         if changed:
             flips += changed
-            _replace(held, row, x[i], together, members, crossed, weights, spread)
+            _replace(held, row, x[i], together, members, crossed, weights, spread, changed)
             for a in range(b):
                 s[i, a] = int(row[a])
     return flips
@@ -213,25 +213,46 @@ def sweep(
 
 @compiled
 def _replace(
-    old: Any, new: Any, x: Any, together: Any, members: Any, crossed: Any, weights: Any, spread: Any
+    old: Any,
+    new: Any,
+    x: Any,
+    together: Any,
+    members: Any,
+    crossed: Any,
+    weights: Any,
+    spread: Any,
+    changed: int,
 ) -> None:
-    """Put a row's new units into the sums and into spread = N Π n."""
+    """Put a row's new units into the sums and into spread = N Π n.
+
+    Many flips are put in row by row of the sums, few one by one, down their columns: whole numbers either way.
+    """
     b = len(old)
+    many = 16 * changed > b
     for a in range(b):
         d = new[a] - old[a]
         if d != 0:
             for c in range(b):
                 spread[c] += together[a, c] * weights[a] * d  # N Π (n' - n)
             members[a] += d
-            for j in range(len(x)):
-                crossed[j, a] += d * x[j]
+            if not many:
+                for j in range(len(x)):
+                    crossed[j, a] += d * x[j]
+    if many:
+        for j in range(len(x)):
+            for a in range(b):
+                crossed[j, a] += (new[a] - old[a]) * x[j]
     old_mean, new_mean = 0.0, 0.0
     for a in range(b):
         old_mean += old[a] * weights[a] * members[a]
         new_mean += new[a] * weights[a] * members[a]
     for a in range(b):
         spread[a] += new[a] * new_mean - old[a] * old_mean  # (N' - N) Π n'
-        if new[a] != old[a]:
+        if many:
+            if new[a] != 0 or old[a] != 0:
+                for c in range(b):
+                    together[a, c] += new[a] * new[c] - old[a] * old[c]
+        elif new[a] != old[a]:
             for c in range(b):
                 change = new[a] * new[c] - old[a] * old[c]
                 together[a, c] += change
