@@ -51,6 +51,8 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rank: int | None = None,
         tolerance: float | None = None,
         discourage: float = 0.0,
+        distinct: float = 0.95,
+        annealing: float = 0.0,
         candidates: int = 1024,
         rounds: int = 4,
         penalty: float = 0.01,
@@ -75,6 +77,8 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.rank = rank
         self.tolerance = tolerance
         self.discourage = discourage
+        self.distinct = distinct
+        self.annealing = annealing
         self.candidates = candidates
         self.rounds = rounds
         self.penalty = penalty

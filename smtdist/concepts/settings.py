@@ -22,7 +22,8 @@ class ConceptSettings:
 
     method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, 2 with projections onto the image), "convex" (3).
     rank : components of X that Algorithm 1 and projections use; None is all that are not rounding.
-    tolerance, discourage, candidates, rounds : Algorithm 1; candidates in a round, and rounds at most.
+    tolerance, discourage, distinct, annealing, candidates, rounds : Algorithm 1, as in `SamplingSettings`; annealing is its
+        first temperature, candidates are those of a round, and rounds the most.
     penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
         is 0.3 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
         cooling is the rate that leaves the last fifth of the sweeps to T < 0.002.
@@ -35,6 +36,8 @@ class ConceptSettings:
     rank: int | None = None
     tolerance: float | None = None
     discourage: float = 0.0
+    distinct: float = 0.95
+    annealing: float = 0.0
     candidates: int = 1024
     rounds: int = 4
     penalty: float = 0.01
@@ -72,6 +75,8 @@ class ConceptSettings:
             rank=self.rank,
             tolerance=self.tolerance,
             discourage=self.discourage,
+            distinct=self.distinct,
+            temperature=self.annealing,
             block=block,
             blocks=-(-self.candidates // block),
             rounds=self.rounds,

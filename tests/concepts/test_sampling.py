@@ -162,7 +162,13 @@ def test_annealed_signs_follow_their_probabilities_and_their_keys(engine):
 
 
 def test_settings_without_meaning_are_refused(engine):
-    for wrong in ({"tolerance": 1.5}, {"discourage": 2}, {"n_concepts": 0}):
+    for wrong in (
+        {"tolerance": 1.5},
+        {"distinct": 0},
+        {"temperature": -1},
+        {"discourage": 2},
+        {"n_concepts": 0},
+    ):
         with pytest.raises(ConfigurationError):
             SamplingSettings(**{"n_concepts": 2, **wrong})
     with pytest.raises(ConfigurationError, match="shard is 'both'"):
