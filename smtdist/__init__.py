@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
     from smtdist.models.files import load, save
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PRESETS",
     "SMT",
+    "BinaryConcepts",
     "Configuration",
     "Model",
     "SmtdistError",
@@ -27,6 +29,7 @@ __all__ = [
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
 _HOMES = {
+    "BinaryConcepts": "smtdist.concepts.estimator",
     "PRESETS": "smtdist.configuration",
     "Configuration": "smtdist.configuration",
     "preset": "smtdist.configuration",

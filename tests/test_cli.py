@@ -19,7 +19,7 @@ from smtdist.cli import app
 SMALL = ["patch=3", "feature=vq", "context=2", "dictionary=24", "n_components=6", "drop=1", "pool_size=2"]
 SMALL += ["constant_patch=activate_best", "mean=global"]
 INTERRUPTIONS = [(signal.SIGINT, 130, 0), (signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 1)]
-COMMANDS = ("demo", "plan", "fit", "resume", "transform", "evaluate", "info")
+COMMANDS = ("demo", "plan", "fit", "resume", "transform", "evaluate", "concepts", "info")
 RECORD = {"name", "seconds", "n_samples", "n_positions", "read_bytes", "peak_bytes", "projected_bytes"}
 
 

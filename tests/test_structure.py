@@ -20,7 +20,8 @@ BELOW = {
 }
 BELOW["evaluate"] = BELOW["models"] | {"models"}
 BELOW["monitor"] = BELOW["models"] | {"models"}
-BELOW["cli"] = BELOW["models"] | {"models", "evaluate", "monitor"}
+BELOW["concepts"] = BELOW["models"] | {"models"}
+BELOW["cli"] = BELOW["models"] | {"models", "concepts", "evaluate", "monitor"}
 # images are decoded on the threads of the kernels
 DATA_MAY_USE = {"types", "hashing", "pixels", "threads"}
 KNOW_DASK = {"engine", "monitor"}
@@ -68,7 +69,7 @@ def test_every_layer_is_known():
 
 
 def test_public_names():
-    expected = {"PRESETS", "SMT", "Configuration", "Model", "SmtdistError"}
+    expected = {"PRESETS", "SMT", "BinaryConcepts", "Configuration", "Model", "SmtdistError"}
     expected |= {"load", "open", "preset", "refit", "save"}
     assert set(smtdist.__all__) == expected
     assert all(hasattr(smtdist, name) for name in smtdist.__all__)

@@ -78,6 +78,12 @@ COMMANDS: Final = {
         "Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits.",
         "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256",
     ),
+    "concepts": Command(
+        "concepts",
+        "concepts",
+        "Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.",
+        "z.h5 --dataset z --method hybrid --n-concepts 50 --out concepts.h5",
+    ),
     "export": Command(
         "export",
         "export",

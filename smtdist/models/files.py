@@ -15,15 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import h5netcdf
-import h5py
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.hdf5 import unlocked
-from smtdist.data.writing import lenient, whole_file
+from smtdist.data.netcdf import write_netcdf
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.kernels.whitening import grid_scale
@@ -47,29 +45,7 @@ _MATRIX: Final = ("atom", "atom_")
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    with (
-        whole_file(path, overwrite) as temporary,
-        lenient(temporary) as raw,
-        h5netcdf.File(raw, "w") as file,
-    ):
-        file.attrs.update(_root_attributes(model))
-        for name, dataset in _groups(model):
-            _write_group(file.create_group(name), dataset)
-            raw.check()
-    return Path(path).stat().st_size
-
-
-def _write_group(group: Any, dataset: xr.Dataset) -> None:
-    group.dimensions = dict(dataset.sizes)
-    group.attrs.update(dataset.attrs)
-    for name, variable in dataset.variables.items():
-        # counts are small numbers and many zeros
-        sums = variable.ndim == 2 and variable.dtype.kind == "i"
-        squeeze = {"compression": "gzip", "compression_opts": 1, "shuffle": True} if sums else {}
-        dtype = h5py.string_dtype() if variable.dtype.kind == "U" else variable.dtype
-        values = variable.values.astype(object) if variable.dtype.kind == "U" else variable.values
-        created = group.create_variable(name, variable.dims, dtype, data=values, **squeeze)
-        created.attrs.update(variable.attrs)
+    return write_netcdf(path, xr.Dataset(attrs=_root_attributes(model)), _groups(model), overwrite=overwrite)
 
 
 def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
+from smtdist.data.writing import lenient
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import BUDGET_SHARE, memory_limit, readable
 from smtdist.engine.passes import Engine
@@ -335,7 +336,7 @@ def _room(
     try:
         text = f"The representations take {readable(size)}; they go to {path}, which is deleted at the end"
         engine.events.emit("note", text=text)
-        with h5py.File(path, "w") as file:
+        with lenient(path) as raw, h5py.File(raw, "w") as file:
             first, second = (
                 _Side([_stored(file, f"{side}/{i}", one, count) for i, one in enumerate(members)], None)
                 for side, count in enumerate(samples)

@@ -1,0 +1,182 @@
+"""Scale: sharded Hopfield iterations against their two matrix products, memory against its projection, sweeps, equal results.
+
+    python -m benchmarks.concepts.scale iteration --points 1000000 --rank 64 --workers 2 --json benchmarks/results
+    python -m benchmarks.concepts.scale sweep --points 100000 --concepts 256 --json benchmarks/results
+    python -m benchmarks.concepts.scale equal --points 20000 --workers 1 2 4
+
+`iteration` times passes over rows in a file against the products alone, in as many processes of one thread, in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from benchmarks.record import write_record
+from smtdist.concepts.descent import DescentSettings, descend
+from smtdist.concepts.projection import TILE, Projection
+from smtdist.concepts.sampling import SamplingSettings, sample
+from smtdist.concepts.scores import CHUNK_BYTES, prepare
+from smtdist.concepts.state import random_projection
+from smtdist.data.table import as_table
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+
+
+def write_table(path: Path, points: int, rank: int, concepts: int, seed: int = 0) -> None:
+    """Write random concepts, embedded with noise, block by block."""
+    rng = np.random.default_rng(seed)
+    w = np.linalg.qr(rng.normal(size=(max(rank, concepts), concepts)))[0][:rank].astype(np.float32)
+    held = np.lib.format.open_memmap(path, "w+", np.float32, (points, rank))
+    for at in range(0, points, 65536):
+        count = min(65536, points - at)
+        s = (rng.random((count, concepts)) < 0.5).astype(np.float32)
+        held[at : at + count] = s @ w.T + 0.05 * rng.normal(size=(count, rank)).astype(np.float32)
+    held.flush()
+
+
+def products(job: tuple[int, int, int]) -> float:
+    """Time the two products of one iteration over some points, tile by tile, on one thread: the floor."""
+    points, rank, block = job
+    rows = np.random.default_rng(0).normal(size=(min(points, 65536), rank)).astype(np.float32)
+    aim = np.random.default_rng(1).normal(size=(rank, block)).astype(np.float32)
+    with threadpool_limits(1):
+        best = np.inf
+        for _ in range(3):
+            started, at = time.perf_counter(), 0
+            for begin in range(0, points, TILE):
+                at = begin % (len(rows) - TILE + 1)
+                part = rows[at : at + TILE]
+                part.T @ (part @ aim)
+            best = min(best, time.perf_counter() - started)
+    return best
+
+
+def iteration(options: argparse.Namespace) -> dict[str, Any]:
+    """Time one iteration of a block of candidates with rows spread over workers."""
+    workers = options.workers[0]
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        path = Path(folder, "u.npy")
+        write_table(path, options.points, options.rank, options.rank)
+        source = as_table(path, aligned=CHUNK_BYTES // (4 * options.rank))
+        rng = np.random.default_rng(2)
+        aim = rng.normal(size=(options.rank, options.block)).astype(np.float32)
+        with executor_for(workers=workers) as executor:
+            engine = Engine(executor)
+            records = [engine.reduce("hopfield", Projection(aim, options.rank), source)[1] for _ in range(5)]
+    alone = max(1, workers)
+    job = (-(-options.points // alone), options.rank, options.block)
+    with multiprocessing.get_context("spawn").Pool(alone) as pool:
+        floor = max(pool.map(products, [job] * alone))
+    seconds = min(record["seconds"] for record in records[1:])
+    peak = max(record["peak_bytes"] for record in records)
+    return {
+        "seconds": seconds,
+        "products_seconds": floor,
+        "ratio": seconds / floor,
+        "peak_bytes": peak,
+        "projected_bytes": records[-1]["projected_bytes"],
+        "peak_of_projection": peak / records[-1]["projected_bytes"],
+        "every": [record["seconds"] for record in records],
+    }
+
+
+def sweep(options: argparse.Namespace) -> dict[str, Any]:
+    """Time sweeps of Algorithm 2 and say what they reach."""
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        path = Path(folder, "x.npy")
+        write_table(path, options.points, options.rank, options.rank)
+        with executor_for(workers=options.workers[0]) as executor:
+            engine = Engine(executor)
+            scores = prepare(path, engine, folder=Path(folder), spill=0)
+            start = random_projection(scores, range(options.concepts), 0, engine)
+            settings = DescentSettings(options.concepts, sweeps=options.sweeps)
+            times = [time.perf_counter()]
+            done = descend(
+                scores,
+                start,
+                settings,
+                engine,
+                on_sweep=lambda number, one: times.append(time.perf_counter()),
+            )
+    return {
+        "seconds_a_sweep": np.diff(times).tolist(),
+        "losses": [one.loss for one in done.history],
+        "cka": [one.cka for one in done.history],
+        "flips": [one.flips for one in done.history],
+        "blocks": [one.at_once for one in done.history],
+    }
+
+
+def equal(options: argparse.Namespace) -> dict[str, Any]:
+    """Compare concepts found by different numbers of workers, and after a worker was killed."""
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        path = Path(folder, "x.npy")
+        write_table(path, options.points, 32, 20)
+
+        def both(executor: Any) -> tuple[Any, Any]:
+            engine = Engine(executor)
+            scores = prepare(path, engine, folder=Path(folder), spill=0)
+            sampling = SamplingSettings(20, rank=20, tolerance=None, rounds=1, blocks=1)
+            found = sample(scores, sampling, engine, shard="rows").concepts
+            done = descend(scores, found, DescentSettings(20, sweeps=6, temperature=0.2, blocks=8), engine)
+            return found, done.concepts
+
+        want = both(SerialExecutor())
+        result: dict[str, Any] = {}
+        for workers in options.workers:
+            with executor_for(workers=workers) as executor:
+                got = both(executor)
+            result[str(workers)] = [bool((a == b).all()) for a, b in zip(got, want, strict=True)]
+        with executor_for(workers=2) as executor:
+            killer = threading.Timer(options.kill_after, kill_one, [executor])
+            killer.start()
+            got = both(executor)
+            killer.cancel()
+        result["killed"] = [bool((a == b).all()) for a, b in zip(got, want, strict=True)]
+    return result
+
+
+def kill_one(executor: Any) -> None:
+    """Kill one worker process of a cluster of this machine."""
+    pids = executor.client.run(os.getpid)
+    os.kill(next(iter(pids.values())), signal.SIGKILL)
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Parse the command line and run it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["iteration", "sweep", "equal"])
+    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--rank", type=int, default=64)
+    parser.add_argument("--block", type=int, default=256)
+    parser.add_argument("--concepts", type=int, default=256)
+    parser.add_argument("--sweeps", type=int, default=5)
+    parser.add_argument("--workers", nargs="+", type=int, default=[2])
+    parser.add_argument("--kill-after", type=float, default=2.0)
+    parser.add_argument("--scratch", help="folder for the table")
+    parser.add_argument("--json", help="folder for the dated result")
+    options = parser.parse_args(arguments)
+    result = {"iteration": iteration, "sweep": sweep, "equal": equal}[options.what](options)
+    result = {"points": options.points, **result}
+    print(result)
+    if options.json:
+        write_record(options.json, f"concepts-{options.what}-{options.points}", result)
+    return result
+
+
+if __name__ == "__main__":
+    main()

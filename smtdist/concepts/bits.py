@@ -1,0 +1,78 @@
+"""Concepts as bits: packed eight points a byte, sparse side up, compared by counting."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Packed = NDArray[np.uint64]
+"""(concepts, ceil(p / 64)) words; bits beyond the last point are 0."""
+
+
+def pack(concepts: NDArray[np.generic]) -> Packed:
+    """Pack columns of 0/1 (p, k) into (k, words).
+
+    >>> unpack(pack(np.eye(3, dtype=np.uint8)), 3).tolist()
+    [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    """
+    bytes_ = np.packbits(np.asarray(concepts, np.uint8).T, axis=1)
+    return words(bytes_)
+
+
+def words(packed: NDArray[np.uint8]) -> Packed:
+    """View rows of packed bytes (k, ceil(p / 8)) as 64-bit words, padded with zeros."""
+    padded = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    return padded.view(np.uint64)
+
+
+def unpack(packed: Packed, points: int) -> NDArray[np.uint8]:
+    """Return columns of 0/1 (p, k)."""
+    bits = np.unpackbits(packed.view(np.uint8), axis=1, count=points)
+    return np.ascontiguousarray(bits.T)
+
+
+def sizes_of(packed: Packed) -> NDArray[np.int64]:
+    """Return the members of each concept (k,)."""
+    return np.asarray(np.bitwise_count(packed).sum(1, dtype=np.int64))
+
+
+def sparse_side(packed: Packed, points: int) -> Packed:
+    """Return each concept or its complement, whichever has fewer members; of halves, the one without the first point.
+
+    >>> unpack(sparse_side(pack(np.array([[1, 1, 0], [1, 0, 1], [0, 0, 1]]).T), 3), 3).T.tolist()
+    [[0, 0, 1], [0, 1, 0], [0, 0, 1]]
+    """
+    full = pack(np.ones((points, 1), np.uint8))
+    first = pack(np.eye(points, 1, dtype=np.uint8))
+    sizes = sizes_of(packed)
+    holds_first = ((packed & first) != 0).any(1)
+    turn = (2 * sizes > points) | ((2 * sizes == points) & holds_first)
+    return np.where(turn[:, None], packed ^ full, packed)
+
+
+def correlations(packed: Packed, one: Packed, points: int) -> NDArray[np.float64]:
+    """Return the correlation of one concept (words,) with each of (k, words) over the points; 0 for constants."""
+    both = np.bitwise_count(packed & one).sum(1, dtype=np.int64)
+    sizes, size = sizes_of(packed), int(np.bitwise_count(one).sum(dtype=np.int64))
+    norms = np.sqrt((sizes - sizes**2 / points) * (size - size**2 / points))
+    return np.asarray(
+        np.divide(both - sizes * size / points, norms, out=np.zeros(len(packed)), where=norms > 0)
+    )
+
+
+def distinct(packed: Packed, points: int, limit: float, wanted: int, smallest: int = 1) -> list[int]:
+    """Return the places of the first `wanted` concepts, in order, none a near copy or complement of one before it.
+
+    Near is a correlation above `limit` in magnitude; concepts with fewer than `smallest` members or non-members are left out.
+    """
+    sizes = sizes_of(packed)
+    open_ = np.minimum(sizes, points - sizes) >= smallest
+    chosen: list[int] = []
+    for at in range(len(packed)):
+        if len(chosen) == wanted:
+            break
+        if open_[at]:
+            chosen.append(at)
+            open_[at:] &= np.abs(correlations(packed[at:], packed[at], points)) <= limit
+    return chosen

@@ -1,0 +1,317 @@
+"""Algorithm 2: coordinate descent over the rows of S, in sweeps whose blocks of rows are worked on side by side.
+
+A sweep needs current SᵀS for each row. Blocks start from the sums of the sweep's beginning and see their own changes only; the
+sums are put together after the sweep and the loss is looked at. Where it has risen at low temperature, fewer blocks are worked on
+at once from then on, down to one: that is the sequential descent. Blocks depend on the data alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.concepts.keyed import key_of
+from smtdist.concepts.objective import Moments, alignment, best_scale, best_weights, loss
+from smtdist.concepts.rows import sweep
+from smtdist.concepts.scores import Scores
+from smtdist.concepts.state import Concepts, State, flip_to_sparse, leaves, pack_rows, state_of, unit_weight
+from smtdist.data.source import Source
+from smtdist.data.table import read_rows
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.threads import single_blas
+
+Matrix = NDArray[np.float64]
+
+CLEAR: Final = 0.05
+"""Temperature below which a rise of the loss is not noise."""
+FITTED: Final = 0.01
+"""Temperature below which concepts have formed, and weights less than `unit_weight` are believed."""
+BLOCK_POINTS: Final = 4096
+"""Points of a block, at least, unless `blocks` says how many."""
+
+
+@dataclass(frozen=True)
+class DescentSettings:
+    """What Algorithm 2 depends on besides X and the start.
+
+    penalty : of a member, in units of p times `unit_weight` squared: an input must exceed it (section 2.1.1).
+    temperature, cooling, sweeps : T = temperature cooling^sweep, the same units. The paper's 5, 0.8, 100
+        cools faster where concepts form, between T = 0.2 and 0.02, and ends in worse minima.
+    weights : "scale", one weight for all concepts, fitted each sweep, or "concept", π by least squares each sweep.
+    blocks : of rows, worked on side by side; None is one for every 4,096 points.
+    project_every : sweeps between projections onto the image of X (the hybrid); 0 is never.
+    """
+
+    n_concepts: int
+    penalty: float = 0.0
+    temperature: float = 0.3
+    cooling: float = 0.95
+    sweeps: int = 100
+    weights: str = "scale"
+    blocks: int | None = None
+    project_every: int = 0
+    rank: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("n_concepts", "sweeps"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
+        if self.temperature < 0 or self.penalty < 0 or not 0 < self.cooling <= 1:
+            raise ConfigurationError(
+                f"temperature {self.temperature}, penalty {self.penalty} and cooling {self.cooling} have no meaning; "
+                f"give numbers of at least 0, and a cooling in (0, 1]."
+            )
+        if self.weights not in ("scale", "concept"):
+            raise ConfigurationError(f"weights is {self.weights!r}; choose scale or concept.")
+        if self.blocks is not None and self.blocks < 1:
+            raise ConfigurationError(f"blocks is {self.blocks}; give at least 1.")
+
+
+@dataclass
+class Sweep:
+    """One sweep: what it reached."""
+
+    temperature: float
+    loss: float  # of equation (3), over ‖X̄X̄ᵀ‖²
+    objective: float  # with the penalty
+    cka: float
+    flips: int
+    at_once: int  # blocks worked on side by side
+    projected: int = 0  # members changed by the projection before it
+
+
+@dataclass
+class Descended:
+    """The best S seen at the end, and the way there."""
+
+    concepts: Concepts  # (p, b)
+    weights: Matrix
+    history: list[Sweep] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _SweepJob:
+    """What all blocks of a sweep share."""
+
+    packed: Concepts
+    together: Matrix
+    members: Matrix
+    crossed: Matrix
+    total: Matrix
+    inverse2: Matrix
+    weights: Matrix
+    temperature: float
+    penalty: float
+    scale: float
+    key: int
+    points: int
+
+
+def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple[Concepts, Any, Any, int]:
+    """Sweep a block of rows; return the rows as bits, the changes of SᵀS and XᵀS, and the flips."""
+    b = len(job.members)
+    s = np.unpackbits(job.packed[start:stop], axis=1, count=b)
+    together, crossed, members = job.together.copy(), job.crossed.copy(), job.members.copy()
+    x = read_rows(source, start, stop).astype(np.float64)
+    flips = sweep(
+        x,
+        s,
+        together,
+        members,
+        crossed,
+        job.total,
+        job.inverse2,
+        job.weights,
+        job.points,
+        start,
+        job.temperature,
+        job.penalty,
+        job.scale,
+        np.uint64(job.key),
+    )
+    return np.packbits(s, axis=1), together - job.together, crossed - job.crossed, int(flips)
+
+
+def descend(
+    scores: Scores,
+    start: Concepts,
+    settings: DescentSettings,
+    engine: Engine,
+    *,
+    on_sweep: Callable[[int, Sweep], None] | None = None,
+) -> Descended:
+    """Return S of low loss (equation 3 with the penalty), from a start (p, b), by annealed sweeps (Algorithm 2).
+
+    Results depend on scores, start and settings, not on the workers. Memory: p b bytes here, b² + r b float64 a block's
+    worker. A sweep costs p (r b + b members-of-a-row + b flips) operations.
+    """
+    state = state_of(start, scores, engine)
+    p = scores.points
+    ranges = _blocks(p, settings.blocks)
+    groups, history = 1, list[Sweep]()
+    sums = state.moments(scores)
+    weights = _fitted(sums, settings)
+    first = _measured(sums, weights, settings, settings.temperature, 0, len(ranges), 0, scores)
+    best = (first.objective, pack_rows(state.concepts), weights)
+    for number in range(settings.sweeps):
+        heat = settings.temperature * settings.cooling**number
+        heat = heat if heat > 1e-6 else 0.0
+        projected = 0
+        if settings.project_every and number % settings.project_every == settings.project_every - 1:
+            projected = _project(state, scores, weights, settings, engine, heat)
+        flips = 0
+        for group in range(groups):
+            flips += _swept(state, scores, weights, settings, engine, ranges[group::groups], number, heat)
+        if settings.penalty:
+            flip_to_sparse(state)
+        sums = state.moments(scores)
+        weights = _fitted(sums, settings)
+        reached = _measured(
+            sums, weights, settings, heat, flips, -(-len(ranges) // groups), projected, scores
+        )
+        rose = bool(history) and reached.objective > history[-1].objective * (1 + 1e-12)
+        history.append(reached)
+        if on_sweep is not None:
+            on_sweep(number, reached)
+        if reached.objective <= best[0]:
+            best = (reached.objective, pack_rows(state.concepts), weights)
+        if (
+            heat == 0
+            and flips == 0
+            and projected == 0
+            and (not settings.project_every or groups == len(ranges))
+        ):
+            break
+        # stale sums make neighbours overshoot: only where no noise explains a rise
+        if rose and heat < CLEAR and groups < len(ranges):
+            groups = min(len(ranges), 2 * groups)
+    concepts = np.unpackbits(best[1], axis=1, count=start.shape[1])
+    return Descended(concepts, best[2], history)
+
+
+def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:
+    count = min(points, wanted or max(1, points // BLOCK_POINTS))
+    edges = [points * i // count for i in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def _swept(
+    state: State,
+    scores: Scores,
+    weights: Matrix,
+    settings: DescentSettings,
+    engine: Engine,
+    ranges: list[tuple[int, int]],
+    number: int,
+    heat: float,
+) -> int:
+    """Sweep some blocks side by side and bring state up to date; returns the flips."""
+    p, size = scores.points, unit_weight(scores, len(weights))
+    job = _SweepJob(
+        pack_rows(state.concepts),
+        state.together,
+        state.members,
+        state.crossed,
+        state.total,
+        1 / scores.grid**2,
+        np.maximum(weights, size) if heat > FITTED else weights,
+        heat,
+        settings.penalty,
+        1 / (p * size * size),
+        int(key_of(settings.seed, number)),
+        p,
+    )
+    changed, flips = list[Any](), 0
+    for (start, stop), (packed, together, crossed, count) in engine.map(
+        _sweep_range, job, scores.source, ranges
+    ):
+        state.concepts[start:stop] = np.unpackbits(packed, axis=1, count=state.concepts.shape[1])
+        changed.append((together, crossed))
+        flips += count
+    for together, crossed in changed:  # whole numbers: any order
+        state.together = state.together + together
+        state.crossed = state.crossed + crossed
+    state.members = np.diag(state.together).copy()
+    return flips
+
+
+def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
+    """Return the weights of the next sweep; a concept that lost all weight keeps a tenth of the mean, to come back."""
+    ones = np.ones(len(sums.members))
+    scale = best_scale(sums, ones)
+    if settings.weights == "scale" or scale == 0:
+        return ones * scale
+    weights = best_weights(sums)
+    return np.asarray(np.maximum(weights, 0.1 * weights.mean()))
+
+
+def _measured(
+    sums: Moments,
+    weights: Matrix,
+    settings: DescentSettings,
+    heat: float,
+    flips: int,
+    at_once: int,
+    projected: int,
+    scores: Scores,
+) -> Sweep:
+    norm = float((scores.singular**4).sum())
+    value = loss(sums, weights) / norm
+    unit = 2 * sums.points * unit_weight(scores, len(weights)) ** 2 / norm
+    penalised = value + settings.penalty * unit * float(sums.members.sum())
+    return Sweep(heat, value, penalised, alignment(sums, weights), flips, at_once, projected)
+
+
+def _project(
+    state: State,
+    scores: Scores,
+    weights: Matrix,
+    settings: DescentSettings,
+    engine: Engine,
+    heat: float,
+) -> int:
+    """Round the concepts' projections onto the image of X, [UUᵀs̄ + mean >= ½]; returns the members changed.
+
+    Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would vanish. At low
+    temperature the projected S stays only if its loss is lower.
+    """
+    used = min(settings.rank or scores.rank, scores.rank)
+    p = scores.points
+    inverse = 1 / (scores.grid[:used] * scores.singular[:used])
+    centred = state.crossed[:used] - np.outer(state.total[:used], state.members) / p
+    y = centred * inverse[:, None]
+    spread = state.members - state.members**2 / p
+    inside = (y**2).sum(0) > 0.5 * np.maximum(spread, 1e-9)
+    if not inside.any():
+        return 0
+    aim = np.where(inside, y * inverse[:, None], 0.0)
+    offset = 0.5 - state.members / p
+    packed = pack_rows(state.concepts)
+    new = state.concepts.copy()
+    parts = engine.map(_project_range, (aim, offset, inside, packed), scores.source, leaves(scores.source))
+    for (start, stop), part in parts:
+        new[start:stop] = np.unpackbits(part, axis=1, count=len(inside))
+    changed = int((new != state.concepts).sum())
+    if changed:
+        candidate = state_of(new, scores, engine)
+        before = loss(state.moments(scores), weights)
+        sums = candidate.moments(scores)
+        if heat > CLEAR or loss(sums, _fitted(sums, settings)) < before:
+            vars(state).update(vars(candidate))
+            return changed
+    return 0
+
+
+def _project_range(shared: Any, source: Source, start: int, stop: int) -> Concepts:
+    aim, offset, inside, packed = shared
+    old = np.unpackbits(packed[start:stop], axis=1, count=len(inside))
+    with single_blas():
+        value = read_rows(source, start, stop)[:, : len(aim)].astype(np.float64) @ aim
+    return np.packbits(np.where(inside, value >= offset, old).astype(np.uint8), axis=1)

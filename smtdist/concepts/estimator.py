@@ -1,0 +1,167 @@
+"""Binary concepts as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from smtdist.concepts import files
+from smtdist.concepts.fit import fit_concepts
+from smtdist.concepts.model import ConceptModel
+from smtdist.concepts.settings import ConceptSettings
+from smtdist.data.table import as_table, read_rows
+from smtdist.engine.events import Event, EventStream
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.errors import DataError
+
+NAMES = tuple(field.name for field in fields(ConceptSettings))
+ROWS = 4096
+
+
+class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Binary concepts S of a table X: X̄X̄ᵀ ≈ S̄ΠS̄ᵀ ("Unsupervised learning of categories", equation 3).
+
+    Settings are those of `smtdist.concepts.settings.ConceptSettings`, with the same names and defaults. X is an array
+    (p, n), the (path, dataset) of an HDF5 file, or a .npy path. Where the work is done, not its result, is changed by
+    `cluster`, `workers`, `folder` (for scores larger than 256 MiB) and `on_event`.
+
+    Fitted attributes: `model_`, `concepts_` (p, b) uint8, `weights_` π, `components_` (b, n) rows of Wᵀ, `cka_`,
+    `n_features_in_`, `n_features_out_`. `transform` infers concepts of new points; those of the fitted ones are `concepts_`.
+
+    >>> square = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> found = BinaryConcepts(n_concepts=2, penalty=0.0).fit(square)
+    >>> sorted(found.concepts_.sum(0).tolist()), round(found.cka_, 6)
+    ([2, 2], 1.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = "hybrid",
+        n_concepts: int = 32,
+        rank: int | None = None,
+        tolerance: float | None = None,
+        discourage: float = 0.0,
+        distinct: float = 0.95,
+        annealing: float = 0.0,
+        candidates: int = 1024,
+        rounds: int = 4,
+        penalty: float = 0.01,
+        temperature: float | None = None,
+        cooling: float | None = None,
+        sweeps: int = 100,
+        weights: str = "scale",
+        blocks: int | None = None,
+        project_every: int = 10,
+        branches: int = 4,
+        items: int = 5,
+        perturbation: float = 0.1,
+        features: str = "least_squares",
+        seed: int = 0,
+        cluster: Any = None,
+        workers: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.method = method
+        self.n_concepts = n_concepts
+        self.rank = rank
+        self.tolerance = tolerance
+        self.discourage = discourage
+        self.distinct = distinct
+        self.annealing = annealing
+        self.candidates = candidates
+        self.rounds = rounds
+        self.penalty = penalty
+        self.temperature = temperature
+        self.cooling = cooling
+        self.sweeps = sweeps
+        self.weights = weights
+        self.blocks = blocks
+        self.project_every = project_every
+        self.branches = branches
+        self.items = items
+        self.perturbation = perturbation
+        self.features = features
+        self.seed = seed
+        self.cluster = cluster
+        self.workers = workers
+        self.folder = folder
+        self.on_event = on_event
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
+        """Return a fitted estimator from a file of concepts."""
+        model = files.load(path)
+        return cls(**{name: getattr(model.settings, name) for name in NAMES}, **where)._fitted(model)
+
+    @property
+    def settings(self) -> ConceptSettings:
+        """The settings, checked."""
+        return ConceptSettings(**{name: getattr(self, name) for name in NAMES})
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find concepts of the rows of X."""
+        source, settings = as_table(X), self.settings
+        folder = None if self.folder is None else Path(self.folder)
+        with executor_for(self.cluster, self.workers) as executor:
+            engine = Engine(executor, EventStream(*([self.on_event] if self.on_event else [])))
+            return self._fitted(fit_concepts(source, settings, engine, folder=folder))
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.uint8]:
+        """Return the concepts found for the rows of X themselves."""
+        return self.fit(X).concepts_
+
+    def transform(self, X: Any) -> NDArray[np.uint8]:
+        """Return the concepts of new points (m, b), in this process, 4,096 rows at a time."""
+        check_is_fitted(self)
+        source = as_table(X)
+        if source.shape[3] != self.n_features_in_:
+            raise DataError(
+                f"{source.name} has {source.shape[3]} columns, but the concepts were fitted on {self.n_features_in_}; "
+                f"give rows of the same kind."
+            )
+        parts = [
+            self.model_.transform(read_rows(source, at, min(at + ROWS, source.n_samples)))
+            for at in range(0, source.n_samples, ROWS)
+        ]
+        return np.concatenate(parts)
+
+    def inverse_transform(self, S: Any) -> NDArray[np.float64]:
+        """Return the reconstruction of rows of concepts (m, b): (m, n)."""
+        check_is_fitted(self)
+        return self.model_.reconstruct(np.asarray(S))
+
+    def score(self, X: Any = None, y: Any = None) -> float:
+        """Return the centred kernel alignment of the fitted points; X is ignored, as in density estimators' fits."""
+        check_is_fitted(self)
+        return self.cka_
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the concepts to a file."""
+        check_is_fitted(self)
+        files.save(self.model_, path, overwrite=overwrite)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return names concept0, concept1, ..."""
+        check_is_fitted(self)
+        return np.array([f"concept{a}" for a in range(self.n_features_out_)], dtype=object)
+
+    def _fitted(self, model: ConceptModel) -> Self:
+        self.model_ = model
+        self.concepts_ = model.concepts
+        self.weights_ = model.weights
+        self.components_ = model.features.T
+        self.cka_ = model.cka
+        self.n_features_in_ = len(model.coordinates.mean)
+        self.n_features_out_ = model.n_concepts
+        return self

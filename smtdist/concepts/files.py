@@ -1,0 +1,144 @@
+"""Concepts as one open HDF5/NetCDF4 file that xarray reads; written whole or not at all, read without pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+
+from smtdist.concepts.descent import Sweep
+from smtdist.concepts.model import ConceptModel, Coordinates
+from smtdist.concepts.settings import ConceptSettings
+from smtdist.data.hdf5 import unlocked
+from smtdist.data.netcdf import write_netcdf
+from smtdist.errors import ConfigurationError, ModelError
+
+SCHEMA: Final = 1
+
+
+def save(model: ConceptModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write concepts to one file and return its bytes; an existing file is refused unless `overwrite`.
+
+    The root holds `concepts(point, concept)` 0/1, `weight`, `size`, `dense`, `feature(concept, dimension)`; `/sums` what new
+    points need, in whole steps of the scores' grids; `/coordinates` how rows become scores; `/sweeps` the way there.
+    """
+    return write_netcdf(path, _root(model), _groups(model).items(), overwrite=overwrite)
+
+
+def load(path: str | os.PathLike[str]) -> ConceptModel:
+    """Read concepts; a file of another kind or of a newer schema is a ModelError."""
+    if not Path(path).is_file():
+        raise ModelError(f"There is no file {path}; check the name.")
+    try:
+        file = unlocked(path)
+    except OSError as error:
+        raise ModelError(
+            f"{path} is not a readable HDF5 file ({error}); give one written by smtdist concepts."
+        ) from error
+    with file:
+        if "smtdist_concepts_schema" not in file.attrs:
+            raise ModelError(f"{path} does not hold concepts; give a file written by smtdist concepts.")
+        schema = int(np.asarray(file.attrs["smtdist_concepts_schema"]).reshape(-1)[0])
+        if schema > SCHEMA:
+            raise ModelError(
+                f"{path} has schema {schema} of concepts, this version reads up to {SCHEMA}; update smtdist."
+            )
+        try:
+            return _read(file)
+        except (KeyError, ValueError, TypeError, OSError, ConfigurationError) as error:
+            raise ModelError(f"{path} is not a whole file of concepts ({error}); make it again.") from error
+
+
+def _root(model: ConceptModel) -> xr.Dataset:
+    return xr.Dataset(
+        {
+            "concepts": (
+                ("point", "concept"),
+                model.concepts,
+                {"long_name": "1 where the point is a member", "units": "1"},
+            ),
+            "weight": ("concept", model.weights, {"long_name": "π, XXᵀ ~ Σ π s sᵀ", "units": "1"}),
+            "size": ("concept", model.members, {"long_name": "members", "units": "points"}),
+            "dense": (
+                "concept",
+                model.dense.astype(np.uint8),
+                {"long_name": "1 on the dense side of the split"},
+            ),
+            "feature": (
+                ("concept", "dimension"),
+                model.features.T,
+                {"long_name": "columns of W, X - mean ≈ (S - mean) Wᵀ"},
+            ),
+        },
+        attrs={
+            "smtdist_concepts_schema": SCHEMA,
+            "configuration": model.settings.to_json(),
+            "provenance": json.dumps(model.provenance),
+            "cka": model.cka,
+            "loss": model.loss,
+            "unit_weight": model.unit,
+            "versions": json.dumps({name: version(name) for name in ("smtdist", "numpy", "numba")}),
+        },
+    )
+
+
+def _groups(model: ConceptModel) -> dict[str, xr.Dataset]:
+    coordinates = model.coordinates
+    return {
+        "sums": xr.Dataset(
+            {
+                "together": (("concept", "concept_"), model.together, {"units": "points"}),
+                "crossed": (("component", "concept"), model.crossed, {"units": "grid steps"}),
+                "total": ("component", model.total, {"units": "grid steps"}),
+            }
+        ),
+        "coordinates": xr.Dataset(
+            {
+                "mean": ("dimension", coordinates.mean),
+                "axes": (("dimension", "component"), coordinates.axes),
+                "singular": ("component", coordinates.singular),
+                "grid": ("component", coordinates.grid, {"long_name": "steps a unit of X"}),
+            }
+        ),
+        "sweeps": xr.Dataset(
+            {
+                name: ("sweep", np.array([getattr(one, name) for one in model.history], kind))
+                for name, kind in (
+                    ("temperature", np.float64),
+                    ("loss", np.float64),
+                    ("objective", np.float64),
+                    ("cka", np.float64),
+                    ("flips", np.int64),
+                    ("at_once", np.int64),
+                    ("projected", np.int64),
+                )
+            }
+        ),
+    }
+
+
+def _read(file: Any) -> ConceptModel:
+    sums, coordinates, sweeps = file["sums"], file["coordinates"], file["sweeps"]
+    names = list(asdict(Sweep(0.0, 0.0, 0.0, 0.0, 0, 0)))
+    columns = [sweeps[name][()].tolist() for name in names]
+    return ConceptModel(
+        settings=ConceptSettings.from_json(str(file.attrs["configuration"])),
+        concepts=file["concepts"][()],
+        weights=file["weight"][()],
+        features=file["feature"][()].T.copy(),
+        together=sums["together"][()],
+        crossed=sums["crossed"][()],
+        total=sums["total"][()],
+        coordinates=Coordinates(*(coordinates[name][()] for name in ("grid", "mean", "axes", "singular"))),
+        cka=float(np.asarray(file.attrs["cka"]).reshape(-1)[0]),
+        loss=float(np.asarray(file.attrs["loss"]).reshape(-1)[0]),
+        unit=float(np.asarray(file.attrs["unit_weight"]).reshape(-1)[0]),
+        history=[Sweep(*row) for row in zip(*columns, strict=True)],
+        provenance=json.loads(file.attrs["provenance"]),
+    )

@@ -1,0 +1,185 @@
+"""What a search for concepts leaves: S, its weights and features, and the sums that new points need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.concepts.descent import Sweep
+from smtdist.concepts.keyed import key_of
+from smtdist.concepts.objective import Moments, alignment, loss
+from smtdist.concepts.rows import infer
+from smtdist.concepts.scores import Scores
+from smtdist.concepts.settings import ConceptSettings
+from smtdist.concepts.state import State, unit_weight
+from smtdist.errors import ModelError
+
+Matrix = NDArray[np.float64]
+INFERENCE_PASSES = 40
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """How rows become scores on the grid: `Scores` without the points."""
+
+    grid: Matrix  # (r,)
+    mean: Matrix  # (n,)
+    axes: Matrix  # (n, r)
+    singular: Matrix  # (r,)
+
+    def of(self, rows: NDArray[np.generic]) -> Matrix:
+        """Return the scores of rows (m, n) in whole steps."""
+        return np.rint(((np.asarray(rows, np.float64) - self.mean) @ self.axes) * self.grid)
+
+
+@dataclass
+class ConceptModel:
+    """Concepts of p points and everything that follows from them.
+
+    Attributes
+    ----------
+    concepts : (p, b) uint8, 1 for members; the sparse side of each.
+    weights : (b,) π of equation (1).
+    features : (n, b) W, X̄ ≈ S̄ Wᵀ.
+    state sums : `together` SᵀS (b, b), `crossed` (scores)ᵀS (r, b) on the grid, `total` (r,); whole numbers.
+    cka : centred kernel alignment of SΠSᵀ with XXᵀ (equation 2).
+    """
+
+    settings: ConceptSettings
+    concepts: NDArray[np.uint8]
+    weights: Matrix
+    features: Matrix
+    together: Matrix
+    crossed: Matrix
+    total: Matrix
+    coordinates: Coordinates
+    cka: float
+    loss: float
+    unit: float  # of temperature and penalty, `unit_weight`
+    history: list[Sweep] = field(default_factory=list)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def points(self) -> int:
+        """Points, p."""
+        return len(self.concepts)
+
+    @property
+    def members(self) -> NDArray[np.int64]:
+        """Members of each concept (b,)."""
+        return np.asarray(np.rint(np.diag(self.together)), np.int64)
+
+    @property
+    def n_concepts(self) -> int:
+        """Concepts, b."""
+        return len(self.weights)
+
+    @property
+    def dense(self) -> NDArray[np.bool_]:
+        """Which concepts are dense, after Figure 4b (b,)."""
+        return dense_concepts(self.members)
+
+    def reconstruct(self, concepts: NDArray[np.generic] | None = None) -> Matrix:
+        """Return X̂ = mean + (S - mean of S) Wᵀ for rows of S (m, b), the fitted ones by default: (m, n)."""
+        s = self.concepts if concepts is None else np.asarray(concepts)
+        if s.ndim != 2 or s.shape[1] != self.n_concepts:
+            raise ModelError(f"Rows of {self.n_concepts} concepts are needed, found the shape {s.shape}.")
+        return self.coordinates.mean + (s - self.members / self.points) @ self.features.T
+
+    def transform(self, rows: NDArray[np.generic]) -> NDArray[np.uint8]:
+        """Return the concepts of new points (m, n): (m, b), each by the row's problem beside all p fitted points.
+
+        Equations (4), (9), (10) with the fitted sums held; annealed from T = 1 with draws that depend on the settings' seed
+        only, so that a point's concepts do not depend on which points come with it. Memory: m (r + b) numbers.
+        """
+        x = self.coordinates.of(rows)
+        s = np.zeros((len(x), self.n_concepts), np.uint8)
+        size = self.unit
+        temperatures = np.append(0.8 ** np.arange(INFERENCE_PASSES), np.zeros(5))
+        infer(
+            np.ascontiguousarray(x),
+            s,
+            self.together,
+            np.diag(self.together).copy(),
+            self.crossed,
+            self.total,
+            1 / self.coordinates.grid**2,
+            self.weights,
+            self.points,
+            temperatures,
+            self.settings.penalty,
+            1 / (self.points * size * size),
+            np.uint64(key_of(self.settings.seed, 10**6)),
+        )
+        return s
+
+
+def split_sizes(members: NDArray[np.integer]) -> float:
+    """Return the size that best splits concepts into sparse and dense: two means of log sizes, exactly (Otsu).
+
+    >>> split_sizes(np.array([1, 2, 2, 3, 400, 500])) > 3
+    True
+    """
+    sizes = np.sort(np.log(np.maximum(members, 1)))
+    if len(sizes) < 2 or sizes[0] == sizes[-1]:
+        return float(np.exp(sizes[-1])) if len(sizes) else 0.0
+    left = np.arange(1, len(sizes))
+    sums = np.cumsum(sizes)
+    low, high = sums[:-1] / left, (sums[-1] - sums[:-1]) / (len(sizes) - left)
+    between = left * (len(sizes) - left) * (high - low) ** 2
+    cut = int(np.argmax(between))
+    return float(np.exp((sizes[cut] + sizes[cut + 1]) / 2))
+
+
+def dense_concepts(members: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Tell which concepts are on the dense side of the split of sizes (b,)."""
+    return np.asarray(members > split_sizes(members))
+
+
+def features_of(sums: Moments, weights: Matrix, how: str, ridge: float = 1e-8) -> Matrix:
+    """Return W (n, b) after the fit: X̄ ≈ S̄ Wᵀ.
+
+    "least_squares": W = X̄ᵀS̄ (S̄ᵀS̄ + ridge)⁻¹. "procrustes": W = R Π^½ with R = argmin ‖X̄ - S̄Π^½Rᵀ‖ of orthonormal columns (rows,
+    where b > n), from the SVD of X̄ᵀS̄Π^½. Memory: a few b x b.
+    """
+    p = sums.points
+    inner = sums.together - np.outer(sums.members, sums.members) / p
+    crossed = sums.crossed - np.outer(sums.members, sums.total) / p
+    if how == "least_squares":
+        largest = float(np.diag(inner).max(initial=1.0))
+        solved = np.linalg.solve(inner + ridge * largest * np.eye(len(inner)), crossed)
+        return np.asarray(solved.T)
+    root = np.sqrt(weights)
+    left, _, right = np.linalg.svd(crossed.T * root, full_matrices=False)
+    return np.asarray((left @ right) * root)
+
+
+def model_of(
+    settings: ConceptSettings,
+    state: State,
+    scores: Scores,
+    weights: Matrix,
+    history: list[Sweep],
+    provenance: dict[str, Any],
+) -> ConceptModel:
+    """Return the model of finished concepts."""
+    sums = state.moments(scores)
+    norm = float((scores.singular**4).sum())
+    return ConceptModel(
+        settings,
+        state.concepts,
+        weights,
+        scores.axes @ features_of(sums, weights, settings.features),
+        state.together,
+        state.crossed,
+        state.total,
+        Coordinates(scores.grid, scores.mean, scores.axes, scores.singular),
+        alignment(sums, weights),
+        loss(sums, weights) / norm,
+        unit_weight(scores, len(weights)),
+        history,
+        provenance,
+    )

@@ -1,0 +1,197 @@
+"""The objective of binary concepts: centred kernels, their distance, its quadratic in one row, and the weights.
+
+"Unsupervised learning of categories": equation (3), the row's problem of (4), (9) and (10) with the weights Π kept, and the
+linear sparsity penalty of section 2.1.1. Everything here is exact arithmetic on small matrices; nothing is p x p.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
+
+from smtdist.errors import ConfigurationError
+
+Matrix = NDArray[np.float64]
+
+
+class Moments(NamedTuple):
+    """What the loss needs of S (p x b) and X (p x n): sums over points, so they add up over blocks of rows."""
+
+    points: int
+    members: Matrix  # (b,) Sᵀ1
+    together: Matrix  # (b, b) SᵀS
+    crossed: Matrix  # (b, n) SᵀX
+    total: Matrix  # (n,) Xᵀ1
+    gram: Matrix  # (n, n) XᵀX
+
+
+def moments(concepts: NDArray[np.generic], data: NDArray[np.generic]) -> Moments:
+    """Return the sums of S and X over all points.
+
+    >>> moments(np.eye(2), np.eye(2)).together
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    s, x = np.asarray(concepts, float), np.asarray(data, float)
+    return Moments(len(s), s.sum(0), s.T @ s, s.T @ x, x.sum(0), x.T @ x)
+
+
+def centred(sums: Moments) -> tuple[Matrix, Matrix, Matrix]:
+    """Return S̄ᵀS̄ (b, b), S̄ᵀX̄ (b, n) and X̄ᵀX̄ (n, n): H = I - 11ᵀ/p applied to both sides."""
+    p = sums.points
+    return (
+        sums.together - np.outer(sums.members, sums.members) / p,
+        sums.crossed - np.outer(sums.members, sums.total) / p,
+        sums.gram - np.outer(sums.total, sums.total) / p,
+    )
+
+
+def loss(sums: Moments, weights: Matrix, penalty: float = 0.0) -> float:
+    """Return ‖S̄ΠS̄ᵀ - X̄X̄ᵀ‖² + penalty 1ᵀS1 (equation 3 and section 2.1.1) from sums, never p x p.
+
+    With C = S̄ᵀS̄ it is Σ π_a π_b C_ab² - 2 Σ π_a ‖X̄ᵀs̄_a‖² + ‖X̄ᵀX̄‖².
+    """
+    inner, crossed, gram = centred(sums)
+    q = float(weights @ (inner * inner) @ weights)
+    return (
+        q
+        - 2 * float(weights @ (crossed**2).sum(1))
+        + float((gram**2).sum())
+        + penalty * float(sums.members.sum())
+    )
+
+
+def alignment(sums: Moments, weights: Matrix) -> float:
+    """Return the centred kernel alignment of SΠSᵀ and XXᵀ (equation 2), in [0, 1]; 0 where either is constant."""
+    inner, crossed, gram = centred(sums)
+    both = float(weights @ (crossed**2).sum(1))
+    norms = float(weights @ (inner * inner) @ weights) * float((gram**2).sum())
+    return both / float(np.sqrt(norms)) if norms > 0 else 0.0
+
+
+def best_scale(sums: Moments, weights: Matrix) -> float:
+    """Return the σ >= 0 that minimises ‖σ S̄ΠS̄ᵀ - X̄X̄ᵀ‖² (appendix A.4.2); 0 where S is constant."""
+    inner, crossed, _ = centred(sums)
+    norm = float(weights @ (inner * inner) @ weights)
+    return float(weights @ (crossed**2).sum(1)) / norm if norm > 0 else 0.0
+
+
+def best_weights(sums: Moments, penalty: float = 0.0) -> Matrix:
+    """Return π >= 0 that minimises equation (3) plus penalty Σ π_a Σ_i s_ia at fixed S, by non-negative least squares.
+
+    Here the penalty is on the weighted sizes: with S fixed the linear term of section 2.1.1 would be constant.
+    Memory: a few b x b matrices.
+    """
+    inner, crossed, _ = centred(sums)
+    return _quadratic_nonnegative(inner * inner, (crossed**2).sum(1) - penalty / 2 * sums.members)
+
+
+def _quadratic_nonnegative(quadratic: Matrix, linear: Matrix) -> Matrix:
+    """Return argmin zᵀAz - 2bᵀz over z >= 0, through the Cholesky factor of A with a ridge of rounding size."""
+    b = len(quadratic)
+    largest = float(np.diag(quadratic).max(initial=0.0))
+    if largest <= 0:
+        return np.zeros(b)
+    factor = cholesky(quadratic + 1e-10 * largest * np.eye(b), lower=False)
+    target = solve_triangular(factor, linear, trans="T")
+    solution, _ = nnls(factor, target, maxiter=30 * b)
+    return np.asarray(solution, np.float64)
+
+
+class RowProblem(NamedTuple):
+    """One row of S with the others held: the loss is t (sᵀJs - 2hᵀs) + constant over s in {0, 1}^b."""
+
+    quadratic: Matrix  # J (b, b)
+    linear: Matrix  # h (b,)
+    factor: float  # t = (p - 1) / p
+
+
+def row_problem(
+    others: NDArray[np.generic],
+    data: NDArray[np.generic],
+    point: NDArray[np.generic],
+    weights: Matrix | None = None,
+    penalty: float = 0.0,
+) -> RowProblem:
+    """Return J and h of equations (4), (9), (10) for the last row, with the weights Π and the sparsity penalty.
+
+    `others` (p-1, b) and `data` (p-1, n) are the rows held, `point` (n,) the row's data. With m the mean of the others,
+    m̃ = 2m - 1, C = S̄ᵀS̄ and k = X̄x̄ (all centred at the others' means):
+
+        J = 2 ΠCΠ + t Πm̃m̃ᵀΠ,    h = 2 ΠCΠm + t (mᵀΠm - x̄ᵀx̄) Πm̃ + 2 ΠS̄ᵀk - penalty/(2t) 1,
+
+    which is the printed h where Π = I. Raises ConfigurationError without at least one other row.
+    """
+    s, x = np.asarray(others, float), np.asarray(data, float)
+    if len(s) < 1:
+        raise ConfigurationError("A row's problem needs at least one other row; give two points or more.")
+    pi = np.ones(s.shape[1]) if weights is None else np.asarray(weights, float)
+    t = len(s) / (len(s) + 1)
+    mean, shift = s.mean(0), x.mean(0)
+    s_bar, x_bar, new = s - mean, x - shift, np.asarray(point, float) - shift
+    tilted = pi * (2 * mean - 1)
+    inner = pi[:, None] * (s_bar.T @ s_bar) * pi
+    quadratic = 2 * inner + t * np.outer(tilted, tilted)
+    linear = 2 * inner @ mean + t * (pi @ mean**2 - new @ new) * tilted
+    linear += 2 * pi * (s_bar.T @ (x_bar @ new)) - penalty / (2 * t)
+    return RowProblem(quadratic, linear, t)
+
+
+def all_concepts(points: int) -> NDArray[np.uint8]:
+    """Return every concept of p points up to complements: (p, 2^(p-1) - 1), the sparser side, by size.
+
+    Where both sides have the same size the first point is outside. Memory: p 2^(p-1) bytes.
+
+    >>> all_concepts(3).T.tolist()
+    [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    """
+    if not 2 <= points <= 20:
+        raise ConfigurationError(
+            f"All concepts of {points} points are too many or none; give 2 to 20 points."
+        )
+    sides = np.array([(0, *rest) for rest in product((0, 1), repeat=points - 1)][1:], np.uint8)
+    sizes = sides.sum(1)
+    sides[2 * sizes > points] ^= 1
+    order = np.lexsort((*sides.T[::-1], sides.sum(1)))
+    return np.ascontiguousarray(sides[order].T)
+
+
+def brute_force(data: NDArray[np.generic], penalty: float = 1e-3) -> tuple[NDArray[np.uint8], Matrix]:
+    """Return the sparsest optimum of equation (3) for p <= 10: S fixed to all concepts, π by least squares (Figure 2).
+
+    `penalty`, relative to the mean squared norm of a centred point, breaks ties towards small concepts. Returns the
+    concepts of non-zero weight (p, b) and their weights. Memory and time grow as 4^p.
+    """
+    x = np.asarray(data, float)
+    if len(x) > 10:
+        raise ConfigurationError(f"Brute force is for at most 10 points, not {len(x)}; use a method instead.")
+    candidates = all_concepts(len(x))
+    sums = moments(candidates, x)
+    # a kernel of p points has p (p - 1) / 2 distances: fewer equations than concepts, and the penalty alone decides
+    spread = float(np.mean(np.sum((x - x.mean(0)) ** 2, axis=1)))
+    rows, columns = np.triu_indices(len(x))
+    doubled = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    s_bar, x_bar = candidates - candidates.mean(0), x - x.mean(0)
+    kernels = s_bar[rows] * s_bar[columns] * doubled[:, None]
+    target = np.einsum("ij,ij->i", x_bar[rows], x_bar[columns]) * doubled
+    weights = _penalised(kernels, target, penalty * spread * sums.members)
+    keep = weights > 1e-6 * weights.max(initial=0.0)
+    return candidates[:, keep], weights[keep]
+
+
+def _penalised(design: Matrix, target: Matrix, cost: Matrix) -> Matrix:
+    """Return argmin ‖Az - y‖² + costᵀz over z >= 0, by coordinate descent to rounding.
+
+    Adding a row √δ costᵀ with target -1/(2√δ) adds δ (costᵀz)² + costᵀz + constant; δ is made negligible.
+    """
+    delta = 1e-6
+    extra = np.sqrt(delta) * cost
+    stacked = np.vstack([design, extra])
+    goal = np.append(target, -1 / (2 * np.sqrt(delta)))
+    solution, _ = nnls(stacked, goal, maxiter=100 * design.shape[1])
+    return np.asarray(solution, np.float64)

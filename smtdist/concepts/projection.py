@@ -1,0 +1,150 @@
+"""One Hopfield iteration of a block of candidates, s <- sign(U Uᵀ s), tile by tile (Algorithm 1, line 4).
+
+A candidate is known by y = Uᵀs alone: its signs are those of U y, made tile by tile and never kept. Sums over points are
+rounded to whole numbers of the scores' grid, leaf by leaf, so that they are the same in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.concepts.keyed import uniforms
+from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.statistics.base import State
+
+TILE: Final = 512
+"""Points whose signs are in memory at once for each thread; part of what a result depends on."""
+
+
+@compiled
+def _to_signs(product: Any, total: Any) -> None:
+    """Replace numbers (m, B) by their signs, +1 at zero, and add them to total (B,), in one pass."""
+    one = np.float32(1.0)
+    for i in range(product.shape[0]):
+        for j in range(product.shape[1]):
+            sign = one if product[i, j] >= np.float32(0.0) else -one
+            product[i, j] = sign
+            total[j] += sign
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """Stochastic signs: P(s_i = +1) = 1 / (1 + exp(-2 (Uy)_i / T)), keyed by (seed, candidate, iteration, point)."""
+
+    temperature: float
+    seed: int
+    iteration: int
+    first_candidate: int
+
+
+def signs(
+    rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None = None
+) -> NDArray[np.float32]:
+    """Return ±1 (m, B): the signs of rows @ aim, +1 at zero; stochastic with `annealing`."""
+    return _signs(rows, aim, first, annealing)[0]
+
+
+def _signs(
+    rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the signs and their sums over the rows, whole numbers exact in float32 up to 2^24 rows."""
+    product = rows @ aim
+    if annealing is not None and annealing.temperature > 0:
+        noise = uniforms(
+            annealing.seed,
+            annealing.iteration,
+            np.arange(first, first + len(rows)),
+            annealing.first_candidate + np.arange(aim.shape[1]),
+        )
+        # u < sigmoid(2 v / T) is v > T logit(u) / 2
+        with np.errstate(divide="ignore"):
+            product -= (annealing.temperature / 2 * np.log(noise / (1 - noise))).astype(np.float32)
+    total = np.zeros(aim.shape[1], np.float32)
+    _to_signs(product, total)
+    return product, total
+
+
+def project(
+    rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (rowsᵀ s, 1ᵀ s) of the candidates' signs s: (r, B) whole steps of the grid, and (B,).
+
+    Each tile of 512 rows is two single-threaded matrix products of fixed shape. Memory: a tile's signs a thread.
+    """
+    ranges = even_ranges(len(rows), TILE)
+    parts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(ranges)
+    counts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(ranges)
+
+    def tile(start: int, stop: int) -> None:
+        block = rows[start:stop]
+        s, count = _signs(block, aim, first + start, annealing)
+        parts[start // TILE] = block.T @ s
+        counts[start // TILE] = count
+
+    with single_blas():
+        run_ranges(tile, ranges)
+    # in the order of the tiles, in float64; whole numbers from here on
+    projected, total = np.zeros((rows.shape[1], aim.shape[1])), np.zeros(aim.shape[1])
+    for part, count in zip(parts, counts, strict=True):
+        projected += part
+        total += count
+    return np.rint(projected).astype(np.int64), total.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """`project` as a statistic, for rows of U spread over workers: one iteration is one pass."""
+
+    aim: NDArray[np.float32]  # (r, B)
+    used: int  # leading columns of the scores
+    annealing: Annealing | None = None
+
+    @property
+    def exact(self) -> bool:
+        """True: sums are whole numbers."""
+        return True
+
+    @property
+    def on_device(self) -> bool:
+        """False: the sums are on the host."""
+        return False
+
+    def zero(self) -> State:
+        """Return the sum over no points."""
+        return {
+            "projected": np.zeros(self.aim.shape, np.int64),
+            "total": np.zeros(self.aim.shape[1], np.int64),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add points (m, 1, 1, r)."""
+        rows = np.ascontiguousarray(images.reshape(len(images), -1)[:, : self.used], np.float32)
+        projected, total = project(rows, self.aim, first_sample, self.annealing)
+        state["projected"] += projected
+        state["total"] += total
+        return len(rows)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum over both."""
+        for name, value in right.items():
+            left[name] += value
+        return left
+
+    def state_bytes(self) -> int:
+        """Return 8 (r + 1) B bytes."""
+        return int(8 * (self.aim.size + self.aim.shape[1]))
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the bytes of the rows in order and of a few tiles' signs and sums."""
+        width = self.aim.shape[1]
+        tiles = -(-images // TILE)
+        return int(4 * images * self.used + 16 * TILE * width + 16 * tiles * (self.aim.size + width))
+
+    def miniature(self) -> Projection:
+        """Return a twin of one candidate."""
+        return Projection(self.aim[:, :1], self.used)

@@ -1,0 +1,336 @@
+"""Algorithm 1: concepts of low-rank data by rejection sampling with Hopfield updates, sharded either way.
+
+Candidates come in rounds of blocks. Either each block is iterated where it fits, on all rows of U at once ("candidates"), or
+its iterations are passes over rows that are spread over workers ("rows"): the same tiles, the same sums, the same concepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.concepts.bits import Packed, distinct, pack, sparse_side, unpack, words
+from smtdist.concepts.keyed import normals
+from smtdist.concepts.projection import Annealing, Projection, project, signs
+from smtdist.concepts.scores import Scores
+from smtdist.data.array import ArraySource
+from smtdist.data.leaves import leaf_bounds
+from smtdist.data.source import Source
+from smtdist.data.table import as_table, read_rows
+from smtdist.engine.events import EventStream
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.threads import single_blas
+
+Matrix = NDArray[np.float64]
+
+SHARED_BYTES: Final = 64 * 2**20
+"""Rows of U up to this size are sent to every worker, and candidates are spread; larger ones stay where they are."""
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """What Algorithm 1 depends on besides U.
+
+    tolerance : ε; a fixed point is a concept if ‖Uᵀs‖² >= (1 - ε) ‖Hs‖² for s in ±1, ‖Hs‖² = p (1 - mean²), so that
+        concepts of any size are judged alike. None accepts every fixed point and leaves the choice to their order.
+    discourage : λ in [0, 1]; accepted concepts lose that share of their direction in later rounds.
+    distinct : fixed points whose correlation with an accepted concept is larger in magnitude are its copies.
+    temperature, cooling : annealed stochastic updates T = temperature cooling^iteration; 0 is deterministic.
+    """
+
+    n_concepts: int
+    rank: int | None = None
+    tolerance: float | None = 0.1
+    discourage: float = 0.0
+    distinct: float = 0.95
+    smallest: int = 1
+    temperature: float = 0.0
+    cooling: float = 0.8
+    block: int = 256
+    blocks: int = 4
+    rounds: int = 16
+    iterations: int = 60
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and not 0 <= self.tolerance < 1:
+            raise ConfigurationError(f"tolerance is {self.tolerance}; give a number in [0, 1), or none.")
+        if self.temperature < 0 or not 0 < self.distinct <= 1:
+            raise ConfigurationError(
+                f"temperature {self.temperature} and distinct {self.distinct} mean nothing; give at least 0, and one in (0, 1]."
+            )
+        if not 0 <= self.discourage <= 1:
+            raise ConfigurationError(f"discourage is {self.discourage}; give a number from 0 to 1.")
+        for name in ("n_concepts", "block", "blocks", "rounds", "iterations", "smallest"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
+
+
+@dataclass
+class Sampled:
+    """Accepted concepts and how they came about."""
+
+    concepts: NDArray[np.uint8]  # (p, found), the sparse side of each
+    quality: Matrix  # ‖Uᵀs‖² / ‖Hs‖², in the order accepted
+    candidates: int  # tried
+    rounds: int
+    iterations: list[int] = field(default_factory=list)  # of each block
+    rejected: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What one block of candidates needs besides the rows."""
+
+    inverse: Matrix  # (r,) 1 / (grid σ): scores on the grid to columns of U
+    used: int
+    push: Matrix  # (r, r) D Dᵀ: what accepted concepts have left of the image
+    settings: SamplingSettings
+
+    def start(self, number: int) -> Matrix:
+        """Return y of the candidates' beginnings: s = sign(U y) of normal y is a random point of the image's cube."""
+        first = number * self.settings.block
+        columns = [normals(self.settings.seed, first + i, self.used) for i in range(self.settings.block)]
+        return np.stack(columns, 1)
+
+    def aim(self, y: Matrix, pushed: bool) -> NDArray[np.float32]:
+        """Return A with rows @ A = U D Dᵀ y."""
+        with single_blas():
+            target = self.push @ y if pushed else y
+        return np.ascontiguousarray(self.inverse[:, None] * target, np.float32)
+
+    def annealing(self, number: int, iteration: int) -> Annealing | None:
+        """Return the noise of an iteration, None where there is none."""
+        heat = self.settings.temperature * self.settings.cooling**iteration
+        if heat < 1e-3:
+            return None
+        return Annealing(heat, self.settings.seed, iteration, number * self.settings.block)
+
+
+@dataclass
+class _Fixed:
+    """Where a block of candidates ended."""
+
+    aim: NDArray[np.float32]  # its signs are sign(rows @ aim)
+    settled: NDArray[np.bool_]
+    quality: Matrix
+    iterations: int
+
+
+def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard: str = "auto") -> Sampled:
+    """Return up to n_concepts concepts in the image of the centred table (Algorithm 1).
+
+    `shard` is "candidates" (rows of U are sent to every worker), "rows" (they stay where they are and each iteration is a
+    pass), or "auto": by size. Results do not depend on it. Memory a worker: U and a block's signs of 512 rows
+    ("candidates"), one leaf and r x block sums ("rows"); here p x candidates of a round bits, p bytes a concept.
+    """
+    used = min(settings.rank or scores.rank, scores.rank)
+    if shard not in ("auto", "candidates", "rows"):
+        raise ConfigurationError(f"shard is {shard!r}; choose auto, candidates or rows.")
+    if shard == "auto":
+        fits = isinstance(scores.source, ArraySource) and scores.points * used * 4 <= SHARED_BYTES
+        shard = "candidates" if fits else "rows"
+    iterate = _by_candidates if shard == "candidates" else _by_rows
+    rows = read_rows(scores.source)[:, :used].copy() if shard == "candidates" else None
+    inverse = 1 / (scores.grid[:used] * scores.singular[:used])
+    push = np.eye(used)
+    found = _Accepted(scores.points, settings)
+    for number in range(settings.rounds):
+        block = _Block(inverse, used, push, settings)
+        numbers = range(number * settings.blocks, (number + 1) * settings.blocks)
+        ends = iterate(scores.source, rows, block, numbers, engine)
+        accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
+        engine.events.emit(
+            "note",
+            text=f"Sampling, round {number + 1}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
+        )
+        if found.full:
+            break
+        push = _discouraged(push, accepted, scores, block, engine)
+    return found.result()
+
+
+def _discouraged(
+    push: Matrix,
+    accepted: Packed,
+    scores: Scores,
+    block: _Block,
+    engine: Engine,
+) -> Matrix:
+    """Return D Dᵀ after U <- (I - λ/p ssᵀ) U for each accepted concept, taken within the image.
+
+    For s̄ = Uy in the image that update is U (I - λ/‖y‖² yyᵀ) up to a constant vector, which the centred image has not.
+    """
+    if not block.settings.discourage or not accepted.size:
+        return push
+    crossed = _crossed(scores.source, block.used, unpack(accepted, scores.points), engine) * block.inverse
+    factor = np.eye(block.used)
+    for y in crossed:
+        factor = (np.eye(block.used) - block.settings.discourage * np.outer(y, y) / (y @ y)) @ factor
+    return np.asarray(factor @ push @ factor.T)
+
+
+def _by_candidates(
+    source: Source, rows: NDArray[np.float32] | None, block: _Block, numbers: range, engine: Engine
+) -> list[_Fixed]:
+    """Iterate blocks where they are sent, each with all rows of U."""
+    # a source of candidate numbers, so that the engine's map spreads them as it spreads samples
+    stand_in = as_table(np.zeros((len(numbers), 1)))
+    ends: list[_Fixed | None] = [None] * len(numbers)
+    ranges = [(i, i + 1) for i in range(len(numbers))]
+    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
+    shared = (rows, bounds, block, numbers.start)
+    for (at, _), end in engine.map(_iterate_range, shared, stand_in, ranges):
+        ends[at] = end
+    return [end for end in ends if end is not None]
+
+
+def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed:
+    rows, bounds, block, first = shared
+
+    def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
+        projected, total = np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64)
+        for begin, end in pairwise(bounds):
+            part, count = project(rows[begin:end], aim, begin, annealing)
+            projected += part
+            total += count
+        return projected, total
+
+    return _iterated(block, first + start, len(rows), passed)
+
+
+def _by_rows(
+    source: Source, rows: NDArray[np.float32] | None, block: _Block, numbers: range, engine: Engine
+) -> list[_Fixed]:
+    """Iterate blocks one after another; an iteration is a pass: local products, reduced partials, broadcast back."""
+
+    # iterations of one name: no checkpoint may hand the first one's sums to the next; and too many to announce
+    silent = replace(engine, events=EventStream(), checkpoint=None)
+
+    def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
+        partial, _ = silent.reduce("hopfield", Projection(aim, block.used, annealing), source)
+        return partial.state["projected"], partial.state["total"]
+
+    return [_iterated(block, number, source.n_samples, passed) for number in numbers]
+
+
+def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
+    """Iterate a block until its sums repeat; discouraged first, then on the image itself."""
+    y, last, pushed = block.start(number), None, block.settings.discourage > 0
+    for iteration in range(block.settings.iterations):
+        annealing = block.annealing(number, iteration)
+        aim = block.aim(y, pushed)
+        projected, total = passed(aim, annealing)
+        y = projected * block.inverse[:, None]
+        settled = np.zeros(y.shape[1], bool) if last is None else (projected == last).all(0)
+        last = projected
+        if annealing is None and settled.all():
+            if not pushed:
+                break
+            pushed, last = False, None
+    spread = points - total.astype(np.float64) ** 2 / points
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quality = np.where(spread > 0, (y**2).sum(0) / spread, 0.0)
+    return _Fixed(aim, settled, quality, iteration + 1)
+
+
+class _Accepted:
+    """The concepts found so far, as bits, and why candidates were turned away."""
+
+    def __init__(self, points: int, settings: SamplingSettings) -> None:
+        self.points, self.settings = points, settings
+        self.packed: Packed = pack(np.zeros((points, 0)))
+        self.quality = np.zeros(0)
+        self.rejected = dict.fromkeys(("unsettled", "constant", "tolerance", "duplicate"), 0)
+        self.iterations: list[int] = []
+        self.rounds = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether as many concepts as wanted were accepted, so that no more rounds are needed."""
+        return self.settings.tolerance is not None and len(self.packed) >= self.settings.n_concepts
+
+    def consider(self, ends: list[_Fixed], members: Callable[[NDArray[np.float32]], Packed]) -> Packed:
+        """Take the distinct fixed points of a round, best first; return those that are new."""
+        self.rounds += 1
+        self.iterations += [end.iterations for end in ends]
+        settled = np.concatenate([end.settled for end in ends])
+        quality = np.concatenate([end.quality for end in ends])
+        limit = 0.0 if self.settings.tolerance is None else 1 - self.settings.tolerance
+        varied = settled & (quality > 0)
+        good = varied & (quality >= limit)
+        self.rejected["unsettled"] += int((~settled).sum())
+        self.rejected["constant"] += int((settled & ~varied).sum())
+        self.rejected["tolerance"] += int((varied & ~good).sum())
+        # candidates of the same sums have the same signs: one of each is made
+        aims = np.concatenate([end.aim for end in ends], 1)[:, good]
+        _, firsts = np.unique(aims, axis=1, return_index=True)
+        firsts = firsts[np.argsort(-quality[good][firsts], kind="stable")]
+        found = sparse_side(members(aims[:, firsts]), self.points)
+        return self._choose(found, quality[good][firsts], int(good.sum()))
+
+    def _choose(self, found: Packed, quality: Matrix, candidates: int) -> Packed:
+        """Accept in the order found; without a tolerance, the best of all rounds stay."""
+        held = len(self.packed)
+        pool, worth = np.concatenate([self.packed, found]), np.concatenate([self.quality, quality])
+        order = np.argsort(-worth, kind="stable") if self.settings.tolerance is None else np.arange(len(pool))
+        wanted = self.settings.n_concepts
+        kept = distinct(pool[order], self.points, self.settings.distinct, wanted, self.settings.smallest)
+        places = order[kept]
+        self.packed, self.quality = pool[places], worth[places]
+        new = places[places >= held]
+        self.rejected["duplicate"] += candidates - len(new)
+        return pool[new]
+
+    def result(self) -> Sampled:
+        """Return the concepts, best first."""
+        order = np.argsort(-self.quality, kind="stable")
+        tried = self.rounds * self.settings.blocks * self.settings.block
+        return Sampled(
+            unpack(self.packed[order], self.points),
+            self.quality[order],
+            tried,
+            self.rounds,
+            self.iterations,
+            self.rejected,
+        )
+
+
+def _members(source: Source, used: int, aim: NDArray[np.float32], engine: Engine) -> Packed:
+    """Return the members of fixed points, sign(U y) > 0: made where the rows are, sent as bits."""
+    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
+    packed = np.zeros((aim.shape[1], -(-source.n_samples // 8)), np.uint8)
+    if aim.shape[1]:
+        for (start, _), part in engine.map(_member_range, (aim, used), source, list(pairwise(bounds))):
+            packed[:, start // 8 : start // 8 + part.shape[1]] = part
+    return words(packed)
+
+
+def _member_range(shared: Any, source: Source, start: int, stop: int) -> NDArray[np.uint8]:
+    aim, used = shared
+    rows = np.ascontiguousarray(read_rows(source, start, stop)[:, :used])
+    assert start % 8 == 0, "scores are aligned to powers of two"
+    with single_blas():
+        return np.packbits(signs(rows, aim, start).T > 0, axis=1)
+
+
+def _crossed(source: Source, used: int, concepts: NDArray[np.uint8], engine: Engine) -> Matrix:
+    """Return Sᵀ(scores on the grid), exact: (k, r)."""
+    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
+    total = np.zeros((concepts.shape[1], used))
+    ranges = list(pairwise(bounds))
+    for _, part in engine.map(_crossed_range, (concepts, used), source, ranges):
+        total += part
+    return total
+
+
+def _crossed_range(shared: Any, source: Source, start: int, stop: int) -> Matrix:
+    concepts, used = shared
+    rows = read_rows(source, start, stop)[:, :used].astype(np.float64)
+    return np.asarray(concepts[start:stop].T.astype(np.float64) @ rows)

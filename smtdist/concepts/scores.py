@@ -1,0 +1,197 @@
+"""Principal scores of a table on a grid of whole numbers: what both searches read instead of X.
+
+X̄ = U Σ Vᵀ comes from the sums Xᵀ1 and XᵀX of one pass, the scores X̄V = UΣ from a second. Scores are whole numbers of a power of
+two, so that every sum of them over members of a concept is exact in float64, in any order and on any number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.leaves import leaf_bounds
+from smtdist.data.source import Source
+from smtdist.data.table import as_table, read_rows
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.threads import single_blas
+from smtdist.statistics.base import State
+
+Matrix = NDArray[np.float64]
+
+SCORE_BITS: Final = 22
+"""Scores are at most 2^22 steps: float32 holds them, and sums over 2^31 points stay below 2^53."""
+TILE: Final = 1024
+CHUNK_BYTES: Final = 2 * 2**20
+IN_MEMORY: Final = 256 * 2**20
+NEGLIGIBLE: Final = 1e-10
+"""Eigenvalues of XᵀX below this share of the largest are the rounding of the sums."""
+
+
+@dataclass(frozen=True)
+class TableSums:
+    """Σ 1, Σ (x - shift), Σ (x - shift)(x - shift)ᵀ and the largest norm; floating point, summed along the fixed tree.
+
+    Memory: 8 n² bytes a state, 1,024 rows of workspace.
+    """
+
+    shift: Matrix
+
+    @property
+    def exact(self) -> bool:
+        """False: sums meet along the fixed tree."""
+        return False
+
+    @property
+    def on_device(self) -> bool:
+        """False: the sums are float64 on the host."""
+        return False
+
+    def zero(self) -> State:
+        """Return the sum over no rows."""
+        n = len(self.shift)
+        return {
+            "points": np.zeros((), np.int64),
+            "total": np.zeros(n),
+            "gram": np.zeros((n, n)),
+            "largest": np.zeros(()),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add rows (m, 1, 1, n), in tiles of a size that no memory limit changes."""
+        rows = images.reshape(len(images), -1)
+        with single_blas():
+            for at in range(0, len(rows), TILE):
+                x = rows[at : at + TILE].astype(np.float64) - self.shift
+                state["total"] += x.sum(0)
+                state["gram"] += x.T @ x
+                np.maximum(
+                    state["largest"], np.einsum("ij,ij->i", x, x).max(initial=0.0), out=state["largest"]
+                )
+        state["points"] += len(rows)
+        return len(rows)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum over both."""
+        for name in ("points", "total", "gram"):
+            left[name] += right[name]
+        np.maximum(left["largest"], right["largest"], out=left["largest"])
+        return left
+
+    def state_bytes(self) -> int:
+        """Return 8 (n² + n) bytes and two numbers."""
+        n = len(self.shift)
+        return 8 * (n * n + n + 2)
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the bytes of a tile, its square and the product."""
+        n = len(self.shift)
+        return 8 * n * (2 * TILE + n)
+
+    def miniature(self) -> TableSums:
+        """Return itself: there is nothing to compile."""
+        return self
+
+
+@dataclass(frozen=True)
+class Scores:
+    """X̄V on a grid: `source` holds rint(X̄V grid) as float32, one row a point; X̄ ≈ source Vᵀ / grid."""
+
+    source: Source  # (p, 1, 1, r)
+    grid: Matrix  # (r,) powers of two, one a column: a weak component keeps its digits
+    mean: Matrix  # (n,)
+    axes: Matrix  # V (n, r), sign: the largest entry of each column is positive
+    singular: Matrix  # (r,) descending
+
+    @property
+    def points(self) -> int:
+        """Points, p."""
+        return self.source.n_samples
+
+    @property
+    def rank(self) -> int:
+        """Columns kept, r."""
+        return len(self.singular)
+
+    def of(self, rows: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Return the scores of rows (m, n) on the grid; BLAS on one thread, so that no machine's cores matter."""
+        with single_blas():
+            centred = np.asarray(rows, np.float64) - self.mean
+            return np.asarray(np.rint((centred @ self.axes) * self.grid), np.float32)
+
+
+def prepare(
+    table: Any, engine: Engine, *, rank: int | None = None, folder: Path | None = None, spill: int = IN_MEMORY
+) -> Scores:
+    """Return the scores of a table (p, n) in two passes: streaming SVD of centred X, then its rows on the axes.
+
+    `rank` keeps the leading components only. Scores of more than `spill` bytes are written to `folder` as scores.npy,
+    which all workers must see. Memory: 8 n² bytes a sum; 4 p r bytes for the scores unless they are written.
+    Raises DataError for fewer than two points or points that are all equal.
+    """
+    source = as_table(table)
+    if source.n_samples < 2:
+        raise DataError(f"{source.name} has one point; concepts need at least two.")
+    shift = read_rows(source, 0, 1)[0].astype(np.float64)
+    partial, _ = engine.reduce("moments", TableSums(shift), source)
+    state = partial.state
+    points = int(state["points"])
+    offset = state["total"] / points
+    gram = state["gram"] - np.outer(offset, state["total"])
+    with single_blas():
+        values, axes = np.linalg.eigh((gram + gram.T) / 2)
+    values, axes = values[::-1], axes[:, ::-1]
+    found = int(np.sum(values > NEGLIGIBLE * max(values[0], 0.0))) if values[0] > 0 else 0
+    spread = float(state["largest"])
+    if found == 0 or values[0] <= 1e-24 * spread * points:
+        raise DataError(f"{source.name}: all points are equal; concepts need points that differ.")
+    if rank is not None and rank < 1:
+        raise ConfigurationError(f"rank is {rank}; give a whole number of at least 1.")
+    kept = min(found, points - 1, rank or found)
+    axes = axes[:, :kept] * np.where(axes[np.abs(axes[:, :kept]).argmax(0), np.arange(kept)] < 0, -1.0, 1.0)
+    radius = math.sqrt(spread) + float(np.linalg.norm(offset))
+    singular = np.sqrt(values[:kept])
+    # no score of a column exceeds its singular value, nor the farthest point's norm
+    grid = 2.0 ** (SCORE_BITS - np.ceil(np.log2(np.minimum(singular, radius))))
+    scores = Scores(source, grid, shift + offset, np.ascontiguousarray(axes), singular)
+    return _projected(scores, engine, folder, spill)
+
+
+def _projected(scores: Scores, engine: Engine, folder: Path | None, spill: int) -> Scores:
+    source, r = scores.source, scores.rank
+    bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
+    ranges = list(pairwise(bounds))
+    if source.n_samples * r * 4 > spill:
+        if folder is None:
+            raise ConfigurationError(
+                f"The scores of {source.name} take {source.n_samples * r * 4:,} bytes; "
+                f"name a folder that all workers see, for the file that holds them."
+            )
+        path = folder / "scores.npy"
+        held: NDArray[np.float32] = np.lib.format.open_memmap(path, "w+", np.float32, (source.n_samples, r))
+    else:
+        path, held = None, np.empty((source.n_samples, r), np.float32)
+    for (start, stop), rows in engine.map(_score_range, scores, source, ranges):
+        held[start:stop] = rows
+    if path is not None:
+        held.flush()  # type: ignore[attr-defined]  # a memory map
+    # rows of 2 MiB together: a pass over small leaves would spend its time between them
+    aligned = 2 ** max(3, (CHUNK_BYTES // (4 * r)).bit_length() - 1)
+    return Scores(
+        as_table(held if path is None else path, aligned=aligned),
+        scores.grid,
+        scores.mean,
+        scores.axes,
+        scores.singular,
+    )
+
+
+def _score_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:
+    rows = read_rows(source, start, stop)
+    return np.concatenate([scores.of(rows[at : at + TILE]) for at in range(0, len(rows), TILE)])

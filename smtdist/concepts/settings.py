@@ -1,0 +1,148 @@
+"""The settings of binary concepts: one frozen object, kept in every result file as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Self
+
+from smtdist.concepts.descent import DescentSettings
+from smtdist.concepts.sampling import SamplingSettings
+from smtdist.errors import ConfigurationError
+
+METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
+COLD: Final = 0.002
+FEATURES: Final = ("least_squares", "procrustes")
+
+
+@dataclass(frozen=True)
+class ConceptSettings:
+    """What concepts depend on besides the table.
+
+    method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, 2 with projections onto the image), "convex" (3).
+    rank : components of X that Algorithm 1 and projections use; None is all that are not rounding.
+    tolerance, discourage, distinct, annealing, candidates, rounds : Algorithm 1, as in `SamplingSettings`; annealing is its
+        first temperature, candidates are those of a round, and rounds the most.
+    penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
+        is 0.3 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
+        cooling is the rate that leaves the last fifth of the sweeps to T < 0.002.
+    branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
+    features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
+    """
+
+    method: str = "hybrid"
+    n_concepts: int = 32
+    rank: int | None = None
+    tolerance: float | None = None
+    discourage: float = 0.0
+    distinct: float = 0.95
+    annealing: float = 0.0
+    candidates: int = 1024
+    rounds: int = 4
+    penalty: float = 0.01
+    temperature: float | None = None
+    cooling: float | None = None
+    sweeps: int = 100
+    weights: str = "scale"
+    blocks: int | None = None
+    project_every: int = 10
+    branches: int = 4
+    items: int = 5
+    perturbation: float = 0.1
+    features: str = "least_squares"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("method", METHODS), ("features", FEATURES)):
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
+                )
+        for name in ("candidates", "branches"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
+        if not 2 <= self.items <= 8:
+            raise ConfigurationError(f"items is {self.items}; give 2 to 8.")
+        _ = self.sampling, self.descent  # their own checks
+
+    @property
+    def sampling(self) -> SamplingSettings:
+        """The settings of Algorithm 1."""
+        block = min(256, self.candidates)
+        return SamplingSettings(
+            n_concepts=self.n_concepts,
+            rank=self.rank,
+            tolerance=self.tolerance,
+            discourage=self.discourage,
+            distinct=self.distinct,
+            temperature=self.annealing,
+            block=block,
+            blocks=-(-self.candidates // block),
+            rounds=self.rounds,
+            seed=self.seed,
+        )
+
+    @property
+    def start_temperature(self) -> float:
+        """The temperature of the first sweep."""
+        if self.temperature is not None:
+            return self.temperature
+        return 0.05 if self.method == "hybrid" else 0.3
+
+    @property
+    def rate(self) -> float:
+        """The factor of the temperature from one sweep to the next."""
+        if self.cooling is not None:
+            return self.cooling
+        start = self.start_temperature
+        return float(min(1.0, (COLD / start) ** (1 / max(1.0, 0.8 * self.sweeps)))) if start > 0 else 1.0
+
+    @property
+    def descent(self) -> DescentSettings:
+        """The settings of Algorithm 2."""
+        return DescentSettings(
+            n_concepts=self.n_concepts,
+            penalty=self.penalty,
+            temperature=self.start_temperature,
+            cooling=self.rate,
+            sweeps=self.sweeps,
+            weights=self.weights,
+            blocks=self.blocks,
+            project_every=self.project_every if self.method == "hybrid" else 0,
+            rank=self.rank,
+            seed=self.seed,
+        )
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some settings changed; an unknown name is a ConfigurationError."""
+        unknown = sorted(set(changes) - {field.name for field in fields(self)})
+        if unknown:
+            raise ConfigurationError(f"There is no setting {unknown[0]!r} of concepts; see ConceptSettings.")
+        return replace(self, **changes)
+
+    def with_texts(self, texts: Sequence[str]) -> Self:
+        """Return a copy with settings from KEY=VALUE texts, values as in JSON or none.
+
+        >>> ConceptSettings().with_texts(["rank=7", "weights=concept", "tolerance=none"]).rank
+        7
+        """
+        changes: dict[str, Any] = {}
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise ConfigurationError(f"{text!r} is no setting; write KEY=VALUE.")
+            try:
+                changes[name.strip()] = None if value.lower() == "none" else json.loads(value)
+            except json.JSONDecodeError:
+                changes[name.strip()] = value
+        return self.replace(**changes)
+
+    def to_json(self) -> str:
+        """Return all settings as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the settings in JSON."""
+        return cls(**json.loads(text))

@@ -1,0 +1,110 @@
+"""S and its sums with scores: how they start, how they are put together from blocks of rows, and how they stay exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.concepts.bits import distinct, pack
+from smtdist.concepts.keyed import normals
+from smtdist.concepts.objective import Moments
+from smtdist.concepts.scores import Scores
+from smtdist.data.leaves import leaf_bounds
+from smtdist.data.source import Source
+from smtdist.data.table import read_rows
+from smtdist.engine.passes import Engine
+from smtdist.kernels.threads import single_blas
+
+Matrix = NDArray[np.float64]
+Concepts = NDArray[np.uint8]
+
+
+@dataclass
+class State:
+    """S and its sums with scores: exact whole numbers, kept up to date."""
+
+    concepts: Concepts
+    together: Matrix  # (b, b)
+    members: Matrix  # (b,)
+    crossed: Matrix  # (r, b), on the scores' grids
+    total: Matrix  # (r,)
+
+    def moments(self, scores: Scores) -> Moments:
+        """Return the sums in the units of X: XᵀX is diagonal in scores."""
+        p = len(self.concepts)
+        total = self.total / scores.grid
+        gram = np.diag(scores.singular**2) + np.outer(total, total) / p
+        return Moments(p, self.members, self.together, (self.crossed / scores.grid[:, None]).T, total, gram)
+
+
+def random_projection(scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
+    """Return concepts by the signs of random projections of X̄, keyed by (seed, number): (p, len(numbers))."""
+    aim = np.stack([normals(seed, number, scores.rank) for number in numbers], 1)
+    parts = engine.map(_half_spaces, aim / scores.grid[:, None], scores.source, leaves(scores.source))
+    out = np.empty((scores.points, len(numbers)), np.uint8)
+    for (start, stop), part in parts:
+        out[start:stop] = part
+    return out
+
+
+def _half_spaces(aim: Matrix, source: Source, start: int, stop: int) -> Concepts:
+    with single_blas():
+        return np.asarray(read_rows(source, start, stop) @ aim > 0, np.uint8)
+
+
+def leaves(source: Source) -> list[tuple[int, int]]:
+    """Return the ranges of a source's leaves."""
+    return list(pairwise(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)))
+
+
+def state_of(concepts: Concepts, scores: Scores, engine: Engine) -> State:
+    """Return the sums of S and scores, by one pass; all are whole numbers, so no order matters."""
+    b, r = concepts.shape[1], scores.rank
+    together, crossed, total = np.zeros((b, b)), np.zeros((r, b)), np.zeros(r)
+    for _, part in engine.map(_sums_range, pack_rows(concepts), scores.source, leaves(scores.source)):
+        together += part[0][:b, :b]
+        crossed += part[1][:, :b]
+        total += part[2]
+    return State(concepts.copy(), together, np.diag(together).copy(), crossed, total)
+
+
+def _sums_range(packed: Concepts, source: Source, start: int, stop: int) -> tuple[Matrix, Matrix, Matrix]:
+    s = np.unpackbits(packed[start:stop], axis=1).astype(np.float64)
+    x = read_rows(source, start, stop).astype(np.float64)
+    return s.T @ s, x.T @ s, x.sum(0)
+
+
+def pack_rows(concepts: Concepts) -> Concepts:
+    """Return S as bits, row by row: what travels to workers."""
+    return np.packbits(concepts, axis=1)
+
+
+def flip_to_sparse(state: State) -> None:
+    """Replace concepts of more than p/2 members by their complements, in S and in every sum, exactly."""
+    p = len(state.concepts)
+    for a in np.flatnonzero(2 * state.members > p):
+        state.concepts[:, a] ^= 1
+        row = state.members - state.together[a]
+        row[a] = p - state.members[a]
+        state.together[a] = state.together[:, a] = row
+        state.members[a] = p - state.members[a]
+        state.crossed[:, a] = state.total - state.crossed[:, a]
+
+
+def unit_weight(scores: Scores, count: int) -> float:
+    """Return the weight that `count` independent concepts of half the points would have: ‖X̄X̄ᵀ‖ over that of S̄S̄ᵀ.
+
+    The unit of temperature and penalty, which must not follow the fit: random concepts fit with next to no weight, against
+    which any temperature would be cold.
+    """
+    kernel = float(np.sqrt((scores.singular**4).sum()))
+    return 4 * kernel / (scores.points * float(np.sqrt(count + count * count / scores.points)))
+
+
+def tidied(concepts: Concepts) -> NDArray[np.int64]:
+    """Return the places of concepts that are neither constant nor copies or complements of one before."""
+    packed = pack(concepts)
+    return np.array(distinct(packed, len(concepts), 1 - 1e-9, concepts.shape[1]), np.int64)

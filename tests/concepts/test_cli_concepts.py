@@ -1,0 +1,77 @@
+"""`smtdist concepts` as a script sees it."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from data_sets import embedded, independent
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+from smtdist.concepts import files
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, ["concepts", *(str(argument) for argument in arguments)])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("table") / "x.h5"
+    S = independent(rng, 300, 5)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("z", data=embedded(rng, S, 8, 20).astype(np.float32), chunks=(64, 8))
+    return path, S
+
+
+def test_concepts_are_written_and_searched(table, tmp_path):
+    path, _ = table
+    out = tmp_path / "concepts.h5"
+    command = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "penalty=0", "--out", out, "-q"]
+    stdout, _ = run(*command, "--json")
+    result = json.loads(stdout)
+    assert result["n_concepts"] == 5
+    assert result["cka"] > 0.97
+    model = files.load(out)
+    assert [leftover.name for leftover in tmp_path.iterdir()] == ["concepts.h5"]
+    stdout, _ = run(out, "--search", "has concept 1 and not 0", "--json")
+    want = np.flatnonzero(model.concepts[:, 1] & (1 - model.concepts[:, 0]))
+    assert json.loads(stdout)["points"] == want.tolist()
+    assert run(out, "--search", "1 and not 0")[0].split() == [str(point) for point in want]
+    stdout, _ = run(*command, "--overwrite")
+    assert "5 concepts of 300 points" in stdout
+    assert stdout.count("typical:") == 5
+    _, stderr = run(*command, code=1)
+    assert "exists already" in stderr
+
+
+def test_the_same_concepts_on_two_worker_processes(table, tmp_path):
+    path, _ = table
+    common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=5", "--set", "blocks=3", "-q"]
+    for workers in (0, 2):
+        run(*common, "--workers", workers, "--out", tmp_path / f"{workers}.h5")
+    alone, spread = (files.load(tmp_path / f"{workers}.h5") for workers in (0, 2))
+    np.testing.assert_array_equal(alone.concepts, spread.concepts, strict=True)
+    np.testing.assert_array_equal(alone.weights, spread.weights, strict=True)
+
+
+def test_npy_files_and_wrong_usage(table, tmp_path):
+    path, S = table
+    np.save(tmp_path / "x.npy", S.astype(np.float64))
+    run(tmp_path / "x.npy", "--method", "rejection", "--n-concepts", 5, "--out", tmp_path / "n.h5", "-q")
+    assert files.load(tmp_path / "n.h5").cka == pytest.approx(1, abs=1e-6)
+    for arguments, code, sentence in (
+        ([path], 2, "--out"),
+        ([path, "--method", "guess", "--out", tmp_path / "o.h5"], 2, "choose one of rejection"),
+        ([path, "--set", "colour=1", "--out", tmp_path / "o.h5"], 2, "no setting 'colour'"),
+        ([path, "--dataset", "y", "--out", tmp_path / "o.h5"], 1, "no dataset 'y'"),
+        ([tmp_path / "n.h5", "--search", "9"], 2, "concepts 0 to 4"),
+        ([path, "--search", "0"], 1, "does not hold concepts"),
+    ):
+        _, stderr = run(*arguments, code=code)
+        assert sentence in stderr
+    assert not (tmp_path / "o.h5").exists()

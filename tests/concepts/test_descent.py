@@ -1,0 +1,167 @@
+"""Algorithm 2: each update is a step down equation (3); sums stay exact; the same result however rows are shared."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import reference_concepts as oracle
+from data_sets import embedded, hierarchical, independent
+from executors import LossyExecutor, ThreadsExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smtdist.concepts import rows
+from smtdist.concepts.descent import DescentSettings, descend
+from smtdist.concepts.keyed import key_of
+from smtdist.concepts.scores import prepare
+from smtdist.concepts.state import flip_to_sparse, random_projection, state_of
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+
+
+@pytest.fixture
+def engine():
+    return Engine(SerialExecutor())
+
+
+def by_hand(S, X, pi, penalty, scale):
+    """One greedy sweep by direct evaluation of the loss for each flip of each row, in order."""
+    S = S.copy()
+    p = len(S)
+    for i in range(p):
+        for a in range(S.shape[1]):
+            on, off = S.copy(), S.copy()
+            on[i, a], off[i, a] = 1, 0
+            drop = oracle.kernel_loss(off, X, pi) - oracle.kernel_loss(on, X, pi)
+            t = (p - 1) / p
+            S[i, a] = 1 if drop / (2 * t) * scale - penalty > 0 else 0
+    return S
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6), p=st.integers(3, 9), b=st.integers(1, 5), penalty=st.sampled_from([0, 0.02])
+)
+def test_a_cold_sweep_is_the_descent_by_hand(seed, p, b, penalty):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(p, 4))
+    S = (rng.random((p, b)) < 0.5).astype(np.uint8)
+    pi = rng.uniform(0.5, 2, b)
+    engine = Engine(SerialExecutor(1))
+    scores = prepare(X, engine)
+    state = state_of(S, scores, engine)
+    scale = 1 / (p * pi.mean() ** 2)
+    got = S.copy()
+    x = scores.source.array.reshape(p, -1).astype(float)
+    flips = rows.sweep(
+        x, got, state.together, state.members, state.crossed, state.total, 1 / scores.grid**2, pi, p, 0, 0.0,
+        penalty, scale, np.uint64(1),
+    )  # fmt: skip
+    want = by_hand(S.astype(float), X, pi, penalty, scale)
+    np.testing.assert_array_equal(got, want)
+    assert (flips > 0) == (got != S).any()
+    again = state_of(got, scores, engine)
+    for name in ("together", "members", "crossed", "total"):
+        np.testing.assert_array_equal(getattr(state, name), getattr(again, name))
+
+
+def test_flipping_to_the_sparse_side_keeps_every_sum(engine):
+    rng = np.random.default_rng(0)
+    S = (rng.random((50, 6)) < 0.6).astype(np.uint8)
+    scores = prepare(rng.normal(size=(50, 3)), engine)
+    state = state_of(S, scores, engine)
+    flip_to_sparse(state)
+    assert (2 * state.members <= 50).all()
+    again = state_of(state.concepts, scores, engine)
+    for name in ("together", "members", "crossed"):
+        np.testing.assert_array_equal(getattr(state, name), getattr(again, name))
+
+
+def test_the_loss_that_is_monitored_is_equation_3_and_falls_without_noise(engine):
+    rng = np.random.default_rng(1)
+    X = embedded(rng, independent(rng, 60, 8), 12, 10)
+    scores = prepare(X, engine)
+    start = random_projection(scores, range(8), 0, engine)
+    done = descend(scores, start, DescentSettings(8, temperature=0.0, sweeps=20), engine)
+    losses = [one.objective for one in done.history]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
+    want = oracle.kernel_loss(done.concepts.astype(float), X, done.weights)
+    K = (X - X.mean(0)) @ (X - X.mean(0)).T
+    assert losses[-1] == pytest.approx(want / (K**2).sum(), rel=1e-5)
+    assert done.history[-1].cka == pytest.approx(
+        oracle.cka(done.concepts.astype(float), X, done.weights), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", ["independent", "hierarchical"])
+def test_annealing_recovers_the_geometry(engine, kind):
+    rng = np.random.default_rng(2)
+    S = independent(rng, 64, 11) if kind == "independent" else hierarchical(rng, 64)
+    scores = prepare(embedded(rng, S, S.shape[1] + 5, 30), engine)
+    start = random_projection(scores, range(S.shape[1]), 0, engine)
+    done = descend(scores, start, DescentSettings(S.shape[1], sweeps=60), engine)
+    assert done.history[-1].cka > 0.98
+    if kind == "independent":
+        assert oracle.hamming_after_matching(done.concepts, S) < 0.1
+
+
+def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
+    monkeypatch.setattr("smtdist.concepts.scores.CHUNK_BYTES", 20 * 2**10)  # leaves of 256 rows
+    rng = np.random.default_rng(3)
+    X = embedded(rng, independent(rng, 900, 9), 12, 10).astype(np.float32)
+    options = DescentSettings(9, sweeps=12, blocks=5, penalty=0.01, project_every=3, weights="concept")
+
+    def run(executor, spill=2**30):
+        engine = Engine(executor)
+        scores = prepare(X, engine, folder=tmp_path, spill=spill)
+        return descend(scores, random_projection(scores, range(9), 4, engine), options, engine)
+
+    want = run(SerialExecutor(1))
+    for got in (
+        run(SerialExecutor(2)),
+        run(ThreadsExecutor(2)),
+        run(ThreadsExecutor(4), 0),
+        run(LossyExecutor(5)),
+        run(LossyExecutor(6), 0),
+    ):
+        np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
+        assert got.history == want.history
+
+
+def test_sharded_sweeps_end_near_the_sequential_ones(engine):
+    rng = np.random.default_rng(4)
+    X = embedded(rng, independent(rng, 400, 12), 20, 20)
+    scores = prepare(X, engine)
+    start = random_projection(scores, range(12), 0, engine)
+    ends = [
+        descend(scores, start, DescentSettings(12, sweeps=60, blocks=n), engine).history[-1].cka
+        for n in (1, 8)
+    ]
+    assert min(ends) > 0.92
+    assert abs(ends[0] - ends[1]) < 0.02
+
+
+def test_noise_is_keyed_by_row_and_concept():
+    assert key_of(1, 2) != key_of(2, 1)
+    draws = {float(rows.unit(np.uint64(key_of(0, 1)), i, a)) for i in range(50) for a in range(20)}
+    assert len(draws) == 1000
+    assert abs(np.mean(list(draws)) - 0.5) < 0.03
+    assert all(0 < d < 1 for d in draws)
+
+
+def test_a_penalty_makes_concepts_sparser(engine):
+    rng = np.random.default_rng(5)
+    scores = prepare(np.eye(24) + 0.01 * rng.normal(size=(24, 24)), engine)
+    start = random_projection(scores, range(24), 0, engine)
+    sizes = [
+        descend(scores, start, DescentSettings(24, penalty=penalty, sweeps=60), engine).concepts.sum()
+        for penalty in (0.0, 0.05)
+    ]
+    assert sizes[1] < sizes[0]
+
+
+def test_settings_without_meaning_are_refused():
+    for wrong in ({"temperature": -1}, {"cooling": 0}, {"weights": "none"}, {"blocks": 0}, {"sweeps": 0}):
+        with pytest.raises(ConfigurationError):
+            DescentSettings(**{"n_concepts": 2, **wrong})

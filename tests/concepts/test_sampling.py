@@ -1,0 +1,175 @@
+"""Algorithm 1: recovery, acceptance, and the same concepts however the work is shared."""
+
+import h5py
+import numpy as np
+import pytest
+import reference_concepts as oracle
+from data_sets import embedded, independent
+from executors import LossyExecutor, ThreadsExecutor
+
+from smtdist.concepts import bits
+from smtdist.concepts.projection import Annealing, project, signs
+from smtdist.concepts.sampling import SamplingSettings, sample
+from smtdist.concepts.scores import prepare
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+
+
+@pytest.fixture
+def engine():
+    return Engine(SerialExecutor())
+
+
+def same(S, T):
+    """Whether two sets of concepts are equal up to order and complements."""
+    sides = [{tuple(s ^ s[0]) for s in np.asarray(A, np.uint8).T} for A in (S, T)]
+    return sides[0] == sides[1]
+
+
+def test_scores_are_the_singular_vectors_of_centred_rows(engine, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 6)) @ rng.normal(size=(6, 9)) + 100
+    scores = prepare(X.astype(np.float32), engine)
+    left, singular, _ = np.linalg.svd(X - X.mean(0), full_matrices=False)
+    assert scores.rank == 6
+    np.testing.assert_allclose(scores.singular, singular[:6], rtol=1e-5)
+    rows = scores.source.array.reshape(700, 6)
+    assert (rows == np.rint(rows)).all()
+    assert (np.abs(rows).max(0) <= 2**22).all()
+    assert (np.abs(rows).max(0) > 2**15).all()
+    U = rows / (scores.grid * scores.singular)
+    np.testing.assert_allclose(np.abs(left[:, :6].T @ U), np.eye(6), atol=1e-3)
+    spilled = prepare(X.astype(np.float32), engine, folder=tmp_path, spill=0)
+    with spilled.source.opened() as reader:
+        np.testing.assert_array_equal(reader.read(0, 700).reshape(700, 6), rows)
+    assert prepare(X, engine, rank=2).rank == 2
+
+
+def test_tables_are_read_from_anywhere(engine, tmp_path):
+    X = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("z", data=X, chunks=(7, 4))
+    np.save(tmp_path / "x.npy", X)
+    want = prepare(X, engine)
+    for table in ((str(tmp_path / "x.h5"), "z"), tmp_path / "x.npy", X[:, None, :]):
+        got = prepare(table, engine)
+        np.testing.assert_allclose(got.singular, want.singular, rtol=1e-12)
+        np.testing.assert_allclose(got.source.array, want.source.array, atol=1)
+    with pytest.raises(DataError, match="one point"):
+        prepare(X[:1], engine)
+    with pytest.raises(DataError, match="all points are equal"):
+        prepare(np.ones((5, 3)), engine)
+    with pytest.raises(DataError, match=r"rows of numbers are \(points, dimensions\)"):
+        prepare(np.ones(5), engine)
+    with pytest.raises(DataError, match="does not exist"):
+        prepare(tmp_path / "none.npy", engine)
+
+
+def test_fixed_points_are_those_found_by_trying_every_vector(engine):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(10, 3))
+    scores = prepare(X, engine)
+    U = np.linalg.svd(X - X.mean(0), full_matrices=False)[0]
+    want = {tuple(np.where(s * s[0] > 0, 1, 0)) for s in oracle.energy_fixed_points(U)}
+    got = sample(scores, SamplingSettings(500, tolerance=None, distinct=0.99999, rounds=2), engine).concepts
+    found = {tuple(1 - (s ^ s[0])) for s in got.T}
+    assert found <= want
+    assert len(found) > 3
+
+
+@pytest.mark.parametrize("p", [64, 256])
+def test_independent_concepts_are_recovered(engine, p):
+    rng = np.random.default_rng(p)
+    S = independent(rng, p, int(np.sqrt(2 * p)))
+    clean = prepare(S @ rng.normal(size=(S.shape[1], 40)), engine)
+    assert same(sample(clean, SamplingSettings(S.shape[1], tolerance=0.01), engine).concepts, S)
+    noisy = prepare(embedded(rng, S, 40, 20), engine, rank=S.shape[1])
+    assert same(sample(noisy, SamplingSettings(S.shape[1], tolerance=None, rounds=2), engine).concepts, S)
+
+
+def test_unbalanced_concepts_need_the_norm_of_the_centred_vector(engine):
+    rng = np.random.default_rng(4)
+    S = (rng.random((400, 6)) < 0.2).astype(np.uint8)
+    scores = prepare(S @ rng.normal(size=(6, 6)), engine)
+    found = sample(scores, SamplingSettings(6, tolerance=1e-3, rounds=30), engine)
+    assert same(found.concepts, S)
+    # against p itself, as printed, a concept of a fifth of the points keeps 1 - 0.6² of the norm and would be turned away
+    mean = 2 * S.mean(0) - 1
+    assert (found.quality > 0.999).all()
+    assert (1 - mean**2 < 0.75).all()
+
+
+def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
+    monkeypatch.setattr("smtdist.concepts.scores.CHUNK_BYTES", 20 * 2**10)  # leaves of 256 rows
+    rng = np.random.default_rng(5)
+    X = embedded(rng, independent(rng, 1500, 12), 20, 10).astype(np.float32)
+    settings = SamplingSettings(12, rank=12, tolerance=None, discourage=0.5, block=64, rounds=2, seed=3)
+
+    def run(executor, shard, spill=2**30):
+        engine = Engine(executor)
+        return sample(prepare(X, engine, folder=tmp_path, spill=spill), settings, engine, shard=shard)
+
+    want = run(SerialExecutor(1), "candidates")
+    assert want.concepts.shape == (1500, 12)
+    for got in (
+        run(SerialExecutor(2), "rows"),
+        run(ThreadsExecutor(3), "candidates"),
+        run(ThreadsExecutor(4), "rows"),
+        run(LossyExecutor(7), "rows", spill=0),
+        run(LossyExecutor(8), "candidates", spill=0),
+    ):
+        np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
+        np.testing.assert_array_equal(got.quality, want.quality, strict=True)
+
+
+def test_constants_copies_and_complements_are_turned_away(engine):
+    S = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [1, 0, 1, 0, 1, 0]], np.uint8)
+    packed = bits.sparse_side(bits.pack(S.T), 6)
+    assert bits.distinct(packed, 6, 0.99, 9) == [0, 3]
+    found = sample(prepare(S[[0, 3]].T.astype(float), engine), SamplingSettings(9, tolerance=1e-3), engine)
+    assert same(found.concepts, S[[0, 3]].T)
+    assert found.rejected["duplicate"] > 0
+    assert (2 * found.concepts.sum(0) <= 6).all()
+
+
+def test_discouraged_concepts_are_found_less_often(engine):
+    rng = np.random.default_rng(6)
+    S = independent(rng, 200, 8)
+    scores = prepare(S @ np.diag([8, 8, 1, 1, 1, 1, 1, 1]) @ rng.normal(size=(8, 8)), engine)
+    one = {"tolerance": 1e-3, "block": 4, "blocks": 1, "rounds": 12}
+    plain = sample(scores, SamplingSettings(8, **one), engine)
+    pushed = sample(scores, SamplingSettings(8, discourage=1.0, **one), engine)
+    assert pushed.rejected["duplicate"] / pushed.candidates < plain.rejected["duplicate"] / plain.candidates
+    assert same(pushed.concepts, S)
+
+
+def test_annealed_signs_follow_their_probabilities_and_their_keys(engine):
+    rows = np.full((4000, 1), 0.25, np.float32)
+    aim = np.array([[1.0, -1.0]], np.float32)
+    noise = Annealing(0.5, seed=9, iteration=2, first_candidate=10)
+    s = signs(rows, aim, 0, noise)
+    want = 1 / (1 + np.exp(-2 * 0.25 / 0.5))
+    np.testing.assert_allclose((s > 0).mean(0), [want, 1 - want], atol=0.03)
+    np.testing.assert_array_equal(signs(rows[:100], aim, 700, noise), s[700:800])
+    projected, total = project(rows, aim, 0)
+    assert total.tolist() == [4000, -4000]
+    assert projected.tolist() == [[1024, -1024]] or abs(projected[0, 0] - 1000) <= 8
+    S = independent(np.random.default_rng(1), 128, 8)
+    X = embedded(np.random.default_rng(2), S, 20, 20)
+    annealed = SamplingSettings(8, tolerance=0.2, temperature=1.0)
+    assert same(sample(prepare(X, engine, rank=8), annealed, engine).concepts, S)
+
+
+def test_settings_without_meaning_are_refused(engine):
+    for wrong in (
+        {"tolerance": 1.5},
+        {"distinct": 0},
+        {"temperature": -1},
+        {"discourage": 2},
+        {"n_concepts": 0},
+    ):
+        with pytest.raises(ConfigurationError):
+            SamplingSettings(**{"n_concepts": 2, **wrong})
+    with pytest.raises(ConfigurationError, match="shard is 'both'"):
+        sample(prepare(np.eye(4), engine), SamplingSettings(2), engine, shard="both")
