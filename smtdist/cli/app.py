@@ -22,6 +22,7 @@ from smtdist.cli.options import DEBUG
 from smtdist.cli.settings import settings
 from smtdist.cli.transform import transform
 from smtdist.cli.tune import tune
+from smtdist.cli.words import words
 from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2
@@ -86,6 +87,7 @@ for _command, _arguments in (
     (transform, "model.h5 data.h5 --dataset test/images --out z.h5"),
     (evaluate, "model.h5 data.h5 --train train --test test --metric knn"),
     (tune, "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256"),
+    (words, "corpus.txt.gz --vocabulary 30000 --window 4 --near february"),
     (export, "model.h5 --format onnx --out model.onnx"),
     (info, "model.h5 --json"),
     (settings, "--json"),

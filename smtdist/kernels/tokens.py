@@ -196,7 +196,7 @@ class Lookup:
             skip,
             out,
         )
-        return out[:n]
+        return out[:n].copy()
 
 
 def packed(words: Iterable[str]) -> tuple[Bytes, NDArray[np.int64]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import numpy as np
 import scipy.sparse
@@ -206,14 +206,14 @@ class WordSums:
         row, column = (index.astype(np.int32) for index in self.upper())
         shape = (self.n_words, self.n_words)
         upper = scipy.sparse.csr_array((self.count, (row, column)), shape=shape)
-        full: scipy.sparse.csr_array = (upper + upper.T).tocsr()
+        full = (upper + upper.T).tocsr()
         full.sort_indices()
-        return full
+        return cast(scipy.sparse.csr_array, full)
 
     def context_scatter(self) -> scipy.sparse.csr_array:
         """Return A D Dᵀ Aᵀ = diag(degree) - A W Aᵀ, (K, K) int64: first-order differences over near pairs."""
         scatter = scipy.sparse.diags_array(self.degree(), format="csr", dtype=np.int64) - self.cooccurrence()
-        return scatter.tocsr()
+        return cast(scipy.sparse.csr_array, scatter.tocsr())
 
 
 def finish(state: State, origin: Origin | None = None) -> WordSums:
