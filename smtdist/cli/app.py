@@ -20,6 +20,7 @@ from smtdist.cli.info import info
 from smtdist.cli.merge import merge, update
 from smtdist.cli.options import DEBUG
 from smtdist.cli.settings import settings
+from smtdist.cli.spirals import spirals
 from smtdist.cli.transform import transform
 from smtdist.cli.tune import tune
 from smtdist.cli.words import words
@@ -88,6 +89,7 @@ for _command, _arguments in (
     (evaluate, "model.h5 data.h5 --train train --test test --metric knn"),
     (tune, "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256"),
     (words, "corpus.txt.gz --vocabulary 30000 --window 4 --near february"),
+    (spirals, "--out spirals.png"),
     (export, "model.h5 --format onnx --out model.onnx"),
     (info, "model.h5 --json"),
     (settings, "--json"),
