@@ -12,9 +12,12 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.text import TextSource
 from smtdist.data.writing import check_target
+from smtdist.engine.events import EventStream
+from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
+from smtdist.models.plan import PlannedCluster
 from smtdist.models.words.files import load_words, save_words, write_word2vec
-from smtdist.models.words.fit import fit_words, update_words, words_key
+from smtdist.models.words.fit import fit_words, merged_words, plan_words, update_words, words_key
 from smtdist.models.words.model import Near, WordModel, WordSettings
 from smtdist.monitor import tables
 
@@ -71,6 +74,23 @@ def words(
             metavar="MODEL.h5", help="Ask this model; with TEXT, add the text to it and write --out."
         ),
     ] = None,
+    from_model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.h5", help="Take vocabulary and settings from this model; count TEXT alone."
+        ),
+    ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="MODEL.h5", help="Add the counts of a model with the vocabulary of --model."),
+    ] = None,
+    subtract: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="MODEL.h5", help="Take the counts of such a model out of --model."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what the passes will cost, before any text is read.")
+    ] = False,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw TEXT from --model instead.")] = False,
     near: Annotated[
         list[str] | None,
@@ -96,6 +116,14 @@ def words(
     }  # fmt: skip
     changes = {name: value for name, value in asked.items() if value is not None}
     target = _checked(text, out, model, withdraw, changes)
+    both = [*(merge or []), *(subtract or [])]
+    if (both and (model is None or text)) or (from_model and (model or changes or not text)):
+        raise WrongUsage("--merge and --subtract go with --model alone, --from-model with TEXT alone.")
+    if both:
+        target = out or Path(OUT)
+    if plan:
+        _planned(text, changes, model or from_model, Where(workers, cluster, quiet), checkpoint, json)
+        return
     for path in (target, word2vec):
         if path is not None:
             check_target(path, overwrite)
@@ -103,11 +131,15 @@ def words(
     if target is None:
         assert model is not None
         found = load_words(model)
+    elif both:
+        assert model is not None
+        found = merged_words(load_words(model), map(load_words, merge or []), map(load_words, subtract or []))
     else:
         source = TextSource.open(text or [])
         found, result["passes"] = _computed(
-            source, model, withdraw, changes, Where(workers, cluster, quiet), checkpoint
+            source, model, from_model, withdraw, changes, Where(workers, cluster, quiet), checkpoint
         )
+    if target is not None:
         result |= {"model": str(target), "bytes": save_words(found, target, overwrite=overwrite)}
     result |= summary(found)
     result["near"] = {
@@ -131,10 +163,8 @@ def _checked(
     """Refuse options that have no meaning together; return the file to write, None where a model is only asked."""
     if not text and model is None:
         raise WrongUsage("Give text files to embed the words of, or --model to ask one.")
-    if not text and (out is not None or changes or withdraw):
-        raise WrongUsage(
-            "Without text there is nothing to compute; leave out --out, --withdraw and settings."
-        )
+    if not text and (changes or withdraw):
+        raise WrongUsage("Without text there is nothing to compute; leave out --withdraw and settings.")
     if withdraw and model is None:
         raise WrongUsage("--withdraw needs --model, the model to withdraw text from.")
     if text and model is not None and changes:
@@ -149,22 +179,57 @@ def _checked(
 def _computed(
     source: TextSource,
     model: Path | None,
+    from_model: Path | None,
     withdraw: bool,
     changes: dict[str, Any],
     where: Where,
     checkpoint: Path | None,
 ) -> tuple[WordModel, list[dict[str, Any]]]:
-    try:
-        settings = WordSettings(**changes)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
-    base = None if model is None else load_words(model)
+    settings, base = _asked(changes, model or from_model)
     key = words_key(source, settings, base)
     folder = None if checkpoint is None else checkpoint.absolute()
     with engine_for(where, source, folder, key) as engine:
         if base is None:
             return fit_words(source, settings, engine)
+        if from_model is not None:
+            return fit_words(source, settings, engine, vocabulary=base.vocabulary)
         return update_words(base, source, engine, withdraw=withdraw)
+
+
+def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:
+    """Return the settings, and the model they come from if there is one."""
+    if base is not None:
+        found = load_words(base)
+        return found.settings, found
+    try:
+        return WordSettings(**changes), None
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _planned(
+    text: list[str] | None,
+    changes: dict[str, Any],
+    base: Path | None,
+    where: Where,
+    checkpoint: Path | None,
+    as_json: bool,
+) -> None:
+    if not text:
+        raise WrongUsage("Give the text that is to be planned for.")
+    source = TextSource.open(text)
+    settings, model = _asked(changes, base)
+    if where.cluster in (None, "local"):
+        engine = Engine(PlannedCluster(where.resolved_workers(source)), EventStream(), checkpoint)
+        costs = plan_words(source, settings, engine, base=model)
+    else:
+        with engine_for(where, source, checkpoint) as engine:
+            costs = plan_words(source, settings, engine, base=model)
+    found = [cost.to_dict() for cost in costs]
+    if as_json:
+        print_json({"passes": found, "data": source.describe()})
+    else:
+        result_console().print(tables.plan_table(found, checkpoint is not None))
 
 
 def summary(model: WordModel) -> dict[str, Any]:

@@ -141,6 +141,18 @@ def most_pairs(counts: NDArray[np.int64], window: int) -> int:
     return max(1, min(n_words * (n_words + 1) // 2, (partners + n_words) // 2))
 
 
+def most_pairs_of_bytes(text_bytes: int, n_words: int, window: int) -> int:
+    """Return how many different pairs i <= j a text of so many bytes can have at most.
+
+    A token that is no punctuation mark takes two bytes or more with what parts it from the next; of the seven marks
+    with every word there are at most 7 K pairs.
+
+    >>> most_pairs_of_bytes(10, 1000, 4)
+    7024
+    """
+    return min(n_words * (n_words + 1) // 2, window * (text_bytes // 2 + 1) + 7 * n_words)
+
+
 @dataclass(frozen=True)
 class WordSums:
     """Finished sums over text; raw, not divided by the number of positions.

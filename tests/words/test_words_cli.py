@@ -42,6 +42,15 @@ def test_words_fits_asks_updates_and_exports(texts):
     rest = json.loads(run("--model", "rest.h5", "--json")[0])
     alone = json.loads(run("a.txt", *SMALL, "--window", 2, "--out", "alone.h5", "--json")[0])
     assert {**rest, "near": 0} == {name: alone[name] for name in rest} | {"near": 0}
+    run("b.txt", "--from-model", "alone.h5", "--out", "b.h5", "--quiet")
+    merged = json.loads(run("--model", "alone.h5", "--merge", "b.h5", "--out", "both.h5", "--json")[0])
+    assert merged["n_pairs"] == result["n_pairs"]
+    again = json.loads(run("--model", "both.h5", "--subtract", "b.h5", "--out", "c.h5", "--json")[0])
+    assert again["n_positions"] == alone["n_positions"]
+    planned = json.loads(run("a.txt", *SMALL, "--plan", "--json")[0])["passes"]
+    assert [cost["name"] for cost in planned] == ["vocabulary", "statistics"]
+    assert planned[1]["state_bytes"] >= 16 * alone["n_pairs"]
+    assert "What the fit will cost" in run("b.txt", "--from-model", "alone.h5", "--plan")[0]
     shown, _ = run("--model", "alone.h5", "--near", "dog", "--count", 2)
     assert "dog, nearest:" in shown
     assert "11 words" in shown
@@ -54,6 +63,8 @@ def test_words_fits_asks_updates_and_exports(texts):
         (("--model", "x.h5", "--window", 3), 2, "Without text"),
         (("a.txt", "--withdraw"), 2, "--withdraw needs --model"),
         (("a.txt", "--model", "x.h5", "--window", 3), 2, "window cannot be set"),
+        (("a.txt", "--merge", "x.h5"), 2, "--merge"),
+        (("--plan", "--model", "x.h5"), 2, "Give the text"),
         (("a.txt", "--tokens", "french"), 2, "no normalisation"),
         (("none.txt",), 1, "does not exist"),
         (("a.txt", "--model", "none.h5"), 1, "no model file"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
@@ -14,26 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import fingerprint
-from smtdist.data.source import Source
 from smtdist.data.text import TextSource
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
-from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
+from smtdist.engine.plan import plan_pass
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.fit import Record, ordered_digests
+from smtdist.models.plan import PassCost
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.solve.generalized import Solution
 from smtdist.solve.iterative import largest_component, smallest_components_sparse
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
-from smtdist.statistics.word_pairs import WordSums, finish
+from smtdist.statistics.word_pairs import WordPairs, WordSums, finish
 
 SOLVE_ALLOWANCE: Final = 64 * 2**20
 """What libraries load and allocate on their own while the solve runs."""
 
 
 def fit_words(
-    source: Source, settings: WordSettings, engine: Engine, *, vocabulary: Vocabulary | None = None
+    source: TextSource, settings: WordSettings, engine: Engine, *, vocabulary: Vocabulary | None = None
 ) -> tuple[WordModel, list[Record]]:
     """Embed the words of a text by whom they occur near (SMT 2023, appendix B); return the records of the passes too.
 
@@ -43,6 +44,7 @@ def fit_words(
     started = time.perf_counter()
     engine.events.emit("run_started", passes=[*([] if vocabulary else ["vocabulary"]), "statistics", "solve"])
     records: list[Record] = []
+    given = vocabulary is not None
     if vocabulary is None:
         partial, record = engine.reduce("vocabulary", TokenCounts(settings.rules, settings.max_words), source)
         vocabulary = most_frequent(partial.state, settings.vocabulary, settings.min_count)
@@ -50,26 +52,26 @@ def fit_words(
     settings = replace(settings, vocabulary=len(vocabulary))
     _require_words(settings)
     model = WordModel(settings, vocabulary, None, None)
-    statistics, some = summed_words(source, model, engine)
+    statistics, some = summed_words(source, model, engine, other=given)
     embedding, record = _timed(statistics, settings, engine)
     result = finished_words(model, statistics, embedding, source.describe())
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     return result, [*records, *some, record]
 
 
-def summed_words(source: Source, model: WordModel, engine: Engine) -> tuple[WordSums, list[Record]]:
-    """Count the pairs of a text with the vocabulary and settings of a model: one pass, or one for each part of them."""
-    parts: list[tuple[Partial, Record]] = []
-    bound = row_bounds(model.vocabulary.counts, model.settings)
-    for part, rows in enumerate(pairwise(bound), 1):
-        statistic = model.pairs(None if len(bound) == 2 else rows)
-        if len(bound) > 2:
-            counts = model.vocabulary.counts
-            share = np.minimum(2.0 * model.settings.window * counts, len(counts))[rows[0] : rows[1]].sum()
-            statistic = replace(statistic, most_pairs=min(statistic.most_pairs, int(share) + len(counts)))
-        name = "statistics" if len(bound) == 2 else f"statistics-{part}"
-        parts.append(engine.reduce(name, statistic, source, fingerprint=part == 1))
-    partials = [partial for partial, _ in parts]
+def summed_words(
+    source: TextSource, model: WordModel, engine: Engine, *, other: bool = True
+) -> tuple[WordSums, list[Record]]:
+    """Count the pairs of a text with the vocabulary and settings of a model: one pass, or one for each part of them.
+
+    `other`: the text is not the one the vocabulary was counted in, so that its size alone bounds the pairs.
+    """
+    statistics = pair_statistics(source, model, other=other)
+    found = [
+        engine.reduce(name, statistic, source, fingerprint=number == 0)
+        for number, (name, statistic) in enumerate(statistics)
+    ]
+    partials = [partial for partial, _ in found]
     samples = ordered_digests(partials[0])
     entry = {
         "action": "added",
@@ -81,7 +83,74 @@ def summed_words(source: Source, model: WordModel, engine: Engine) -> tuple[Word
     state = dict(partials[0].state)
     for name in ("pair", "count"):
         state[name] = np.concatenate([partial.state[name] for partial in partials])
-    return finish(state, origin), [record for _, record in parts]
+    return finish(state, origin), [record for _, record in found]
+
+
+def pair_statistics(source: TextSource, model: WordModel, *, other: bool) -> list[tuple[str, WordPairs]]:
+    """Return the passes that count the pairs of a text, by name: "statistics", or one for each part."""
+    whole = model.pairs(text_bytes=source.text_bytes if other else None)
+    bounds = row_bounds(model.vocabulary.counts, model.settings)
+    if len(bounds) == 2:
+        return [("statistics", whole)]
+    counts, window = model.vocabulary.counts, model.settings.window
+    result = []
+    for part, (first, last) in enumerate(pairwise(bounds), 1):
+        most = (last - first) * len(counts)
+        if not other:
+            most = min(most, int(np.minimum(2.0 * window * counts[first:last], len(counts)).sum()))
+        statistic = replace(whole, rows=(first, last), most_pairs=min(whole.most_pairs, most))
+        result.append((f"statistics-{part}", statistic))
+    return result
+
+
+def plan_words(
+    source: TextSource, settings: WordSettings, engine: Engine, *, base: WordModel | None = None
+) -> list[PassCost]:
+    """Return the cost of every pass of a fit, or of an update of `base`; none is read. What cannot fit is refused.
+
+    Without `base` the words' counts are not known yet, so the bound on their pairs is that of the text's size, which the fit
+    itself will lower.
+    """
+    costs, model = [], base
+    checkpointed = engine.checkpoint is not None
+    if model is None:
+        counts = TokenCounts(settings.rules, settings.max_words)
+        plan = plan_pass(
+            "vocabulary", counts, source, engine.limits(counts, source), checkpointed=checkpointed
+        )
+        costs.append(PassCost("vocabulary", plan))
+        names = tuple(f"w{number}" for number in range(settings.vocabulary))
+        # frequencies as in any language: only the sizes of parts depend on them
+        zipf = np.maximum(1, source.text_bytes // 60 // np.arange(1, len(names) + 1))
+        model = WordModel(settings, Vocabulary(names, zipf), None, None)
+    for name, statistic in pair_statistics(source, model, other=True):
+        limits = engine.limits(statistic, source)
+        costs.append(PassCost(name, plan_pass(name, statistic, source, limits, checkpointed=checkpointed)))
+    return costs
+
+
+def merged_words(
+    model: WordModel,
+    added: Iterable[WordModel],
+    withdrawn: Iterable[WordModel] = (),
+    *,
+    repeats: bool = False,
+) -> WordModel:
+    """Return a model of the sums of several with one vocabulary, and without those withdrawn, solved; no text is read."""
+    total = _sums_of(model)
+    for other in added:
+        total = total.plus(_sums_of(other), repeats=repeats)
+    for other in withdrawn:
+        total = total - _sums_of(other)
+    if not total.n_samples:
+        raise ModelError("Nothing is left after withdrawing all text; keep some.")
+    return finished_words(model, total, solve_words(total, model.settings))
+
+
+def _sums_of(model: WordModel) -> WordSums:
+    if model.statistics is None:
+        raise ModelError("The model keeps no statistics; load it with them.")
+    return model.statistics
 
 
 def row_bounds(counts: NDArray[np.int64], settings: WordSettings) -> list[int]:
@@ -111,18 +180,17 @@ def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
 
 
 def update_words(
-    model: WordModel, source: Source, engine: Engine, *, withdraw: bool = False, repeats: bool = False
+    model: WordModel, source: TextSource, engine: Engine, *, withdraw: bool = False, repeats: bool = False
 ) -> tuple[WordModel, list[Record]]:
     """Add text to a model, or withdraw it, in one pass over that text alone, then solve; the vocabulary stays.
 
     The sums have the bits of one fit of the remaining text with this vocabulary. Withdrawing text that is not in is
     refused (ModelError); a file that was added as a file is in as the same blocks.
     """
-    if model.statistics is None:
-        raise ModelError("The model keeps no statistics; load it with them.")
+    present = _sums_of(model)
     engine.events.emit("run_started", passes=["statistics", "solve"])
     more, records = summed_words(source, model, engine)
-    total = model.statistics - more if withdraw else model.statistics.plus(more, repeats=repeats)
+    total = present - more if withdraw else present.plus(more, repeats=repeats)
     if not total.n_samples:
         raise ModelError("Nothing is left after withdrawing all text; keep some.")
     embedding, record = _timed(total, model.settings, engine)

@@ -14,7 +14,7 @@ from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.tokens import BASIC, Normalisation
 from smtdist.solve.generalized import Float64, Solution
 from smtdist.statistics.vocabulary import MAX_WORDS, Vocabulary
-from smtdist.statistics.word_pairs import UNKNOWN_WORDS, WordPairs, WordSums, most_pairs
+from smtdist.statistics.word_pairs import UNKNOWN_WORDS, WordPairs, WordSums, most_pairs, most_pairs_of_bytes
 
 MOMENTS: Final = ("second", "degree")
 
@@ -95,11 +95,17 @@ class WordModel:
     embedding: Solution | None
     provenance: dict[str, Any] = field(default_factory=dict)
 
-    def pairs(self, rows: tuple[int, int] | None = None) -> WordPairs:
-        """Return the sums that text is added to, with this vocabulary."""
-        settings = self.settings
-        # what text there will be is not known here, only where the words came from
-        most = most_pairs(self.vocabulary.counts, settings.window)
+    def pairs(self, rows: tuple[int, int] | None = None, text_bytes: int | None = None) -> WordPairs:
+        """Return the sums that text is added to, with this vocabulary.
+
+        How many different pairs they may hold is known from the words' counts in the text they come from, and for other
+        text from its size, `text_bytes`.
+        """
+        settings, counts = self.settings, self.vocabulary.counts
+        if text_bytes is None:
+            most = most_pairs(counts, settings.window)
+        else:
+            most = most_pairs_of_bytes(text_bytes, len(counts), settings.window)
         return WordPairs(self.vocabulary.words, settings.window, settings.rules, most, settings.unknown, rows)
 
     @property
