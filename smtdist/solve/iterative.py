@@ -99,7 +99,7 @@ def _largest(matrix: Sparse, count: int, tolerance: float) -> Float64:
 
 def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
     part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
-    part = part.tocsr().astype(np.float64)
+    part = part.astype(np.float64)
     if not np.isfinite(part.data).all():
         raise ModelError("context_scatter is not finite; the statistics are damaged: accumulate them again.")
     part.data *= np.repeat(scale, np.diff(part.indptr))
@@ -108,10 +108,18 @@ def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Spar
 
 
 def _shifted(quotient: Sparse) -> Sparse:
-    """Return σ I - Q, with σ the largest sum of magnitudes in a row."""
-    size = quotient.shape[0]
-    bound = float(np.abs(quotient).sum(axis=1).max())
-    return (scipy.sparse.diags_array(np.full(size, bound), format="csr") - quotient).tocsr()
+    """Return σ I - Q, with σ the largest sum of magnitudes in a row, in the memory of Q."""
+    bound = _row_sums(quotient).max()
+    quotient.data *= -1
+    quotient.setdiag(quotient.diagonal() + bound)
+    return quotient
+
+
+def _row_sums(matrix: Sparse) -> Float64:
+    """Return the sum of magnitudes of each row."""
+    total = np.concatenate([[0.0], np.cumsum(np.abs(matrix.data, dtype=np.float64))])
+    result: Float64 = np.diff(total[matrix.indptr])
+    return result
 
 
 def _judged(scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]) -> Solution:
@@ -123,7 +131,7 @@ def _judged(scatter: Sparse, moment: Float64, components: Float64, alive: npt.ND
     eigenvalues = np.einsum("lk,lk->l", moved, components)
     moved -= eigenvalues[:, None] * (moment * components)
     moved[:, ~alive] = 0
-    norm = float(np.abs(scatter).sum(axis=1).max()) + np.abs(eigenvalues) * float(moment.max())
+    norm = float(_row_sums(scatter).max()) + np.abs(eigenvalues) * float(moment.max())
     scale = norm * np.linalg.norm(components, axis=1)
     left = np.linalg.norm(moved, axis=1)
     residuals = np.divide(left, scale, out=np.zeros_like(scale), where=scale > 0)

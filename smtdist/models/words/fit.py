@@ -166,9 +166,9 @@ def row_bounds(counts: NDArray[np.int64], settings: WordSettings) -> list[int]:
 
 def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
     """Solve for the embedding; words that are near no other, or in a group of their own, take no part."""
-    n = max(1, statistics.n_positions)
     near = statistics.cooccurrence()
     active = largest_component(near)
+    del near  # as large as all the rest
     wanted = settings.n_components + settings.drop
     if wanted >= active.sum():
         raise ConfigurationError(
@@ -176,7 +176,9 @@ def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
             f"components or give more text."
         )
     moment = statistics.activity if settings.moment == "second" else statistics.degree()
-    return smallest_components_sparse(statistics.context_scatter() / n, moment / n, wanted, active=active)
+    # both divided by the number of positions n, C and V have the same eigenvalues and P is sqrt(n) times as large
+    found = smallest_components_sparse(statistics.context_scatter(), moment, wanted, active=active)
+    return replace(found, components=found.components * np.sqrt(max(1, statistics.n_positions)))
 
 
 def update_words(
