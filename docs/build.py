@@ -11,23 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pdoc
-import typer
 
 import smtdist
-from smtdist.cli import app
+from smtdist.cli.commands import COMMANDS, load
 from smtdist.configuration import PRESETS, described
 
 
 def commands() -> str:
     """Return every command with its arguments and options."""
-    group = typer.main.get_command(app)
     lines = [
         "# Commands",
         "",
         "Every command also has `--help`. Those that compute show their progress on standard error.",
         "",
     ]
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name in COMMANDS:
+        command = load(name)
         lines += [
             f"## smtdist {name}",
             "",

@@ -7,11 +7,23 @@ if TYPE_CHECKING:
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
     from smtdist.models.files import load, save
+    from smtdist.models.merge import refit
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
     from smtdist.models.tree import open
 
-__all__ = ["PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "open", "preset", "save"]
+__all__ = [
+    "PRESETS",
+    "SMT",
+    "Configuration",
+    "Model",
+    "SmtdistError",
+    "load",
+    "open",
+    "preset",
+    "refit",
+    "save",
+]
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
 _HOMES = {
@@ -21,6 +33,7 @@ _HOMES = {
     "SmtdistError": "smtdist.errors",
     "load": "smtdist.models.files",
     "save": "smtdist.models.files",
+    "refit": "smtdist.models.merge",
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",
     "open": "smtdist.models.tree",

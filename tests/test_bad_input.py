@@ -294,7 +294,10 @@ def test_a_folder_that_cannot_be_written_to(model, tmp_path):
 def test_an_unknown_setting_or_option_names_the_nearest(model, tmp_path):
     write(tmp_path / "data.h5", noise(20, 8, 8))
     command = [*fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5"), "--set", "treshold=0.3"]
-    for words, hint in ((command, "did you mean threshold?"), ([*command[:-2], "--worker", "2"], "--workers")):
+    for words, hint in (
+        (command, "did you mean threshold?"),
+        ([*command[:-2], "--worker", "2"], "--workers"),
+    ):
         result = CliRunner().invoke(app, [str(word) for word in words])
         assert result.exit_code == 2
         assert hint in result.stderr

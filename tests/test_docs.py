@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
-from smtdist.cli import app
+from smtdist.cli import commands
+from smtdist.cli.commands import load
 from smtdist.configuration import FIELDS, described
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = {name: load(name) for name in commands.COMMANDS}
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,8 @@ def test_the_public_names_are_in_the_api_reference(reference):
 def test_readme_names_every_command():
     missing = [name for name in COMMANDS if not re.search(rf"`?smtdist {name}\b|`{name}`", README)]
     assert not missing
+
+
+def test_summaries_are_those_of_the_commands():
+    for name, command in COMMANDS.items():
+        assert " ".join(command.help.split()).startswith(commands.COMMANDS[name].summary), name

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.hdf5 import Hdf5Source
-from smtdist.models.split import split
+from smtdist.models.tuning.split import split
 from smtdist.monitor.plots import tuning_figure
 
 SMALL = ["patch=3", "context=2", "dictionary=24", "n_components=6", "pool_size=2", "threshold=0.4"]

@@ -21,14 +21,15 @@ from smtdist.configuration import Configuration, parse_setting
 from smtdist.data.array import ArraySource
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import labels_name, open_source
+from smtdist.engine.executor import available_cores
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.evaluate.knn import evaluate_knn
 from smtdist.models.fit import fit
-from smtdist.models.grid import combinations, parse_grid
-from smtdist.models.split import Part, split
 from smtdist.models.transform import transform
-from smtdist.models.tune import tune
+from smtdist.models.tuning.grid import combinations, parse_grid
+from smtdist.models.tuning.split import Part, split
+from smtdist.models.tuning.tune import tune
 
 GRID = ["ridge=0.001,0.01,0.1", "threshold=0.25,0.3", "n_components=64,128,256,384", "drop=0,8,16"]
 
@@ -111,7 +112,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         clock = Clock()
         engine.events.subscribe(clock)
         started = time.perf_counter()
-        rows = tune(trials, known, asked, evaluate_knn, engine)
+        rows = tune(trials, known, asked, evaluate_knn, engine, at_once=available_cores())
         seconds = time.perf_counter() - started
         engine = Engine(executor)
         alone += [separate(trials[i][1], known, asked, engine) for i in picked[half:]]

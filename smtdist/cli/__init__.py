@@ -1,4 +1,4 @@
-"""The command line: `smtdist demo | plan | fit | resume | transform | evaluate | info`."""
+"""The command line; `commands.py` lists what there is."""
 
 from smtdist.cli.app import app, main
 

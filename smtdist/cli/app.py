@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from smtdist.cli.demo import demo
-from smtdist.cli.errors import WrongUsage
-from smtdist.cli.evaluate import evaluate
-from smtdist.cli.export import export
-from smtdist.cli.fit import fit, plan, resume
-from smtdist.cli.import_ import import_
-from smtdist.cli.info import info
-from smtdist.cli.merge import merge, update
-from smtdist.cli.options import DEBUG
-from smtdist.cli.settings import settings
-from smtdist.cli.spirals import spirals
-from smtdist.cli.transform import transform
-from smtdist.cli.tune import tune
-from smtdist.cli.words import words
+from smtdist.cli.commands import COMMANDS, load
+from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2
@@ -36,7 +25,23 @@ HELP = (
 
 
 class _Group(TyperGroup):
-    """Ends every command that fails with one sentence; `--debug` lets the traceback through."""
+    """Loads a command when it is called, and ends one that fails with a sentence; `--debug` lets the traceback through."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return what help needs of a command."""
+        known = COMMANDS.get(cmd_name)
+        return None if known is None else TyperCommand(cmd_name, help=known.summary)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
+            ctx.fail(f"There is no command {args[0]!r}; {hint}")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load(str(name)), rest
 
     def invoke(self, ctx: Any) -> Any:
         with sentences():
@@ -76,26 +81,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-for _command, _arguments in (
-    (demo, "--workers 2"),
-    (import_, "images/train --out data.h5 --group train"),
-    (plan, "data.h5 --dataset train/images --set dictionary=8192 --workers 4"),
-    (fit, "data.h5 --dataset train/images --out model.h5 --preset mnist-vq --set dictionary=2048"),
-    (resume, "checkpoint/"),
-    (update, "model.h5 more.h5 --dataset train/images"),
-    (merge, "a.h5 b.h5 --subtract c.h5 --out m.h5"),
-    (transform, "model.h5 data.h5 --dataset test/images --out z.h5"),
-    (evaluate, "model.h5 data.h5 --train train --test test --metric knn"),
-    (tune, "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256"),
-    (words, "corpus.txt.gz --vocabulary 30000 --window 4 --near february"),
-    (spirals, "--out spirals.png"),
-    (export, "model.h5 --format onnx --out model.onnx"),
-    (info, "model.h5 --json"),
-    (settings, "--json"),
-):
-    _name = _command.__name__.rstrip("_")  # import is a word of the language
-    app.command(_name, epilog=f"Example: smtdist {_name} {_arguments}")(_command)
 
 
 def _version(value: bool) -> None:

@@ -1,6 +1,12 @@
-"""The one error that the command line adds."""
+"""How commands fail: wrong usage, and whether to show tracebacks."""
+
+import threading
+from typing import Final
 
 from smtdist.errors import SmtdistError
+
+DEBUG: Final = threading.Event()
+"""Set by --debug: show the traceback of an error."""
 
 
 class WrongUsage(SmtdistError):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models import files
 from smtdist.models.model import Model
-
-DEBUG = threading.Event()
-"""Set by --debug: show the traceback of an error."""
 
 FROZEN = (
     "patch",

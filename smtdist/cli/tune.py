@@ -22,13 +22,15 @@ from smtdist.data.labels import read_labels
 from smtdist.data.opening import labels_name, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target, whole_file
+from smtdist.engine.memory import memory_limit
 from smtdist.errors import ConfigurationError
+from smtdist.evaluate.knn import BLOCK_BYTES
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import Found, Linear, Neighbours, Settings, judged
-from smtdist.models.grid import as_text, combinations, parse_grid, value_text
-from smtdist.models.split import limited, split, whole
-from smtdist.models.tune import Trial
-from smtdist.models.tune import tune as tuned
+from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, Neighbours, Settings, judged
+from smtdist.models.tuning.grid import as_text, combinations, parse_grid, value_text
+from smtdist.models.tuning.split import limited, split, whole
+from smtdist.models.tuning.tune import Trial
+from smtdist.models.tuning.tune import tune as tuned
 from smtdist.monitor import tables
 
 SHARE = "0.2"
@@ -88,11 +90,15 @@ def tune(
             f"There are {known[0].n_samples} training images, fewer than {neighbours} neighbours; lower --neighbours."
         )
 
+    # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself
+    side_by_side = max(1, memory_limit() // MEMORY_SHARE // BLOCK_BYTES)
+    at_once = side_by_side if metric is Metric.knn else 1
+
     def classify(train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]) -> Found:
         return judged(train_z, train_y, test_z, test_y, judge)
 
     with engine_for(Where(workers, cluster, quiet), known[0]) as engine:
-        rows = tuned(trials, known, asked, classify, engine, atoms=given)
+        rows = tuned(trials, known, asked, classify, engine, atoms=given, at_once=at_once)
     result = {
         "metric": metric.value,
         "n_train": known[0].n_samples,

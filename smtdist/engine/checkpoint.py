@@ -168,7 +168,9 @@ def _read(path: Path, key: str) -> Partial:
     try:
         with h5py.File(path, "r", locking=False) as file:
             if int(file.attrs["schema"]) != SCHEMA:
-                raise CheckpointError(f"{path} was written by another version of smtdist; resume with that one, or start anew.")
+                raise CheckpointError(
+                    f"{path} was written by another version of smtdist; resume with that one, or start anew."
+                )
             if file.attrs["key"] != key:
                 raise CheckpointError(
                     f"{path} belongs to another run (other data, settings or seed); "

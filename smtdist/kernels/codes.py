@@ -187,7 +187,7 @@ def _pieces(
         )
     del grid, constant  # not while codes are summed
     step = codes.n_patches // max(1, len(images))
-    for start, stop in _cuts(codes.indptr, len(images), capacity):
+    for start, stop in image_cuts(codes.indptr, len(images), capacity):
         ends = codes.indptr[start * step : stop * step + 1]
         entries = codes.indices[int(ends[0]) : int(ends[-1])]
         yield start, stop - start, Codes(ends - ends[0], entries, codes.n_atoms)
@@ -211,14 +211,14 @@ def _host_pieces(
         return grid_slice(images[first:last], encoder.whitener, mirror, first, part)
 
     bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
-    for start, stop in _cuts(indptr, len(images), capacity):
+    for start, stop in image_cuts(indptr, len(images), capacity):
         codes = cpu.lists(bits, indptr, start * n, stop * n, len(atoms))
         if stop == len(images):
             del bits  # not while the last piece, mostly the only one, is summed
         yield start, stop - start, codes
 
 
-def _cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[int, int]]:
+def image_cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[int, int]]:
     """Return ranges of whole images, in order, with at most `capacity` entries each; one range where None."""
     if capacity is None or images == 0:
         return [(0, images)]

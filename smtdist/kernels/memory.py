@@ -31,8 +31,8 @@ class BatchBytes(NamedTuple):
 BLAS_BYTES = 8 << 20
 """What BLAS keeps for itself once products are large, as measured; the one image of few patches that a worker tries
 before its memory is measured does not show it."""
-HOLE_BYTES = 34
-"""Of a position of the lattice, drawn or not, while neighbours are counted: offset, kept, box sums of degrees."""
+NEIGHBOUR_BYTES = 34
+"""Of a position, drawn or not, while its neighbours are counted: offset, kept, box sums of degrees, weight."""
 
 
 def code_capacity(
@@ -87,12 +87,16 @@ def batch_bytes(
         work += threads() * passing * slice_images * (numbers // images)
         work += threads() * 24 * min(DRAW_POSITIONS, images * geometry.positions)
         raw += 4 * patches
+    bits = 8 * -(-n_atoms // 64) * patches if feature == "gq" else 0
     if feature == "gq":
-        encoding = raw + 4 * n_atoms * p + 8 * -(-n_atoms // 64) * patches + max(work + 8 * patches, codes)
+        encoding = raw + 4 * n_atoms * p + bits + max(work + 8 * patches, codes)
     else:
         encoding = raw + 4 * n_atoms * p + (4 * p + 1) * patches + max(work, codes + 8 * patches)
-    scatter = raw + codes + _scatter_bytes(geometry, n_atoms, feature, images, context, order, sampling)
-    embedding = raw + codes + 4 * components * (images * geometry.positions + 4 * images * pooled)
+    # the bits of a batch stay while the codes of all but its last piece are summed
+    scatter = (
+        raw + bits + codes + _scatter_bytes(geometry, n_atoms, feature, images, context, order, sampling)
+    )
+    embedding = raw + bits + codes + 4 * components * (images * geometry.positions + 4 * images * pooled)
     whitening = raw + max(passing * numbers, 4 * numbers + 8 * p * patches) + 16 * p * p * threads()
     if n < geometry.positions:
         whitening += BLAS_BYTES if patches <= MOMENT_SLICE else 4 * BLAS_BYTES
@@ -119,7 +123,7 @@ def _scatter_bytes(
     cuts = 24 * n_atoms * (2 + run // PART_PATCHES)
     moment = row * run + members + cuts + threads() * 512 * PLANES_BYTES if feature == "gq" else 0
     if context == "whole":
-        return max(moment, 20 * n_atoms * images + threads() * (3 << 20))
+        return max(moment, 20 * n_atoms * images + threads() * (3 << 20)) + NEIGHBOUR_BYTES * patches
     # windows slide over the lattice, the holes that a draw leaves in it included
     drawn, (rows, columns) = n, sampling.lattice(geometry)
     n, patches = rows * columns, images * rows * columns
@@ -134,4 +138,4 @@ def _scatter_bytes(
         )
     shifts = 4 * (4 * d + 1) ** 2
     second = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + 4 * capacity if order == 2 else 0
-    return max(moment, near, second) + (HOLE_BYTES * patches if drawn < n else 0)
+    return max(moment, near, second) + NEIGHBOUR_BYTES * patches

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.codes import _cuts as cuts
-from smtdist.kernels.codes import check_atoms, encode_pieces, grid_slice, image_slices
+from smtdist.kernels.codes import check_atoms, encode_pieces, grid_slice, image_cuts, image_slices
 from smtdist.kernels.cpu import codes as cpu
 from smtdist.kernels.cpu.nested import mark_all_nested
 from smtdist.kernels.device import is_host
@@ -81,7 +80,7 @@ def nested_pieces(
 
     marked = mark_all_nested(source, image_slices(len(images), n), n, len(images) * n, rules)
     together = sum(indptr for _, indptr in marked)
-    for start, stop in cuts(together, len(images), capacity * len(encoders)):
+    for start, stop in image_cuts(together, len(images), capacity * len(encoders)):
         listed = [
             cpu.lists(bits, indptr, start * n, stop * n, len(one.atoms))
             for (bits, indptr), one in zip(marked, encoders, strict=True)

@@ -32,9 +32,7 @@ def lattice_positions(whitener: Whitener, images: int) -> NDArray[np.int32] | No
     return np.tile(lattice(whitener.geometry, whitener.sampling.stride), (images, 1))
 
 
-def drawn_positions(
-    whitener: Whitener, samples: NDArray[np.uint64], view: int
-) -> NDArray[np.int32] | None:
+def drawn_positions(whitener: Whitener, samples: NDArray[np.uint64], view: int) -> NDArray[np.int32] | None:
     """Return the positions of each image that a fit codes, ascending, int32 (images, m); None where that is all.
 
     They are the m of the lattice with the smallest hashes of (seed, sample, position, view), so that they do not

@@ -81,6 +81,9 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
         provenance = json.loads(file.attrs["provenance"])
         if "audit" in file:
             provenance["audit"] = _read_audit(file["audit"])
+        json.dumps(
+            provenance, ensure_ascii=False
+        ).encode()  # damaged text may be no Unicode, which files cannot hold
         embedding = _read_embedding(file["embedding"]) if "embedding" in file else None
         whitening, dictionary = _read_whitening(file["whitening"]), _read_dictionary(file["dictionary"])
         model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)

@@ -33,8 +33,10 @@ def tuning_figure(rows: Sequence[Row], grid: Mapping[str, Sequence[Any]]) -> Any
     figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * lines), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(lines, columns, squeeze=False).reshape(-1)
+    lowest, highest = min(row[2][0] for row in rows), max(row[2][1] for row in rows)
     for key, own in zip(varied, axes, strict=False):
         _main_effect(own, rows, key, grid[key])
+        own.set_ylim(100 * lowest - 1, 100 * highest + 1)  # effects are compared across panels
     if pair is not None:
         _heat_map(figure, axes[len(varied)], rows, grid, pair)
     for own in axes[panels:]:

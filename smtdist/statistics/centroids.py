@@ -46,15 +46,9 @@ class Centroids:
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Assign the patches of a batch that a fit codes to their nearest atoms, but for constant ones."""
-        kept, whitener = 0, self.encoder.whitener
-        for mirror, at in drawn_views(whitener, images, self.flip):
-            grid, constant = grid_patches(place(images), whitener, mirror, at)
-            labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean)
-            labels, constant = to_host(labels), to_host(constant)
-            labels = np.where(constant, -1, labels)
-            add_label_sums(state["counts"], state["sums"], labels, to_host(grid))
-            state["fit"] += np.int64(to_host(dots)[~constant].sum(dtype=np.float64))
-            kept += int((~constant).sum())
+        kept = 0
+        for mirror, at in drawn_views(self.encoder.whitener, images, self.flip):
+            kept += self._assign(state, images, mirror, at)
         spare = {
             name.removeprefix("spare_"): value for name, value in state.items() if name.startswith("spare_")
         }
@@ -63,6 +57,18 @@ class Centroids:
         state["n_samples"] += len(images)
         state["n_positions"] += kept
         return kept
+
+    def _assign(
+        self, state: State, images: NDArray[np.generic], mirror: bool, at: NDArray[np.int32] | None
+    ) -> int:
+        """Add one view; its patches are gone when it returns, before the spares are made."""
+        grid, constant = grid_patches(place(images), self.encoder.whitener, mirror, at)
+        labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean)
+        labels, constant = to_host(labels), to_host(constant)
+        labels = np.where(constant, -1, labels)
+        add_label_sums(state["counts"], state["sums"], labels, to_host(grid))
+        state["fit"] += np.int64(to_host(dots)[~constant].sum(dtype=np.float64))
+        return int((~constant).sum())
 
     def merge(self, left: State, right: State) -> State:
         """Add `right` to `left`."""

@@ -37,7 +37,9 @@ class Statistics:
     one_hot: bool
     order: int
     full_degree: int  # neighbours of a position that has all of them
-    equal_degree: int | None  # full_degree where all positions have so many neighbours and codes are first-order "gq"
+    equal_degree: (
+        int | None
+    )  # full_degree where all positions have so many neighbours and codes are first-order "gq"
     degree_activity: NDArray[np.int64] | None  # Σ deg(i) a_i, of one-hot first-order codes
     origin: Origin | None = None  # None: read from a file that did not name its samples
 
@@ -141,9 +143,7 @@ def _magnitude(matrix: NDArray[np.integer]) -> int:
 
 def _follows(matrices: dict[str, NDArray[np.integer]], degree: int) -> bool:
     """Tell whether context_scatter is degree A Aᵀ - cooccurrence, row by row to hold no third matrix."""
-    rows = zip(
-        matrices["context_scatter"], matrices["second_moment"], matrices["cooccurrence"], strict=True
-    )
+    rows = zip(matrices["context_scatter"], matrices["second_moment"], matrices["cooccurrence"], strict=True)
     return all(np.array_equal(scatter, degree * moment - near) for scatter, moment, near in rows)
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from benchmarks.kernels import decode, import_images, pass3
-from benchmarks.quality import mnist_vq
+from benchmarks.quality import mnist_vq, tune
 from benchmarks.scaling import memory_and_disk
 
 
@@ -77,3 +77,15 @@ def test_memory_and_disk(digits):
     )
     assert result["raw_bytes"] == 280 * 256
     assert 0 <= result["partials_at_once"] <= 3
+
+
+def test_tune(digits, tmp_path, capsys):
+    sizes = ["--train", "200", "--validation", "60", "--dictionary", "48", "--separate", "3"]
+    grid = ["--grid", "ridge=0.01,0.1", "--grid", "n_components=8,16", "--set", "patch=4"]
+    result = tune.main(["--data", digits, *sizes, *grid, "--json", str(tmp_path)])
+    assert result["combinations"] == 4
+    assert set(result["stages"]) == {"whitening", "dictionary", "statistics", "solve", "transform", "scores"}
+    for alone in result["separate"]:
+        assert abs(alone["top1"] - alone["tuned_top1"]) < 1.5 / 60
+    assert result["best"]["top1"] > 0.5
+    assert len(list(tmp_path.glob("*tune*.json"))) == 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import BUDGET_SHARE, memory_limit, readable
 from smtdist.engine.passes import Engine
 from smtdist.engine.worker import batches, located
@@ -25,10 +27,10 @@ from smtdist.kernels.device import is_host, place
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.representation import pooled_shape
-from smtdist.kernels.slices import pooled_slices
-from smtdist.kernels.threads import set_threads
-from smtdist.kernels.types import Encoder
-from smtdist.models.shared import Counter, Fitted
+from smtdist.kernels.slices import pooled_slices, slice_places
+from smtdist.kernels.threads import run_ranges, set_threads, single_blas
+from smtdist.kernels.types import Codes, Encoder
+from smtdist.models.tuning.shared import Counter, Fitted
 
 MEMORY_SHARE = 3
 """Representations that fit this part (1/3) of the memory limit stay in memory."""
@@ -36,6 +38,7 @@ BATCH_BYTES = 256 * 1024**2
 RESULT_BYTES = 128 * 1024**2
 
 Slice = tuple[int, int]
+Flat = NDArray[np.floating[Any]]
 R = TypeVar("R")
 Judge = Callable[[Any, Any], R]
 """Takes the representations of the images to learn from and of those to judge by, (n, features) each."""
@@ -63,57 +66,66 @@ class Member:
         """Features of each slice."""
         return [(stop - start) * self.pooled for start, stop in self.slices]
 
+    def write(self, codes: Codes, images: int, flat: Flat, samples: int, first: int) -> None:
+        """Represent images by their codes, in a flat array of so many samples, from sample `first` on."""
+        places = slice_places(self.slices, self.pooled, samples)[:-1] + first * np.array(self.features)
+        geometry = self.encoder.whitener.geometry
+        pooled_slices(
+            codes, images, geometry, self.components, self.slices, self.size, self.stride, flat, places
+        )
+
+    def views(self, flat: Flat, samples: int) -> list[Flat]:
+        """Return the representations of every slice in a flat array, (samples, features)."""
+        places = slice_places(self.slices, self.pooled, samples)
+        return [flat[start:stop].reshape(samples, -1) for start, stop in itertools.pairwise(places)]
+
     @property
     def sample_bytes(self) -> int:
         """Bytes of one image's representations, all slices."""
         return sum(self.features) * np.dtype(self.dtype).itemsize
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slices:
-    """Represents a batch for every member; those whose encoders nest in the first's share its codes."""
+    """Represents images for every member; those whose encoders nest in the first's share its codes.
+
+    `room` holds for every member the flat array of its representations of all samples; None where tasks run
+    elsewhere and return theirs.
+    """
 
     members: tuple[Member, ...]
     batch: int
     threads: int
+    room: tuple[Flat, ...] | None = None
 
-    def __call__(self, images: NDArray[np.generic]) -> list[NDArray[np.floating[Any]]]:
-        """Return for every member (B, rows', columns', components of all slices side by side)."""
+    def __call__(self, images: NDArray[np.generic], room: Sequence[Flat], samples: int, first: int) -> None:
+        """Represent a batch (B, H, W, C) into arrays of so many samples, from sample `first` on."""
         raw = place(images)
         encoders = list({id(member.encoder): member.encoder for member in self.members}.values())
-        groups = [encoders] if is_host(raw) else [[encoder] for encoder in encoders]
-        parts: dict[int, list[NDArray[np.floating[Any]]]] = {i: [] for i in range(len(self.members))}
-        for group in groups:
+        for group in [encoders] if is_host(raw) else [[encoder] for encoder in encoders]:
             longest = group[0]
             geometry = longest.whitener.geometry
             capacity = code_capacity(geometry, len(longest.atoms), longest.feature, len(images))
-            for _, count, codes in nested_pieces(raw, group, False, capacity, spread=True):
-                for encoder, own in zip(group, codes, strict=True):
-                    for i, member in enumerate(self.members):
+            for at, count, codes in nested_pieces(raw, group, False, capacity, spread=True):
+                for member, flat in zip(self.members, room, strict=True):
+                    for encoder, own in zip(group, codes, strict=True):
                         if member.encoder is encoder:
-                            values = pooled_slices(
-                                own,
-                                count,
-                                geometry.rows,
-                                geometry.columns,
-                                member.components,
-                                member.slices,
-                                member.size,
-                                member.stride,
-                            )
-                            parts[i].append(values.astype(member.dtype, copy=False))
-        return [np.concatenate(parts[i]) if len(parts[i]) > 1 else parts[i][0] for i in parts]
+                            member.write(own, count, flat, samples, first + at)
 
 
-def represent_slices(slices: Slices, source: Source, start: int, stop: int) -> list[NDArray[Any]]:
-    """Represent samples [start, stop) of a source for every member."""
+def represent_slices(slices: Slices, source: Source, start: int, stop: int) -> list[Flat] | None:
+    """Represent samples [start, stop) of a source for every member: in the room if there is one, else return them."""
     set_threads(slices.threads)
+    result, samples, base = slices.room, source.n_samples, start
+    if slices.room is None:
+        samples, base = stop - start, 0
+        result = tuple(np.empty(samples * sum(member.features), member.dtype) for member in slices.members)
+    assert result is not None
     with source.opened() as reader:
-        parts = []
         for first, images in batches(reader, start, stop, stop - start, slices.batch):
             with located(source.name, first):
-                parts.append(slices(images))
-    return [np.concatenate(own) if len(own) > 1 else own[0] for own in zip(*parts, strict=True)]
+                slices(images, result, samples, base + first - start)
+    return None if slices.room is not None else list(result)
 
 
 def score(
@@ -123,12 +135,16 @@ def score(
     asked: Source,
     judge: Judge[R],
     engine: Engine,
+    *,
+    at_once: int = 1,
 ) -> list[R]:
     """Return what `judge` finds for every trial.
 
     Each image is decoded, whitened and encoded once for all members that fit into memory together and whose codes
     nest, and embedded once a member; slices normalise and pool by themselves. Memory: the representations of such a
-    group, a third of the limit at most; those of a member that is larger by itself go to a temporary file.
+    group, a third of the limit at most; those of a member that is larger by itself go to a temporary file; and what
+    `judge` takes, `at_once` times. Judges run side by side, each with BLAS on one thread: with more, BLAS threads
+    that wait for one another cost several times what they bring where other processes work too.
     """
     members, places = _members(fitted, trials)
     found: dict[tuple[int, Slice], R] = {}
@@ -136,19 +152,47 @@ def score(
     groups = list(_groups(members, total))
     images = Counter(engine, "transform", len(groups) * total)
     scored = Counter(engine, "scores", sum(len(member.slices) for member in members))
-    for group in groups:
+    sizes = [sum(members[i].sample_bytes for i in group) * total for group in groups]
+    # one piece of memory serves all groups: fresh pages cost as much as filling them
+    memory = np.empty(max([size for size in sizes if size <= room_bytes()], default=0), np.uint8)
+    for group, size in zip(groups, sizes, strict=True):
         chosen = tuple(members[i] for i in group)
-        with _room(chosen, (known.n_samples, asked.n_samples), engine) as room:
-            slices = _slices(chosen, engine)
+        with _room(chosen, (known.n_samples, asked.n_samples), size, memory, engine) as room:
             for side, source in enumerate((known, asked)):
-                _fill(slices, source, [own[side] for own in room], engine, images)
-            for i, own in zip(group, room, strict=True):
-                for number, part in enumerate(members[i].slices):
-                    found[i, part] = judge(own[0][number], own[1][number])
-                    scored.step()
+                _fill(_slices(chosen, engine), source, room[side], engine, images)
+            waiting = [
+                ((i, part), room[0].views[place][number], room[1].views[place][number])
+                for place, i in enumerate(group)
+                for number, part in enumerate(members[i].slices)
+            ]
+            # files are read by one thread at a time anyway
+            step = 1 if room[0].flat is None else max(1, min(at_once, engine.executor.threads()))
+            for start in range(0, len(waiting), step):
+                found |= _judged(waiting[start : start + step], judge, alone=at_once == 1)
+                scored.step(min(step, len(waiting) - start))
     images.end()
     scored.end()
     return [found[place] for place in places]
+
+
+def _judged(waiting: list[tuple[Any, Any, Any]], judge: Judge[R], alone: bool) -> dict[Any, R]:
+    """Judge several slices side by side; `alone`: one that shares its work among threads by itself."""
+    if alone:
+        return {key: judge(known, asked) for key, known, asked in waiting}
+    found: dict[Any, R] = {}
+
+    def work(start: int, stop: int) -> None:
+        for key, known, asked in waiting[start:stop]:
+            found[key] = judge(known, asked)
+
+    with single_blas():
+        run_ranges(work, [(i, i + 1) for i in range(len(waiting))])
+    return found
+
+
+def room_bytes() -> int:
+    """Return how large representations in memory may be."""
+    return memory_limit() // MEMORY_SHARE
 
 
 def _members(
@@ -193,7 +237,7 @@ def _groups(members: Sequence[Member], samples: int) -> Iterator[list[int]]:
         first, group, taken = members[left[0]], [left[0]], members[left[0]].sample_bytes * samples
         for i in left[1:]:
             size = members[i].sample_bytes * samples
-            if nests(members[i].encoder, first.encoder) and taken + size <= memory_limit() // MEMORY_SHARE:
+            if nests(members[i].encoder, first.encoder) and taken + size <= room_bytes():
                 group.append(i)
                 taken += size
         yield group
@@ -220,8 +264,10 @@ def _slices(members: tuple[Member, ...], engine: Engine) -> Slices:
             if longest.feature == "gq"
             else 0
         )
-        results = 2 * images * sum(sum(member.features) * 4 for member in members)
-        return stages.encoding + bits + lists + results
+        sums = (
+            4 * engine.executor.threads() * geometry.positions * max(len(one.components.T) for one in members)
+        )
+        return stages.encoding + bits + lists + sums
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
     batch = 64
@@ -235,36 +281,54 @@ def _slices(members: tuple[Member, ...], engine: Engine) -> Slices:
     return Slices(members, batch, engine.executor.threads())
 
 
-def _fill(slices: Slices, source: Source, room: list[list[Any]], engine: Engine, images: Counter) -> None:
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Room for the representations of one source: `views[member][slice]` is (samples, features).
+
+    `flat` holds the same memory for each member, or is None where it is a file.
+    """
+
+    views: list[list[Any]]
+    flat: tuple[Flat, ...] | None
+
+
+def _fill(slices: Slices, source: Source, room: _Side, engine: Engine, images: Counter) -> None:
     """Write the representations of a source into the arrays of every member and slice."""
     step, sample = source.chunk_samples, sum(member.sample_bytes for member in slices.members)
-    while step > 1 and step * sample > RESULT_BYTES:
-        step = -(-step // 2)
+    if room.flat is not None and isinstance(engine.executor, SerialExecutor):
+        # tasks of this process write where their results belong
+        slices = replace(slices, room=room.flat)
+    else:
+        while step > 1 and step * sample > RESULT_BYTES:
+            step = -(-step // 2)
     ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
     for (start, stop), results in engine.map(represent_slices, slices, source, ranges):
-        for member, values, targets in zip(slices.members, results, room, strict=True):
-            offset = 0
-            for (first, last), target in zip(member.slices, targets, strict=True):
-                part = values[..., offset : offset + last - first]
-                target[start:stop] = part.reshape(stop - start, -1)
-                offset += last - first
+        for member, values, targets in zip(slices.members, results or [], room.views, strict=False):
+            for part, target in zip(member.views(values, stop - start), targets, strict=True):
+                target[start:stop] = part
         images.step(stop - start)
 
 
 @contextmanager
 def _room(
-    members: tuple[Member, ...], sides: tuple[int, int], engine: Engine
-) -> Iterator[list[tuple[list[Any], list[Any]]]]:
-    """Yield for every member the arrays of its slices for both sides: in memory, or in a temporary file."""
-    size = sum(member.sample_bytes for member in members) * sum(sides)
-    if size <= memory_limit() // MEMORY_SHARE:
-        yield [
-            (
-                [np.empty((sides[0], features), member.dtype) for features in member.features],
-                [np.empty((sides[1], features), member.dtype) for features in member.features],
-            )
-            for member in members
-        ]
+    members: tuple[Member, ...],
+    samples: tuple[int, int],
+    size: int,
+    memory: NDArray[np.uint8],
+    engine: Engine,
+) -> Iterator[tuple[_Side, _Side]]:
+    """Yield room for both sources: in `memory`, or in a temporary file that is deleted at the end."""
+    if size <= len(memory):
+        taken, sides = 0, []
+        for count in samples:
+            flat = []
+            for member in members:
+                end = taken + count * member.sample_bytes
+                flat.append(memory[taken:end].view(member.dtype))
+                taken = end
+            views = [member.views(own, count) for member, own in zip(members, flat, strict=True)]
+            sides.append(_Side(views, tuple(flat)))
+        yield sides[0], sides[1]
         return
     descriptor, path = tempfile.mkstemp(prefix="smtdist-tune-", suffix=".h5")
     os.close(descriptor)
@@ -272,17 +336,23 @@ def _room(
         text = f"The representations take {readable(size)}; they go to {path}, which is deleted at the end"
         engine.events.emit("note", text=text)
         with h5py.File(path, "w") as file:
-            yield [_stored(file, f"{i}", member, sides) for i, member in enumerate(members)]
+            first, second = (
+                _Side([_stored(file, f"{side}/{i}", one, count) for i, one in enumerate(members)], None)
+                for side, count in enumerate(samples)
+            )
+            yield first, second
     finally:
         Path(path).unlink(missing_ok=True)
 
 
-def _stored(file: Any, name: str, member: Member, sides: tuple[int, int]) -> tuple[list[Any], list[Any]]:
-    def create(side: int, number: int, features: int) -> Any:
-        dtype = np.dtype(member.dtype)
-        rows = max(1, min(sides[side], 2**20 // (features * dtype.itemsize)))
-        shape = (sides[side], features)
-        return file.create_dataset(f"{name}/{side}/{number}", shape, dtype, chunks=(rows, features))
-
-    created = [[create(side, i, n) for i, n in enumerate(member.features)] for side in (0, 1)]
-    return created[0], created[1]
+def _stored(file: Any, name: str, member: Member, samples: int) -> list[Any]:
+    dtype = np.dtype(member.dtype)
+    return [
+        file.create_dataset(
+            f"{name}/{number}",
+            (samples, features),
+            dtype,
+            chunks=(max(1, min(samples, 2**20 // (features * dtype.itemsize))), features),
+        )
+        for number, features in enumerate(member.features)
+    ]

@@ -14,9 +14,9 @@ from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
-from smtdist.models.grid import Changes
-from smtdist.models.scores import score
-from smtdist.models.shared import fit_together
+from smtdist.models.tuning.grid import Changes
+from smtdist.models.tuning.scores import score
+from smtdist.models.tuning.shared import fit_together
 
 
 class Accuracy(Protocol):
@@ -78,11 +78,13 @@ def tune(
     engine: Engine,
     *,
     atoms: NDArray[np.floating[Any]] | None = None,
+    at_once: int = 1,
 ) -> list[Trial]:
     """Fit every combination on the first images, judge it on the second; return trials, the best first.
 
     Statistics, dictionaries and representations are those of separate fits (`fit_together`, `score`), at a fraction
-    of their cost. Equal accuracies keep the order of the grid. Memory: as `fit_together` and `score`. Raises
+    of their cost. Equal accuracies keep the order of the grid. `at_once`
+    classifiers may work side by side, each on one thread. Memory: as `fit_together` and `score`. Raises
     DataError where labels and images differ in number.
     """
     for (source, labels), name in ((known, "training"), (asked, "validation")):
@@ -100,7 +102,7 @@ def tune(
     def judge(train_z: Any, test_z: Any) -> Accuracy:
         return classify(train_z, known[1], test_z, asked[1])
 
-    found = score(fitted, settings, known[0], asked[0], judge, engine)
+    found = score(fitted, settings, known[0], asked[0], judge, engine, at_once=at_once)
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     best = max(found, key=lambda one: one.top1)
     rows = [

@@ -7,7 +7,7 @@ the same, bit for bit, as what separate fits find; components agree to the round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary, sketch_size
 from smtdist.models.fit import solve
-from smtdist.models.model import Model, Whitening, image_geometry, make_encoder, unwhitened, whitened
+from smtdist.models.model import Whitening, image_geometry, make_encoder, unwhitened, whitened
 from smtdist.models.plan import solve_plan, work_per_sample
 from smtdist.solve.generalized import Solution
 from smtdist.statistics.base import State, Statistic
@@ -57,13 +57,6 @@ class Fitted:
     encoder: Encoder
     embedding: Solution | None = None
     statistics: Statistics | None = None
-
-    def model(self, geometry: Any, scale: Any) -> Model:
-        """Return it as a model."""
-        settings = self.settings.replace(dictionary=len(self.dictionary.grid))
-        return Model(
-            settings, geometry, scale, self.whitening, self.dictionary, self.statistics, self.embedding
-        )
 
 
 def fit_together(
@@ -97,7 +90,7 @@ class _Stages:
     def whiten(self, trials: Sequence[Configuration]) -> list[tuple[Whitening, Whitener]]:
         """Return Σ and what follows from it for every trial, and one whitener for all whose patches are the same."""
         moments = [self._moment(one) for one in trials]
-        states = self._reduced("whitening", _distinct(moments, moments))
+        states = self._reduced("whitening", {moment: moment for moment in moments})
         found: dict[Key, tuple[Whitening, Whitener]] = {}
         result = []
         for settings, moment in zip(trials, moments, strict=True):
@@ -332,7 +325,3 @@ def _families(sums: dict[Key, CodeSums]) -> list[list[Key]]:
         else:
             families.append([key])
     return families
-
-
-def _distinct(keys: Iterable[Key], values: Iterable[T]) -> dict[Key, T]:
-    return dict(zip(keys, values, strict=True))

@@ -1,0 +1,124 @@
+"""The commands by name: where each lives, its one line of help and its example. A command is imported when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import typer
+
+
+class Command(NamedTuple):
+    """`function` lives in `smtdist.cli.<module>`; `summary` is the first sentence of its docstring."""
+
+    module: str
+    function: str
+    summary: str
+    arguments: str
+
+
+COMMANDS: Final = {
+    "demo": Command(
+        "demo",
+        "demo",
+        "Fit and judge a model on scikit-learn's handwritten digits, on a Dask cluster of this machine.",
+        "--workers 2",
+    ),
+    "import": Command(
+        "import_",
+        "import_",
+        "Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated.",
+        "images/train --out data.h5 --group train",
+    ),
+    "plan": Command(
+        "fit",
+        "plan",
+        "Say what a fit will cost, pass by pass, before any pixel is read.",
+        "data.h5 --dataset train/images --set dictionary=8192 --workers 4",
+    ),
+    "fit": Command(
+        "fit",
+        "fit",
+        "Fit a model: whitening, dictionary, statistics, solve.",
+        "data.h5 --dataset train/images --out model.h5 --preset mnist-vq --set dictionary=2048",
+    ),
+    "resume": Command(
+        "fit",
+        "resume",
+        "Go on with a fit that was stopped, from its checkpoint; the result has the same bits.",
+        "checkpoint/",
+    ),
+    "update": Command(
+        "merge",
+        "update",
+        "Add images to a model, or withdraw them: one pass over them alone, then a solve.",
+        "model.h5 more.h5 --dataset train/images",
+    ),
+    "merge": Command(
+        "merge",
+        "merge",
+        "Add the sums of models, withdraw those of others, and solve again; no data are read.",
+        "a.h5 b.h5 --subtract c.h5 --out m.h5",
+    ),
+    "transform": Command(
+        "transform",
+        "transform",
+        "Write the representation of every image to an HDF5 file, reading and writing piece by piece.",
+        "model.h5 data.h5 --dataset test/images --out z.h5",
+    ),
+    "evaluate": Command(
+        "evaluate",
+        "evaluate",
+        "Classify test images in the representation: by their nearest training images (soft k-NN), or linearly.",
+        "model.h5 data.h5 --train train --test test --metric knn",
+    ),
+    "tune": Command(
+        "tune",
+        "tune",
+        "Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits.",
+        "data.h5 --train train --limit 2000 --grid ridge=0.001,0.01,0.1 --grid n_components=64,256",
+    ),
+    "export": Command(
+        "export",
+        "export",
+        "Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy.",
+        "model.h5 --format onnx --out model.onnx",
+    ),
+    "words": Command(
+        "words",
+        "words",
+        "Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.",
+        "corpus.txt.gz --vocabulary 30000 --window 4 --near february",
+    ),
+    "spirals": Command(
+        "spirals",
+        "spirals",
+        "Tell two spirals apart by noisy copies of their points, and show what the components are.",
+        "--out spirals.png",
+    ),
+    "info": Command(
+        "info",
+        "info",
+        "Show a model's settings, where it came from, its rank, its dead atoms and its spectrum.",
+        "model.h5 --json",
+    ),
+    "settings": Command(
+        "settings",
+        "settings",
+        "List the settings that --set takes, with defaults, and the presets with what they change.",
+        "--json",
+    ),
+}
+
+
+def load(name: str) -> Any:
+    """Import a command and return it as the command line needs it."""
+    known = COMMANDS[name]
+    function = getattr(import_module(f"smtdist.cli.{known.module}"), known.function)
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command(name, epilog=f"Example: smtdist {name} {known.arguments}")(function)
+    return typer.main.get_command(app)

@@ -1,0 +1,61 @@
+"""What a batch takes stays within what was planned, also for images of thousands of patches and dense codes."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from smtdist.kernels import threads
+from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.types import Encoder, Geometry, Whitener
+from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
+from smtdist.statistics.candidates import Candidates
+from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.covariance import PatchMoment
+
+IMAGES = 24
+
+
+def statistics(context, threshold):
+    """On images of 64 x 64 x 3 with 3,481 patches of 108 pixels each."""
+    geometry = Geometry(64, 64, 3, 6)
+    whiten = integer_whitening(np.eye(108))
+    whitener = Whitener(geometry, pixel_scale(np.uint8, None), False, "context", "whole", None, 1.0, whiten)
+    atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(256, 108)))
+    cut = threshold_cut(threshold, 108)
+    gq = Encoder(whitener, atoms, "gq", cut, False, "leave_out", "leave_out")
+    vq = Encoder(whitener, atoms, "vq", cut, True, "leave_out", "leave_out")
+    spares = Candidates(whitener, False, 1024, 1)
+    return {
+        "moment": PatchMoment(whitener, True),
+        "gq": CodeSums(gq, context, 1, False, 1000),
+        "vq": CodeSums(vq, context, 1, False, 1000),
+        "centroids": Centroids(vq, False, spares),
+        "candidates": spares,
+    }
+
+
+@pytest.mark.parametrize("thread_count", [1, 2])
+@pytest.mark.parametrize("context", ["whole", 2])
+@pytest.mark.parametrize("threshold", [0.02, 0.2], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", ["moment", "gq", "vq", "centroids", "candidates"])
+def test_the_first_batch_takes_what_was_planned(name, threshold, context, thread_count):
+    statistic = statistics(context, threshold)[name]
+    images = np.random.default_rng(1).integers(0, 256, (IMAGES, 64, 64, 3), dtype=np.uint8)
+    before = threads.threads()
+    threads.set_threads(thread_count)
+    try:
+        tiny = statistic.miniature()
+        tiny.update(tiny.zero(), images[:1], 0)  # compiles
+        state = statistic.zero()
+        tracemalloc.start()
+        statistic.update(state, images, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+        planned = statistic.batch_bytes(IMAGES)
+    finally:
+        tracemalloc.stop()
+        threads.set_threads(before)
+    assert peak <= planned
+    if name == "gq" and threshold == 0.02:
+        assert int(state["activity"].sum()) > IMAGES * 3481 * 256 // 32, "several pieces"
