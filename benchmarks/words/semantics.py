@@ -177,7 +177,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(arguments)
     result = run(options)
     if options.json:
-        write_record(options.json, f"words-semantics-{options.vocabulary}-{options.components}", result)
+        write_record(
+            options.json,
+            f"words-semantics-{options.vocabulary}-min{options.min_count}-{options.components}",
+            result,
+        )
     return result
 
 
