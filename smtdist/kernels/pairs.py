@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,3 +107,48 @@ class PairCounter:
         more = counted(keys)
         with self._lock:
             self.counts = combined(self.counts, more)
+
+
+def symmetric(
+    counts: Counted, n_words: int, diagonal: Keys | None = None, sign: int = 1
+) -> tuple[NDArray[Any], ...]:
+    """Return indptr, indices (int32) and data of sign x (counts in both orders) + diag(`diagonal`), CSR, sorted.
+
+    Memory: the result, 12 bytes an entry.
+
+    >>> [part.tolist() for part in symmetric((np.array([0, 1]), np.array([5, 3])), 2)]
+    [[0, 2, 3], [0, 1, 0], [10, 3, 3]]
+    """
+    pair, count = counts
+    indptr = np.zeros(n_words + 1, np.int64)
+    cpu.count_entries(pair, n_words, diagonal is not None, indptr)
+    entries = int(indptr.sum())
+    indices, data = np.empty(entries, np.int32), np.empty(entries, np.int64)
+    on = np.zeros(0, np.int64) if diagonal is None else diagonal
+    cpu.fill_symmetric(pair, count, n_words, on, sign, indptr, indices, data)
+    if entries < 2**31:
+        return indptr.astype(np.int32), indices, data
+    return indptr, indices.astype(np.int64), data
+
+
+def degrees(counts: Counted, n_words: int) -> Keys:
+    """Return how many neighbours the tokens of each word have together.
+
+    >>> degrees((np.array([0, 1]), np.array([5, 3])), 2)
+    array([13,  3])
+    """
+    total = np.zeros(n_words, np.int64)
+    cpu.add_degrees(*counts, n_words, total)
+    return total
+
+
+def largest_part(counts: Counted, n_words: int) -> NDArray[np.bool_]:
+    """Return which words are in the largest connected group: of equally large ones, the first.
+
+    >>> largest_part((np.array([1, 11]), np.array([1, 1])), 4)
+    array([ True,  True, False, False])
+    """
+    part = np.empty(n_words, np.int64)
+    cpu.join_parts(counts[0], n_words, part)
+    result: NDArray[np.bool_] = part == np.bincount(part).argmax()
+    return result

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 import scipy.sparse.linalg
-from scipy.sparse.csgraph import connected_components
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.solve.generalized import Float64, Solution
@@ -57,18 +56,6 @@ def smallest_components_sparse(
     components = np.zeros((n_components, len(alive)))
     components[:, kept] = vectors.T
     return _judged(context_scatter, np.asarray(moment, np.float64), components, alive)
-
-
-def largest_component(adjacency: Sparse) -> npt.NDArray[np.bool_]:
-    """Return which nodes belong to the largest connected part of a graph: of equally large ones, the first.
-
-    >>> graph = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]))
-    >>> largest_component(graph)
-    array([ True,  True, False])
-    """
-    _, part = connected_components(adjacency, directed=False)
-    result: npt.NDArray[np.bool_] = part == np.bincount(part).argmax()
-    return result
 
 
 def largest_eigenvectors(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import numpy as np
 import scipy.sparse
@@ -19,7 +19,10 @@ from smtdist.kernels.pairs import (
     Keys,
     PairCounter,
     combined,
+    degrees,
+    largest_part,
     nothing,
+    symmetric,
 )
 from smtdist.kernels.threads import threads
 from smtdist.kernels.tokens import Lookup, Normalisation, packed
@@ -207,25 +210,23 @@ class WordSums:
 
     def degree(self) -> NDArray[np.int64]:
         """Return Σ deg(p) a_p, (K,): the row sums of the co-occurrence."""
-        row, column = self.upper()
-        total = np.zeros(self.n_words, np.int64)
-        np.add.at(total, row, self.count)
-        np.add.at(total, column, self.count)
-        return total
+        return degrees((self.pair, self.count), self.n_words)
+
+    def connected(self) -> NDArray[np.bool_]:
+        """Return which words are in the largest group that pairs connect."""
+        return largest_part((self.pair, self.count), self.n_words)
 
     def cooccurrence(self) -> scipy.sparse.csr_array:
-        """Return A W Aᵀ, (K, K) int64 with both orders of every pair. Memory: 24 bytes a pair, twice while made."""
-        row, column = (index.astype(np.int32) for index in self.upper())
-        shape = (self.n_words, self.n_words)
-        upper = scipy.sparse.csr_array((self.count, (row, column)), shape=shape)
-        full = (upper + upper.T).tocsr()
-        full.sort_indices()
-        return cast(scipy.sparse.csr_array, full)
+        """Return A W Aᵀ, (K, K) int64 with both orders of every pair. Memory: 24 bytes a pair."""
+        return self._matrix(symmetric((self.pair, self.count), self.n_words))
 
     def context_scatter(self) -> scipy.sparse.csr_array:
-        """Return A D Dᵀ Aᵀ = diag(degree) - A W Aᵀ, (K, K) int64: first-order differences over near pairs."""
-        scatter = scipy.sparse.diags_array(self.degree(), format="csr", dtype=np.int64) - self.cooccurrence()
-        return cast(scipy.sparse.csr_array, scatter.tocsr())
+        """Return A D Dᵀ Aᵀ = diag(degree) - A W Aᵀ, (K, K) int64. Memory: 24 bytes a pair."""
+        return self._matrix(symmetric((self.pair, self.count), self.n_words, self.degree(), -1))
+
+    def _matrix(self, parts: tuple[NDArray[Any], ...]) -> scipy.sparse.csr_array:
+        indptr, indices, data = parts
+        return scipy.sparse.csr_array((data, indices, indptr), shape=(self.n_words, self.n_words))
 
 
 def finish(state: State, origin: Origin | None = None) -> WordSums:

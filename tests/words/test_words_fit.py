@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.sparse
+import scipy.sparse.csgraph
 import words.reference_words as oracle
 import xarray as xr
 from executors import LossyExecutor
@@ -15,11 +17,12 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.pairs import largest_part
 from smtdist.models.words.files import load_words, save_words, write_word2vec
 from smtdist.models.words.fit import fit_words, row_bounds, update_words
 from smtdist.models.words.model import WordSettings
 from smtdist.models.words.others import GloveSettings, glove, positive_information, ppmi_svd, rank_correlation
-from smtdist.solve.iterative import largest_component, smallest_components_sparse
+from smtdist.solve.iterative import smallest_components_sparse
 
 SETTINGS = WordSettings(vocabulary=60, window=3, n_components=5, max_words=4096)
 
@@ -273,10 +276,18 @@ def test_settings_that_have_no_meaning_are_refused():
     assert WordSettings.from_json(SETTINGS.to_json()) == SETTINGS
 
 
-def test_the_largest_part_of_a_graph_is_kept():
-    import scipy.sparse
+@pytest.mark.parametrize("seed", range(20))
+def test_the_largest_part_of_a_graph_is_scipys(seed):
+    draw = np.random.default_rng(seed)
+    n = 30
+    ends = np.sort(draw.integers(0, n, (draw.integers(1, 30), 2)), axis=1)
+    pairs = np.unique(ends @ [n, 1])
+    graph = scipy.sparse.coo_array((np.ones(len(pairs)), np.divmod(pairs, n)), shape=(n, n))
+    _, labels = scipy.sparse.csgraph.connected_components(graph, directed=False)
+    found = largest_part((pairs, np.ones(len(pairs), np.int64)), n)
+    np.testing.assert_array_equal(found, labels == np.bincount(labels).argmax())
 
-    links = scipy.sparse.csr_array(np.kron(np.eye(3), np.ones((2, 2))))
-    assert largest_component(links).tolist() == [True, True, False, False, False, False]
+
+def test_more_components_than_words_are_refused():
     with pytest.raises(ConfigurationError, match="take part"):
-        smallest_components_sparse(links, np.ones(6), 6)
+        smallest_components_sparse(scipy.sparse.csr_array(np.eye(6)), np.ones(6), 6)

@@ -90,3 +90,90 @@ def merge_counts(
             j += 1
         n += counts[n] != 0
     return n
+
+
+@compiled
+def add_degrees(pair: Array, count: Array, n_words: int, out: Array) -> None:
+    """Add each pair's count to both of its words, twice to a word that is beside itself."""
+    for at in range(len(pair)):
+        out[pair[at] // n_words] += count[at]
+        out[pair[at] % n_words] += count[at]
+
+
+@compiled
+def fill_symmetric(
+    pair: Array,
+    count: Array,
+    n_words: int,
+    diagonal: Array,
+    sign: int,
+    indptr: Array,
+    indices: Array,
+    data: Array,
+) -> None:
+    """Write sign x (counts in both orders) as CSR with sorted columns; with a `diagonal`, it is added and always there.
+
+    `indptr` comes as the number of entries of each row after a zero, and leaves as what CSR has.
+    """
+    for row in range(n_words):
+        indptr[row + 1] += indptr[row]
+    cursor = indptr[:-1].copy()
+    at = 0
+    for row in range(n_words):
+        # smaller columns are there already, in order: they are rows that came before
+        own = cursor[row]
+        if len(diagonal):
+            indices[own] = row
+            data[own] = diagonal[row]
+            cursor[row] += 1
+        while at < len(pair) and pair[at] // n_words == row:
+            column = pair[at] % n_words
+            value = sign * count[at]
+            if column == row:
+                if len(diagonal):
+                    data[own] += 2 * value
+                else:
+                    indices[own] = row
+                    data[own] = 2 * value
+                    cursor[row] += 1
+            else:
+                indices[cursor[row]] = column
+                data[cursor[row]] = value
+                cursor[row] += 1
+                indices[cursor[column]] = row
+                data[cursor[column]] = value
+                cursor[column] += 1
+            at += 1
+
+
+@compiled
+def count_entries(pair: Array, n_words: int, diagonal: bool, out: Array) -> None:
+    """Add the entries that each row of the symmetric matrix has to out[1:]."""
+    for at in range(len(pair)):
+        row, column = pair[at] // n_words, pair[at] % n_words
+        if row != column:
+            out[row + 1] += 1
+            out[column + 1] += 1
+        elif not diagonal:
+            out[row + 1] += 1
+    if diagonal:
+        out[1:] += 1
+
+
+@compiled
+def join_parts(pair: Array, n_words: int, part: Array) -> None:
+    """Write for each word the smallest word that it is connected with."""
+    for word in range(n_words):
+        part[word] = word
+    for at in range(len(pair)):
+        left, right = pair[at] // n_words, pair[at] % n_words
+        while part[left] != left:
+            part[left] = part[part[left]]
+            left = part[left]
+        while part[right] != right:
+            part[right] = part[part[right]]
+            right = part[right]
+        if left != right:
+            part[max(left, right)] = min(left, right)
+    for word in range(n_words):
+        part[word] = part[part[word]]

@@ -24,7 +24,7 @@ from smtdist.models.fit import Record, ordered_digests
 from smtdist.models.plan import PassCost
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.solve.generalized import Solution
-from smtdist.solve.iterative import largest_component, smallest_components_sparse
+from smtdist.solve.iterative import smallest_components_sparse
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
 from smtdist.statistics.word_pairs import WordPairs, WordSums, finish
@@ -166,9 +166,7 @@ def row_bounds(counts: NDArray[np.int64], settings: WordSettings) -> list[int]:
 
 def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
     """Solve for the embedding; words that are near no other, or in a group of their own, take no part."""
-    near = statistics.cooccurrence()
-    active = largest_component(near)
-    del near  # as large as all the rest
+    active = statistics.connected()
     wanted = settings.n_components + settings.drop
     if wanted >= active.sum():
         raise ConfigurationError(
