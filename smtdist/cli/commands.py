@@ -90,6 +90,18 @@ COMMANDS: Final = {
         "Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy.",
         "model.h5 --format onnx --out model.onnx",
     ),
+    "words": Command(
+        "words",
+        "words",
+        "Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.",
+        "corpus.txt.gz --vocabulary 30000 --window 4 --near february",
+    ),
+    "spirals": Command(
+        "spirals",
+        "spirals",
+        "Tell two spirals apart by noisy copies of their points, and show what the components are.",
+        "--out spirals.png",
+    ),
     "info": Command(
         "info",
         "info",

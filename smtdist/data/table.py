@@ -106,8 +106,8 @@ class ArrayTable(ArraySource):
 def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     """Return the source of a 2-D array, a DataArray, a (path, dataset) pair of an HDF5 file, or a .npy path.
 
-    Arrays of whole numbers other than uint8 become float64. `aligned` says how many rows of an array or .npy file belong
-    together, by default about 256. Raises DataError for anything that is not rows of numbers.
+    Arrays of whole numbers other than uint8 become float64. `aligned` says how many rows belong together in an array or a
+    .npy file, by default about 256. Raises DataError for anything that is not rows of numbers.
 
     >>> as_table(np.zeros((5, 3))).shape
     (5, 1, 1, 3)

@@ -1,0 +1,269 @@
+"""`words`: embed the words of a text by whom they occur near, and ask which are alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.text import TextSource
+from smtdist.data.writing import check_target
+from smtdist.engine.events import EventStream
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+from smtdist.models.plan import PlannedCluster
+from smtdist.models.words.files import load_words, save_words, write_word2vec
+from smtdist.models.words.fit import fit_words, merged_words, plan_words, update_words, words_key
+from smtdist.models.words.model import Near, WordModel, WordSettings
+from smtdist.monitor import tables
+
+OUT = "words.h5"
+_DEFAULT = WordSettings()
+
+
+def words(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Text files, plain or gzipped, UTF-8, a paragraph a line."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="MODEL.h5", help=f"Model file to write. Default: {OUT}.")
+    ] = None,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(min=2, help=f"Most frequent tokens to embed. Default: {_DEFAULT.vocabulary}."),
+    ] = None,
+    min_count: Annotated[
+        int | None, typer.Option(min=1, help="How often a token must occur to be a word. Default: 1.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help=f"Neighbours on either side. Default: {_DEFAULT.window}.")
+    ] = None,
+    tokens: Annotated[
+        str | None, typer.Option(help="basic_english (default), or given: part at white space only.")
+    ] = None,
+    unknown: Annotated[
+        str | None,
+        typer.Option(help="Tokens that are no words: place (default) keeps their places, skip does not."),
+    ] = None,
+    moment: Annotated[
+        str | None,
+        typer.Option(help="V: second (default), the paper's; degree weighs a token by its neighbours."),
+    ] = None,
+    components: Annotated[
+        int | None, typer.Option(min=1, help=f"Components. Default: {_DEFAULT.n_components}.")
+    ] = None,
+    drop: Annotated[
+        int | None, typer.Option(min=0, help=f"Components left out before them. Default: {_DEFAULT.drop}.")
+    ] = None,
+    max_words: Annotated[
+        int | None,
+        typer.Option(min=2, help=f"Different tokens to make room for. Default: {_DEFAULT.max_words}."),
+    ] = None,
+    parts: Annotated[
+        int | None,
+        typer.Option(min=1, help="Count the pairs in so many parts, each with a reading, to save memory."),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.h5", help="Ask this model; with TEXT, add the text to it and write --out."
+        ),
+    ] = None,
+    from_model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.h5", help="Take vocabulary and settings from this model; count TEXT alone."
+        ),
+    ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="MODEL.h5", help="Add the counts of a model with the vocabulary of --model."),
+    ] = None,
+    subtract: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="MODEL.h5", help="Take the counts of such a model out of --model."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what the passes will cost, before any text is read.")
+    ] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw TEXT from --model instead.")] = False,
+    near: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORD", help="Show the words nearest this one, and those most often beside it."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
+    word2vec: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.txt", help="Write the vectors as word2vec text too; gensim reads it."),
+    ] = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve."""
+    asked = {
+        "vocabulary": vocabulary, "min_count": min_count, "window": window, "tokens": tokens, "unknown": unknown,
+        "moment": moment, "n_components": components, "drop": drop, "max_words": max_words, "parts": parts,
+    }  # fmt: skip
+    changes = {name: value for name, value in asked.items() if value is not None}
+    target = _checked(text, out, model, withdraw, changes)
+    both = [*(merge or []), *(subtract or [])]
+    if (both and (model is None or text)) or (from_model and (model or changes or not text)):
+        raise WrongUsage("--merge and --subtract go with --model alone, --from-model with TEXT alone.")
+    if both:
+        target = out or Path(OUT)
+    if plan:
+        _planned(text, changes, model or from_model, Where(workers, cluster, quiet), checkpoint, json)
+        return
+    for path in (target, word2vec):
+        if path is not None:
+            check_target(path, overwrite)
+    result: dict[str, Any] = {}
+    if target is None:
+        assert model is not None
+        found = load_words(model)
+    elif both:
+        assert model is not None
+        found = merged_words(load_words(model), map(load_words, merge or []), map(load_words, subtract or []))
+    else:
+        source = TextSource.open(text or [])
+        found, result["passes"] = _computed(
+            source, model, from_model, withdraw, changes, Where(workers, cluster, quiet), checkpoint
+        )
+    if target is not None:
+        result |= {"model": str(target), "bytes": save_words(found, target, overwrite=overwrite)}
+    result |= summary(found)
+    result["near"] = {
+        word: {
+            "nearest": _plain(found.nearest(word, count)),
+            "beside": _plain(found.most_cooccurring(word, count)),
+        }
+        for word in near or []
+    }
+    if word2vec is not None:
+        result["word2vec"] = {
+            "path": str(word2vec),
+            "bytes": write_word2vec(found, word2vec, overwrite=overwrite),
+        }
+    _report(result, json)
+
+
+def _checked(
+    text: list[str] | None, out: Path | None, model: Path | None, withdraw: bool, changes: dict[str, Any]
+) -> Path | None:
+    """Refuse options that have no meaning together; return the file to write, None where a model is only asked."""
+    if not text and model is None:
+        raise WrongUsage("Give text files to embed the words of, or --model to ask one.")
+    if not text and (changes or withdraw):
+        raise WrongUsage("Without text there is nothing to compute; leave out --withdraw and settings.")
+    if withdraw and model is None:
+        raise WrongUsage("--withdraw needs --model, the model to withdraw text from.")
+    if text and model is not None and changes:
+        raise WrongUsage(
+            f"--model brings its own settings, so {', '.join(changes)} cannot be set; leave it out."
+        )
+    if not text:
+        return None
+    return out or Path(OUT)
+
+
+def _computed(
+    source: TextSource,
+    model: Path | None,
+    from_model: Path | None,
+    withdraw: bool,
+    changes: dict[str, Any],
+    where: Where,
+    checkpoint: Path | None,
+) -> tuple[WordModel, list[dict[str, Any]]]:
+    settings, base = _asked(changes, model or from_model)
+    key = words_key(source, settings, base)
+    folder = None if checkpoint is None else checkpoint.absolute()
+    with engine_for(where, source, folder, key) as engine:
+        if base is None:
+            return fit_words(source, settings, engine)
+        if from_model is not None:
+            return fit_words(source, settings, engine, vocabulary=base.vocabulary)
+        return update_words(base, source, engine, withdraw=withdraw)
+
+
+def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:
+    """Return the settings, and the model they come from if there is one."""
+    if base is not None:
+        found = load_words(base)
+        return found.settings, found
+    try:
+        return WordSettings(**changes), None
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _planned(
+    text: list[str] | None,
+    changes: dict[str, Any],
+    base: Path | None,
+    where: Where,
+    checkpoint: Path | None,
+    as_json: bool,
+) -> None:
+    if not text:
+        raise WrongUsage("Give the text that is to be planned for.")
+    source = TextSource.open(text)
+    settings, model = _asked(changes, base)
+    if where.cluster in (None, "local"):
+        engine = Engine(PlannedCluster(where.resolved_workers(source)), EventStream(), checkpoint)
+        costs = plan_words(source, settings, engine, base=model)
+    else:
+        with engine_for(where, source, checkpoint) as engine:
+            costs = plan_words(source, settings, engine, base=model)
+    found = [cost.to_dict() for cost in costs]
+    if as_json:
+        print_json({"passes": found, "data": source.describe()})
+    else:
+        result_console().print(tables.plan_table(found, checkpoint is not None))
+
+
+def summary(model: WordModel) -> dict[str, Any]:
+    """Return the figures of a model that a person asks for first."""
+    embedding, sums = model.embedding, model.statistics
+    return {
+        "n_words": len(model.vocabulary),
+        "n_positions": 0 if sums is None else sums.n_positions,
+        "n_pairs": 0 if sums is None else len(sums.pair),
+        "rank": 0 if embedding is None else embedding.rank,
+        "n_apart": 0 if embedding is None else embedding.n_dead,
+        "n_components": model.settings.n_components,
+        "fingerprint": model.provenance.get("fingerprint", ""),
+    }
+
+
+def _plain(found: list[Near]) -> list[dict[str, Any]]:
+    return [one._asdict() for one in found]
+
+
+def _report(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+        return
+    console = result_console()
+    if "passes" in result:
+        console.print(tables.passes_table(result["passes"]))
+    for word, lists in result["near"].items():
+        for title, key in (("nearest", "nearest"), ("most often beside it", "beside")):
+            shown = ", ".join(f"{one['word']} ({one['cosine']:.2f}; {one['times']:,})" for one in lists[key])
+            console.print(f"{word}, {title}: {shown}", highlight=False, soft_wrap=True)
+    line = (
+        f"{result['n_words']:,} words ({result['n_apart']:,} take no part), {result['n_positions']:,} tokens, "
+        f"{result['n_pairs']:,} pairs, {result['n_components']} components"
+    )
+    name = f"{result['model']}: {tables.size(result['bytes'])}, " if "model" in result else ""
+    console.print(name + line, highlight=False, soft_wrap=True)

@@ -1,0 +1,153 @@
+"""Points with whoever is near them: the sources that differences between points are summed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.source import Reader, Source
+from smtdist.data.table import as_table
+from smtdist.errors import ConfigurationError, DataError
+
+ALIGNED: Final = 64
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourSource(Source):
+    """Points of a table, each with k neighbours: samples of shape (1, 1 + k, d + 1), float64.
+
+    Row 0 is the point, the others are neighbours; the last column is 1 for the point and the weight for a neighbour,
+    0 where a point has fewer. Memory: the table once while it is read, and 16 k bytes a point that travel with the job.
+    """
+
+    table: Source
+    numbers: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+    chunk_samples = ALIGNED
+    file_bytes = None
+    dtype = np.dtype(np.float64)
+
+    @classmethod
+    def of(
+        cls, points: Any, numbers: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
+    ) -> NeighbourSource:
+        """Check that neighbours (N, k) and weights fit the points; points are as in `smtdist.data.table.as_table`."""
+        table = as_table(points)
+        n = table.n_samples
+        if numbers.shape != weights.shape or numbers.ndim != 2 or len(numbers) != n:
+            raise DataError(
+                f"{table.name} has {n} points, but neighbours of the shape {numbers.shape} and weights {weights.shape}; "
+                f"give (points, k) of both."
+            )
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= n):
+            raise DataError(
+                f"{table.name} has {n} points, but a neighbour is number {numbers.max()}; count from 0."
+            )
+        return cls(table, numbers, weights)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
+        """(N, 1, 1 + k, d + 1)."""
+        return self.table.n_samples, 1, 1 + self.numbers.shape[1], self.table.shape[3] + 1
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What messages call the table."""
+        return self.table.name
+
+    @property
+    def reader_bytes(self) -> int:
+        """The rows of the table that a block's neighbours are among: at most all."""
+        return self.table.reader_bytes + 2 * self.table.n_samples * self.table.sample_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, table and neighbours as plain JSON."""
+        return {"kind": "neighbours", "table": self.table.describe(), "neighbours": self.numbers.shape[1]}
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader that looks neighbours up among the rows they are in."""
+        with self.table.opened() as table:
+            yield _NeighbourReader(self, table)
+
+
+class _NeighbourReader(Reader):
+    source: NeighbourSource
+
+    def __init__(self, source: NeighbourSource, table: Reader) -> None:
+        super().__init__(source)
+        self._table = table
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        numbers = np.concatenate([np.arange(start, stop)[:, None], self.source.numbers[start:stop]], axis=1)
+        first = int(numbers.min())
+        rows = self._table.read(first, int(numbers.max()) + 1)
+        out[:, 0, :, :-1] = rows[numbers - first, 0, 0]
+        out[:, 0, 0, -1] = 1.0
+        out[:, 0, 1:, -1] = self.source.weights[start:stop]
+        return int(rows.nbytes)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisePairs(Source):
+    """Two noisy copies of every point of a table, as neighbours: samples (1, 2, d + 1), float64 (SMT 2023, section 2).
+
+    The noise is Gaussian, of standard deviation `noise`, and a function of the seed and the number of the point.
+    """
+
+    table: Source
+    noise: float
+    seed: int = 0
+    chunk_samples = ALIGNED
+    file_bytes = None
+    dtype = np.dtype(np.float64)
+
+    def __post_init__(self) -> None:
+        if not self.noise >= 0:
+            raise ConfigurationError(f"noise is {self.noise}; give a standard deviation of at least 0.")
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]
+        """(N, 1, 2, d + 1)."""
+        return self.table.n_samples, 1, 2, self.table.shape[3] + 1
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What messages call the table."""
+        return self.table.name
+
+    @property
+    def reader_bytes(self) -> int:
+        """What the table's reader holds, and a block of rows and noise."""
+        return self.table.reader_bytes + 2**24
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, table, noise and seed as plain JSON."""
+        return {"kind": "noise pairs", "table": self.table.describe(), "noise": self.noise, "seed": self.seed}
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader that adds the noise."""
+        with self.table.opened() as table:
+            yield _NoiseReader(self, table)
+
+
+class _NoiseReader(Reader):
+    source: NoisePairs
+
+    def __init__(self, source: NoisePairs, table: Reader) -> None:
+        super().__init__(source)
+        self._table = table
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        rows = self._table.read(start, stop)
+        out[..., -1] = 1.0
+        for sample, (row, to) in enumerate(zip(rows, out, strict=True), start):
+            draw = np.random.Generator(np.random.Philox(key=[self.source.seed, sample]))
+            to[0, :, :-1] = row[0, 0] + self.source.noise * draw.standard_normal((2, row.shape[-1]))
+        return int(rows.nbytes)

@@ -1,0 +1,245 @@
+"""Text in files, plain or gzipped: blocks of whole paragraphs, cut by the bytes alone."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
+from smtdist.data.source import Reader, Source
+from smtdist.data.unzip import WINDOW_BYTES, SeekIndex, build_index, open_gzip
+from smtdist.errors import DataError
+
+BLOCK: Final = 2**14
+"""Bytes of text that a block begins in; it ends with the last paragraph that begins in them."""
+REACH: Final = BLOCK
+"""A paragraph up to so long is never cut."""
+WIDTH: Final = BLOCK + REACH
+CHUNK_BLOCKS: Final = 64
+_SPACES: Final = b" \t\r\v\f"
+_GZIP: Final = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """One file: its bytes of text, its bytes on storage, and where to enter it if it is gzipped."""
+
+    path: str
+    size: int
+    stored: int
+    index: SeekIndex | None = None
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks, none of which reaches into another file."""
+        return -(-self.size // BLOCK)
+
+
+@dataclass(frozen=True)
+class TextSource(Source):
+    """The text of one or many files; make it with `TextSource.open`.
+
+    A sample is a block: the paragraphs (lines) that begin in `BLOCK` bytes of a file's text, as one row of `WIDTH`
+    bytes with zeros after its end. Blocks begin anew with each file, so a file has the same blocks, and the same
+    hashes, wherever it is given: a document that is to be withdrawn one day is best a file of its own. Where no
+    line ends within `REACH` bytes, a paragraph is cut after the next white space.
+
+    A gzipped file is read once when it is opened, for a seek index (32 KiB for every 4 MiB of text or more, at most
+    about a thousand entries a file), so that any block can be read by itself; one stream or many members alike.
+    """
+
+    files: tuple[TextFile, ...]
+    shape: tuple[int, int, int, int]
+    dtype = np.dtype(np.uint8)
+    chunk_samples = CHUNK_BLOCKS
+    file_bytes = None
+
+    @classmethod
+    def open(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> TextSource:
+        """Look at the sizes of files, and through those that are gzipped; empty files are left out.
+
+        Raises DataError for a file that is not there, that is not what its first bytes say, or for no text at all.
+        """
+        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        if not given:
+            raise DataError("No text was given; name at least one file.")
+        found = [_looked_at(full_path(path)) for path in given]
+        files = tuple(file for file in found if file.size)
+        if not files:
+            raise DataError(f"{found[0].path} holds no text; give a file that does.")
+        return cls(files, (sum(file.n_blocks for file in files), 1, 1, WIDTH))
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it: the path, or the first of how many."""
+        more = len(self.files) - 1
+        return self.files[0].path + (f" and {more} more file{'s' * (more > 1)}" if more else "")
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of text, unpacked."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of text, as `Reader.read_bytes` counts them."""
+        return self.text_bytes
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes read at once, again as they are cut and checked, and what an open file keeps."""
+        indexes = sum(len(file.index.data) for file in self.files if file.index is not None)
+        remote = CACHE_BYTES if any(is_url(file.path) for file in self.files) else 0
+        return 3 * CHUNK_BLOCKS * BLOCK * 8 + 2 * indexes + 32 * WINDOW_BYTES + remote
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, paths, bytes and blocks as plain JSON."""
+        return {
+            "kind": "text",
+            "paths": [file.path for file in self.files],
+            "gzipped": [file.index is not None for file in self.files],
+            "text_bytes": self.text_bytes,
+            "blocks": self.n_samples,
+        }
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader that keeps one file open at a time."""
+        with ExitStack() as stack:
+            yield _TextReader(self, stack)
+
+
+class _TextReader(Reader):
+    source: TextSource
+
+    def __init__(self, source: TextSource, stack: ExitStack) -> None:
+        super().__init__(source)
+        self._stack, self._open = stack, -1
+        self._file: Any = None
+        self._first = [0, *accumulate(file.n_blocks for file in source.files)]
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        rows = out.reshape(len(out), WIDTH)
+        read = 0
+        number = int(np.searchsorted(self._first, start, side="right")) - 1
+        while start < stop:
+            first, end = self._first[number], self._first[number + 1]
+            until = min(stop, end)
+            read += self._fill_from(number, start - first, until - first, rows[: until - start])
+            rows, start, number = rows[until - start :], until, number + 1
+        return read
+
+    def _fill_from(self, number: int, start: int, stop: int, rows: npt.NDArray[Any]) -> int:
+        """Fill rows with the blocks start to stop of one file."""
+        file = self.source.files[number]
+        begin = max(0, start * BLOCK - 1)
+        end = min(file.size, stop * BLOCK + REACH)
+        data = self._bytes(number, begin, end)
+        edges = [_edge(data, begin, block * BLOCK, file.size) for block in range(start, stop + 1)]
+        _require_utf8(data[edges[0] - begin : edges[-1] - begin], edges[0], file.path)
+        view = np.frombuffer(data, np.uint8)
+        for row, (left, right) in zip(rows, pairwise(edges), strict=True):
+            row[: right - left] = view[left - begin : right - begin]
+            row[right - left :] = 0
+        return edges[-1] - edges[0]
+
+    def _bytes(self, number: int, begin: int, end: int) -> bytes:
+        file = self.source.files[number]
+        try:
+            if self._open != number:
+                self._stack.close()
+                self._open = -1
+                self._file = self._stack.enter_context(_open(file))
+                self._open = number
+            self._file.seek(begin)
+            data = bytes(self._file.read(end - begin))
+        except (OSError, EOFError, ValueError) as error:
+            raise _unreadable(file.path, error) from error
+        if len(data) != end - begin:
+            raise DataError(
+                f"{file.path} ends after {begin + len(data):,} bytes of text, but had {file.size:,} when it was first "
+                f"opened; start again with the file as it is."
+            )
+        return data
+
+
+def _edge(data: bytes, begin: int, at: int, size: int) -> int:
+    """Return where the first paragraph begins that begins at `at` or after it; `data` starts at byte `begin`."""
+    if at == 0 or at >= size:
+        return min(at, size)
+    low, high = at - 1 - begin, at - 1 - begin + REACH
+    found = data.find(b"\n", low, high)
+    if found >= 0:
+        return begin + found + 1
+    if at - 1 + REACH >= size:
+        return size  # the last paragraph, without an end of line
+    spaces = [place for space in _SPACES if (place := data.find(bytes([space]), low, high)) >= 0]
+    if spaces:
+        return begin + min(spaces) + 1
+    while data[at - begin] & 0xC0 == 0x80 and at - begin < high:
+        at += 1  # not inside a character
+    return at
+
+
+def _require_utf8(data: bytes, begin: int, path: str) -> None:
+    if data.isascii():
+        return
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, byte {begin + error.start} of its text: 0x{data[error.start]:02x} is not UTF-8 ({error.reason}); "
+            f"convert the file to UTF-8."
+        ) from error
+
+
+@contextmanager
+def _open(file: TextFile) -> Iterator[Any]:
+    with _raw(file.path) as raw:
+        size = raw.seek(0, io.SEEK_END)
+        if size != file.stored:
+            raise DataError(
+                f"{file.path} now has {size:,} bytes, but had {file.stored:,} when first opened; start again."
+            )
+        if file.index is None:
+            yield raw
+        else:
+            with open_gzip(raw, file.index) as unpacked:
+                yield unpacked
+
+
+@contextmanager
+def _raw(path: str) -> Iterator[Any]:
+    if is_url(path):
+        with open_url(path) as remote:
+            yield remote
+    else:
+        with open(path, "rb") as local:
+            yield local
+
+
+def _looked_at(path: str) -> TextFile:
+    try:
+        stored = file_size(path)
+        with _raw(path) as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            index = build_index(raw, stored) if packed else None
+    except (OSError, EOFError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    return TextFile(path, stored if index is None else index.size, stored, index)
+
+
+def _unreadable(path: str, error: Exception) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"The file {path} does not exist; check the name.")
+    why = " ".join(str(error).split()).rstrip(".")
+    return DataError(f"{path} cannot be read ({why}); restore the file from its origin.")

@@ -1,0 +1,179 @@
+"""Features of points: rows of numbers in, rows of features out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError
+
+Rows = NDArray[np.float64]
+
+BLOCK_BYTES: Final = 2**26
+REGULARISATION: Final = 1e-3
+"""Share of its trace that is added to the diagonal of a local Gram matrix, as in scikit-learn."""
+
+
+class Features(Protocol):
+    """What turns points (m, d) into features (m, K); frozen and picklable."""
+
+    @property
+    def size(self) -> int:
+        """Number of features, K."""
+        ...
+
+    def __call__(self, points: Rows) -> Rows:
+        """Return the features of points, (m, K)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Landmarks:
+    """One-hot codes: 1 for the nearest of K landmarks, the first of equally near ones (SMT 2023, figure 2).
+
+    >>> Landmarks(np.array([[0.0], [2.0]]))(np.array([[0.4], [3.0]]))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    points: Rows
+
+    @property
+    def size(self) -> int:
+        """Number of landmarks."""
+        return len(self.points)
+
+    def __call__(self, points: Rows) -> Rows:
+        """Return one-hot codes."""
+        codes = np.zeros((len(points), self.size))
+        codes[np.arange(len(points)), squared_distances(points, self.points).argmin(axis=1)] = 1.0
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class Interpolation:
+    """Codes that rebuild a point from its k nearest landmarks, with weights that sum to 1 (locally linear landmarks).
+
+    A point that is a landmark is that landmark.
+    """
+
+    points: Rows
+    neighbours: int
+    regularisation: float = REGULARISATION
+
+    @property
+    def size(self) -> int:
+        """Number of landmarks."""
+        return len(self.points)
+
+    def __call__(self, points: Rows) -> Rows:
+        """Return interpolating codes."""
+        distances = squared_distances(points, self.points)
+        near = np.argsort(distances, axis=1, kind="stable")[:, : self.neighbours]
+        weights = barycentric_weights(points, self.points[near], self.regularisation)
+        own = np.take_along_axis(distances, near[:, :1], axis=1)[:, 0] == 0
+        weights[own] = np.eye(1, self.neighbours)
+        codes = np.zeros((len(points), self.size))
+        np.put_along_axis(codes, near, weights, axis=1)
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class RadialBasis:
+    """exp(-|x - c|² / (2 width²)) for K centres c."""
+
+    points: Rows
+    width: float
+
+    def __post_init__(self) -> None:
+        _require_width(self.width)
+
+    @property
+    def size(self) -> int:
+        """Number of centres."""
+        return len(self.points)
+
+    def __call__(self, points: Rows) -> Rows:
+        """Return features in (0, 1]."""
+        return np.exp(squared_distances(points, self.points) / (-2 * self.width**2))
+
+
+@dataclass(frozen=True)
+class RandomFourier:
+    """sqrt(2 / K) cos(w·x + b), with inner products near exp(-|x - y|² / (2 width²)) (Rahimi and Recht 2007)."""
+
+    n_inputs: int
+    size: int
+    width: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_width(self.width)
+
+    def __call__(self, points: Rows) -> Rows:
+        """Return features in [-sqrt(2 / K), sqrt(2 / K)]."""
+        draw = np.random.default_rng(self.seed)
+        frequencies = draw.standard_normal((self.n_inputs, self.size)) / self.width
+        phases = draw.uniform(0, 2 * np.pi, self.size)
+        # einsum adds in one order, whatever the batch, where BLAS may not
+        angles = np.einsum("ij,jk->ik", points, frequencies) + phases
+        result: Rows = np.sqrt(2 / self.size) * np.cos(angles)
+        return result
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """All x_i and all x_i x_j with i <= j: the expansion of slow feature analysis (Wiskott and Sejnowski 2002)."""
+
+    n_inputs: int
+
+    @property
+    def size(self) -> int:
+        """d + d (d + 1) / 2."""
+        return self.n_inputs * (self.n_inputs + 3) // 2
+
+    def __call__(self, points: Rows) -> Rows:
+        """Return the expansion.
+
+        >>> Quadratic(2)(np.array([[2.0, 3.0]]))
+        array([[2., 3., 4., 6., 9.]])
+        """
+        first, second = np.triu_indices(self.n_inputs)
+        return np.concatenate([points, points[:, first] * points[:, second]], axis=1)
+
+
+def squared_distances(points: Rows, others: Rows) -> Rows:
+    """Return |x - y|² of every pair, (m, K), each summed in one order. Memory: besides the result 64 MiB."""
+    result = np.empty((len(points), len(others)))
+    step = max(1, BLOCK_BYTES // (8 * max(1, others.size)))
+    for start in range(0, len(points), step):
+        difference = points[start : start + step, None, :] - others
+        np.einsum("ijk,ijk->ij", difference, difference, out=result[start : start + step])
+    return result
+
+
+def barycentric_weights(points: Rows, near: Rows, regularisation: float = REGULARISATION) -> Rows:
+    """Return the weights that rebuild points from their neighbours and sum to 1 (Roweis and Saul 2000).
+
+    points (m, d), near (m, k, d); `regularisation` times the trace is added to the diagonal of each Gram matrix.
+
+    >>> barycentric_weights(np.array([[1.0]]), np.array([[[0.0], [4.0]]]), 1e-9).round(6)
+    array([[0.75, 0.25]])
+    """
+    offset = near - points[:, None, :]
+    gram = np.einsum("ijk,ilk->ijl", offset, offset)
+    trace = np.trace(gram, axis1=1, axis2=2)
+    ridge = np.where(trace > 0, regularisation * trace, regularisation)
+    k = near.shape[1]
+    gram[:, np.arange(k), np.arange(k)] += ridge[:, None]
+    weights = np.linalg.solve(gram, np.ones((len(points), k, 1)))[..., 0]
+    result: Rows = weights / weights.sum(axis=1, keepdims=True)
+    return result
+
+
+def _require_width(width: float) -> None:
+    if not width > 0:
+        raise ConfigurationError(f"width is {width}; give a length above 0.")

@@ -1,0 +1,124 @@
+"""Who is near whom among points: k nearest neighbours, locally linear weights, steps of a sequence."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.features import REGULARISATION, barycentric_weights
+
+Numbers = NDArray[np.int64]
+
+
+class Context(NamedTuple):
+    """The neighbours of every point, (N, k), their weights, 0 in empty places, and the order of the differences."""
+
+    numbers: Numbers
+    weights: NDArray[np.float64]
+    order: int
+
+
+def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto") -> Numbers:
+    """Return the k nearest others of every point, (N, k), the nearest first.
+
+    `method`: "exact" (scikit-learn), "faiss" (its flat index, exact too but in float32), or "auto": FAISS for more than
+    100,000 points where it is installed. Memory: what the libraries take, and 16 (k + 1) bytes a point.
+    """
+    n = len(points)
+    if not 1 <= k < n:
+        raise ConfigurationError(f"k is {k}, but {n} points have 1 to {n - 1} others.")
+    faiss = importlib.util.find_spec("faiss") is not None
+    if method == "faiss" and not faiss:
+        raise ConfigurationError("FAISS is not installed; install faiss-cpu, or choose exact.")
+    if method == "faiss" or (method == "auto" and faiss and n > 100_000):
+        import faiss as library  # type: ignore[import-not-found, unused-ignore]
+
+        index = library.IndexFlatL2(points.shape[1])
+        rows = np.ascontiguousarray(points, np.float32)
+        index.add(rows)
+        found = index.search(rows, k + 1)[1].astype(np.int64)
+    elif method in ("auto", "exact"):
+        from sklearn.neighbors import NearestNeighbors  # half a second that other uses need not wait
+
+        found = NearestNeighbors(n_neighbors=k + 1).fit(points).kneighbors(points, return_distance=False)
+    else:
+        raise ConfigurationError(f"method is {method!r}; choose auto, exact or faiss.")
+    # a point is nearest itself, but for copies of it: then it may stand elsewhere in its list, or not at all
+    own = found == np.arange(n)[:, None]
+    own[~own.any(axis=1), -1] = True
+    others: Numbers = found[~own].reshape(n, k).astype(np.int64)
+    return others
+
+
+def symmetric_context(numbers: Numbers) -> Context:
+    """Return the context in which two points are neighbours where either is among the other's; each pair counts once.
+
+    >>> symmetric_context(np.array([[1], [0], [0]])).weights.ravel()
+    array([1., 0., 1.])
+    """
+    n, k = numbers.shape
+    here = np.repeat(np.arange(n), k)
+    there = numbers.reshape(-1)
+    forward, back = here * n + there, there * n + here
+    mutual = np.isin(back, forward)
+    kept = (~mutual | (here < there)) & (here != there)
+    return Context(numbers, kept.reshape(n, k).astype(np.float64), 1)
+
+
+def symmetric_lists(numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+    """Return the symmetrised neighbours of every point, as many as the most have, and which places are filled."""
+    n, k = numbers.shape
+    here, there = np.repeat(np.arange(n), k), numbers.reshape(-1)
+    pairs = np.unique(np.concatenate([here * n + there, there * n + here]))
+    rows, columns = np.divmod(pairs, n)
+    degree = np.bincount(rows, minlength=n)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(degree) - degree, degree)
+    lists = np.tile(np.arange(n)[:, None], (1, int(degree.max())))
+    filled = np.zeros(lists.shape, np.bool_)
+    lists[rows, place], filled[rows, place] = columns, True
+    return lists, filled
+
+
+def mean_context(numbers: Numbers) -> Context:
+    """Return the second-order context in which a point is compared with the mean of its symmetrised neighbours."""
+    lists, filled = symmetric_lists(numbers)
+    return Context(lists, filled / filled.sum(axis=1, keepdims=True), 2)
+
+
+def locally_linear_context(
+    points: NDArray[np.float64], numbers: Numbers, regularisation: float = REGULARISATION
+) -> Context:
+    """Return the second-order context of weights that rebuild a point from its neighbours (Roweis and Saul 2000).
+
+    The neighbours are those given, as in scikit-learn, not symmetrised: each point is rebuilt by itself.
+    """
+    return Context(numbers, barycentric_weights(points, points[numbers], regularisation), 2)
+
+
+def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:
+    """Return the context of rows in time, for sequences of given lengths laid end to end.
+
+    Order 1: a_t - a_{t+1}. Order 2: a_t - (a_{t-1} + a_{t+1}) / 2; the ends have no column (a point minus itself).
+
+    >>> temporal_context([3, 2]).weights.ravel()
+    array([1., 1., 0., 1., 0.])
+    """
+    if min(lengths, default=0) < 1:
+        raise DataError("Every sequence needs at least one row; leave out empty ones.")
+    n = int(sum(lengths))
+    first = np.zeros(n, np.bool_)
+    first[np.cumsum([0, *lengths[:-1]])] = True
+    last = np.roll(first, -1)
+    rows = np.arange(n)
+    if order == 1:
+        return Context(np.where(last, rows, rows + 1)[:, None], (~last).astype(np.float64)[:, None], 1)
+    if order != 2:
+        raise ConfigurationError(f"order is {order}; differences in time are of order 1 or 2.")
+    inner = ~(first | last)
+    before, after = np.where(inner, rows - 1, rows), np.where(inner, rows + 1, rows)
+    return Context(np.stack([before, after], axis=1), np.full((n, 2), 0.5), 2)

@@ -1,0 +1,74 @@
+"""Points embedded by the sparse manifold transform: one pass over points and their neighbours, then a solve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.neighbours import NeighbourSource, NoisePairs
+from smtdist.data.table import as_table
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.features import Features
+from smtdist.models.points.contexts import Context
+from smtdist.solve.generalized import Float64, Solution, smallest_components
+from smtdist.statistics.points import FinishedPoints, PointSums, finish
+
+MOMENTS = ("second", "centred")
+
+
+@dataclass(frozen=True)
+class PointModel:
+    """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3)."""
+
+    features: Features
+    sums: FinishedPoints
+    embedding: Solution
+
+    def transform(self, points: Any) -> Float64:
+        """Return P f(x) of every point, (N, L)."""
+        rows = np.asarray(points, np.float64)
+        result: Float64 = self.features(rows) @ self.embedding.components.T
+        return result
+
+    def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
+        """Return P a of features, (N, L)."""
+        result: Float64 = codes @ self.embedding.components.T
+        return result
+
+
+def fit_points(
+    source: NeighbourSource | NoisePairs,
+    features: Features,
+    engine: Engine,
+    *,
+    order: int = 1,
+    n_components: int,
+    moment: str = "second",
+) -> tuple[PointModel, dict[str, Any]]:
+    """Sum over points and their neighbours in one pass and solve; return the record of the pass too.
+
+    `moment`: V is the "second" moment, or "centred" about the mean feature, in which the constant has no part, as in slow
+    feature analysis. Noisy pairs count both points in V.
+    """
+    if moment not in MOMENTS:
+        raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
+    sums = PointSums(features, order, pairs=isinstance(source, NoisePairs))
+    partial, record = engine.reduce("points", sums, source)
+    found = finish(partial.state)
+    matrix = found.moment if moment == "second" else found.covariance
+    embedding = smallest_components(found.scatter, matrix, n_components)
+    return PointModel(features, found, embedding), record
+
+
+def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:
+    """Return two noisy copies of every point, as neighbours; `points` are as in `smtdist.data.table.as_table`."""
+    return NoisePairs(as_table(points), noise, seed)
+
+
+def in_context(points: Any, context: Context) -> NeighbourSource:
+    """Return points with their neighbours."""
+    return NeighbourSource.of(points, context.numbers, context.weights)

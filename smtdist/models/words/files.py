@@ -1,0 +1,242 @@
+"""Word models as open HDF5/NetCDF4 files, and their vectors in word2vec's text format.
+
+Groups `/vocabulary`, `/statistics` (pairs as CSR: the pairs of word i are `column[start[i]:start[i + 1]]`, all >= i),
+`/embedding` and `/audit` open with `xarray.open_dataset(path, group=..., engine="h5netcdf")`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import h5netcdf
+import h5py
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from smtdist.data.hdf5 import unlocked
+from smtdist.data.writing import lenient, whole_file
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models.words.model import WordModel, WordSettings
+from smtdist.solve.generalized import Solution
+from smtdist.statistics.origin import Origin
+from smtdist.statistics.vocabulary import Vocabulary
+from smtdist.statistics.word_pairs import WordSums
+
+SCHEMA: Final = 1
+AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
+
+
+def save_words(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
+    about = {name: value for name, value in model.provenance.items() if name != "audit"}
+    with (
+        whole_file(path, overwrite) as temporary,
+        lenient(temporary) as raw,
+        h5netcdf.File(raw, "w") as file,
+    ):
+        file.attrs.update(
+            {
+                "smtdist_words_schema": SCHEMA,
+                "title": "Words embedded by the sparse manifold transform",
+                "configuration": model.settings.to_json(),
+                "provenance": json.dumps(about),
+                "fingerprint": about.get("fingerprint", ""),
+            }
+        )
+        for name, dataset in _groups(model):
+            _write(file.create_group(name), dataset)
+            raw.check()
+    return Path(path).stat().st_size
+
+
+def load_words(path: str | os.PathLike[str], *, statistics: bool = True) -> WordModel:
+    """Read a model; without `statistics` the pairs stay on disk. Raises ModelError for anything else or damaged."""
+    if not Path(path).is_file():
+        raise ModelError(f"There is no model file {path}; check the name.")
+    try:
+        with unlocked(path) as file:
+            if "smtdist_words_schema" not in file.attrs:
+                raise ModelError(f"{path} is not a model of words; give one written by smtdist words.")
+            schema = int(np.ravel(file.attrs["smtdist_words_schema"])[0])
+            if schema > SCHEMA:
+                raise ModelError(
+                    f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
+                )
+            return _read(file, statistics)
+    except ModelError:
+        raise
+    except _DAMAGE as error:
+        raise ModelError(f"{path} is not a whole model of words ({error}); fit it again.") from error
+
+
+_DAMAGE: Final = (
+    OSError,
+    KeyError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    OverflowError,
+    AttributeError,
+    IndexError,
+    MemoryError,
+    ConfigurationError,
+)
+
+
+def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write the vectors as word2vec text: "K L", then a word and its L numbers a line; return the bytes.
+
+    Words that take no part are left out. Memory: the vectors. Tokens hold no white space, so that every line parts.
+    """
+    vectors, words = model.vectors(), model.vocabulary.words
+    kept = np.flatnonzero(np.any(vectors != 0, axis=1))
+    with whole_file(path, overwrite) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(f"{len(kept)} {vectors.shape[1]}\n")
+        for number in kept:
+            file.write(words[number] + " " + " ".join(f"{value:.9g}" for value in vectors[number]) + "\n")
+    return Path(path).stat().st_size
+
+
+def _groups(model: WordModel) -> Iterator[tuple[str, xr.Dataset]]:
+    yield (
+        "vocabulary",
+        xr.Dataset(
+            {
+                "words": ("word", np.array(model.vocabulary.words, object)),
+                "counts": ("word", model.vocabulary.counts, {"long_name": "in the text it was chosen from"}),
+            }
+        ),
+    )
+    if model.statistics is not None:
+        yield "statistics", _statistics(model.statistics)
+        origin = model.statistics.origin
+        if origin is not None:
+            columns = {
+                name: ("entry", np.array([entry[name] for entry in origin.audit], _KIND[name]))
+                for name in AUDIT
+            }
+            yield "audit", xr.Dataset(columns, attrs={"basis": origin.basis})
+    if model.embedding is not None:
+        solution = model.embedding
+        yield (
+            "embedding",
+            xr.Dataset(
+                {
+                    "components": (
+                        ("component", "word"),
+                        solution.components,
+                        {"long_name": "rows of P, the first `drop` of which are left out of the vectors"},
+                    ),
+                    "eigenvalues": ("component", solution.eigenvalues),
+                    "residuals": ("component", solution.residuals),
+                    "rank": ((), solution.rank),
+                    "dead": (
+                        "word",
+                        solution.dead.astype(np.uint8),
+                        {"long_name": "1 for words that take no part"},
+                    ),
+                }
+            ),
+        )
+
+
+_KIND: Final[dict[str, Any]] = {name: np.int64 if name == "n_samples" else object for name in AUDIT}
+
+
+def _statistics(sums: WordSums) -> xr.Dataset:
+    row, column = sums.upper()
+    start = np.searchsorted(row, np.arange(sums.n_words + 1))
+    variables: dict[str, Any] = {
+        "n_samples": ((), sums.n_samples),
+        "n_positions": ((), sums.n_positions),
+        "activity": ("word", sums.activity),
+        "start": ("edge", start.astype(np.int64)),
+        "column": ("pair", column.astype(np.int32)),
+        "count": ("pair", sums.count, {"long_name": "pairs of near positions, each counted once"}),
+    }
+    if sums.origin is not None:
+        variables["sample_digest"] = (
+            "sample",
+            sums.origin.samples,
+            {"long_name": "hash of the block of text"},
+        )
+    return xr.Dataset(variables)
+
+
+def _write(group: Any, dataset: xr.Dataset) -> None:
+    group.dimensions = dict(dataset.sizes)
+    group.attrs.update(dataset.attrs)
+    for name, variable in dataset.variables.items():
+        text = variable.dtype.kind == "O"
+        packed = (
+            {"compression": "gzip", "compression_opts": 1, "shuffle": True} if variable.size > 10**4 else {}
+        )
+        dtype = h5py.string_dtype() if text else variable.dtype
+        created = group.create_variable(
+            name, variable.dims, dtype, data=variable.values, **({} if text else packed)
+        )
+        created.attrs.update(variable.attrs)
+
+
+def _read(file: Any, statistics: bool) -> WordModel:
+    settings = WordSettings.from_json(str(file.attrs["configuration"]))
+    provenance = json.loads(file.attrs["provenance"])
+    group = file["vocabulary"]
+    vocabulary = Vocabulary(tuple(group["words"].asstr()[()].tolist()), group["counts"][()])
+    embedding = _read_embedding(file["embedding"], len(vocabulary)) if "embedding" in file else None
+    sums = None
+    if "audit" in file:
+        provenance["audit"] = _read_audit(file["audit"])
+    if statistics and "statistics" in file:
+        basis = str(file["audit"].attrs["basis"]) if "audit" in file else None
+        sums = _read_statistics(file["statistics"], len(vocabulary), basis, provenance.get("audit", []))
+    return WordModel(settings, vocabulary, sums, embedding, provenance)
+
+
+def _read_audit(group: Any) -> list[dict[str, Any]]:
+    columns = [
+        group[name].asstr()[()].tolist() if name != "n_samples" else group[name][()].tolist()
+        for name in AUDIT
+    ]
+    return [dict(zip(AUDIT, entry, strict=True)) for entry in zip(*columns, strict=True)]
+
+
+def _read_statistics(group: Any, n_words: int, basis: str | None, audit: list[dict[str, Any]]) -> WordSums:
+    start, column, count = (group[name][()].astype(np.int64) for name in ("start", "column", "count"))
+    activity = group["activity"][()]
+    _require(len(activity) == n_words and len(start) == n_words + 1, "the sums are of another vocabulary")
+    _require(
+        start[0] == 0 and bool(np.all(np.diff(start) >= 0)) and bool(start[-1] == len(column) == len(count)),
+        "pairs are missing",
+    )
+    row = np.repeat(np.arange(n_words), np.diff(start))
+    pair: NDArray[np.int64] = row * n_words + column
+    _require(
+        bool(np.all(np.diff(pair) > 0)) and bool(np.all((row <= column) & (column < n_words))),
+        "pairs are out of order",
+    )
+    origin = None
+    if basis is not None and "sample_digest" in group:
+        origin = Origin(basis, group["sample_digest"][()], np.zeros(0, np.uint64), tuple(audit))
+    n_samples, n_positions = (int(group[name][()]) for name in ("n_samples", "n_positions"))
+    return WordSums(n_samples, n_positions, activity, pair, count, origin)
+
+
+def _read_embedding(group: Any, n_words: int) -> Solution:
+    components, eigenvalues, residuals = (
+        group[name][()] for name in ("components", "eigenvalues", "residuals")
+    )
+    _require(components.shape == (len(eigenvalues), n_words), "the components are of another vocabulary")
+    return Solution(
+        components, eigenvalues, residuals, int(group["rank"][()]), group["dead"][()].astype(bool)
+    )
+
+
+def _require(fine: bool, otherwise: str) -> None:
+    if not fine:
+        raise ValueError(otherwise)

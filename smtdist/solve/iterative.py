@@ -1,0 +1,125 @@
+"""The eigenproblem for many atoms of which few meet: sparse context scatter, diagonal V, Lanczos iterations."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import scipy.sparse.linalg
+
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.solve.generalized import Float64, Solution
+
+Sparse: TypeAlias = Any  # csr_array, whose stubs differ between versions
+
+TOLERANCE: Final = 1e-8
+SPARE: Final = 2
+"""Lanczos vectors kept for each component that is wanted."""
+TIE: Final = 1e-6
+
+eigsh: Any = scipy.sparse.linalg.eigsh  # its stubs know no plain str
+
+
+def smallest_components_sparse(
+    context_scatter: Sparse,
+    moment: npt.NDArray[Any],
+    n_components: int,
+    *,
+    active: npt.NDArray[np.bool_] | None = None,
+    tolerance: float = TOLERANCE,
+) -> Solution:
+    """Minimise tr(P C Pᵀ) over P V Pᵀ = I (SMT 2023 eq. 3) for a sparse C and a diagonal V.
+
+    The smallest eigenvectors of Q = V^(-1/2) C V^(-1/2) are the largest of σ I - Q, with σ a bound on Q's eigenvalues;
+    they are found by restarted Lanczos iterations (ARPACK) from a fixed start. `context_scatter` C is (K, K),
+    symmetric; `moment` (K,) the diagonal of V; `active` (K,) marks atoms that may take part, of those that fire.
+    Memory: Q, as C with 8 bytes an entry, and 3 L vectors of K numbers. Raises ModelError where the iterations do not
+    converge, ConfigurationError where fewer than `n_components` + 1 atoms take part.
+
+    >>> chain = scipy.sparse.csr_array(np.array([[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]]))
+    >>> smallest_components_sparse(chain, np.ones(3), 1).components.round(3)
+    array([[0.577, 0.577, 0.577]])
+    """
+    alive = np.asarray(moment) > 0
+    if active is not None:
+        alive &= active
+    kept = np.flatnonzero(alive)
+    if n_components < 1 or n_components >= len(kept):
+        raise ConfigurationError(
+            f"n_components + drop is {n_components}, but {len(kept)} words take part; ask for 1 to {len(kept) - 1}."
+        )
+    scale = 1.0 / np.sqrt(np.asarray(moment, np.float64)[kept])
+    quotient = _scaled(context_scatter, kept, scale)
+    vectors = _largest(_shifted(quotient), n_components, tolerance) * scale[:, None]
+    components = np.zeros((n_components, len(alive)))
+    components[:, kept] = vectors.T
+    return _judged(context_scatter, np.asarray(moment, np.float64), components, alive)
+
+
+def largest_eigenvectors(
+    matrix: Any, count: int, tolerance: float = TOLERANCE, *, which: str = "LA"
+) -> tuple[Float64, Float64]:
+    """Return the largest eigenvalues, descending, and eigenvectors as columns, of a symmetric sparse matrix.
+
+    `which` is "LA" for the largest, or "LM" for those of the largest magnitude.
+    """
+    size = matrix.shape[0]
+    start = np.random.default_rng(0).standard_normal(size)
+    try:
+        values, vectors = eigsh(
+            matrix, count, which=which, v0=start, tol=tolerance, ncv=min(size, max(20, SPARE * count + 1))
+        )
+    except scipy.sparse.linalg.ArpackError as error:
+        raise ModelError(
+            f"The iterations for {count} components of {size:,} words did not converge ({error}); ask for fewer, or "
+            f"leave out words that occur seldom."
+        ) from error
+    order = np.argsort(-(values if which == "LA" else np.abs(values)), kind="stable")
+    return values[order], vectors[:, order]
+
+
+def _largest(matrix: Sparse, count: int, tolerance: float) -> Float64:
+    return largest_eigenvectors(matrix, count, tolerance)[1]
+
+
+def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
+    part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
+    part = part.astype(np.float64)
+    if not np.isfinite(part.data).all():
+        raise ModelError("context_scatter is not finite; the statistics are damaged: accumulate them again.")
+    part.data *= np.repeat(scale, np.diff(part.indptr))
+    part.data *= scale[part.indices]
+    return part
+
+
+def _shifted(quotient: Sparse) -> Sparse:
+    """Return σ I - Q, with σ the largest sum of magnitudes in a row, in the memory of Q."""
+    bound = _row_sums(quotient).max()
+    quotient.data *= -1
+    quotient.setdiag(quotient.diagonal() + bound)
+    return quotient
+
+
+def _row_sums(matrix: Sparse) -> Float64:
+    """Return the sum of magnitudes of each row."""
+    total = np.concatenate([[0.0], np.cumsum(np.abs(matrix.data, dtype=np.float64))])
+    result: Float64 = np.diff(total[matrix.indptr])
+    return result
+
+
+def _judged(scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]) -> Solution:
+    for row in components:
+        size = np.abs(row)
+        if row[np.argmax(size >= (1 - TIE) * size.max())] < 0:
+            np.negative(row, out=row)
+    moved = (scatter @ components.T).T
+    eigenvalues = np.einsum("lk,lk->l", moved, components)
+    moved -= eigenvalues[:, None] * (moment * components)
+    moved[:, ~alive] = 0
+    norm = float(_row_sums(scatter).max()) + np.abs(eigenvalues) * float(moment.max())
+    scale = norm * np.linalg.norm(components, axis=1)
+    left = np.linalg.norm(moved, axis=1)
+    residuals = np.divide(left, scale, out=np.zeros_like(scale), where=scale > 0)
+    return Solution(components, eigenvalues, residuals, int(alive.sum()), ~alive)

@@ -1,0 +1,249 @@
+"""Which words occur near which: sparse sums over text from which words are embedded."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.pairs import (
+    BUFFER_BYTES,
+    BYTES_A_PAIR,
+    CORNER_BYTES,
+    Keys,
+    PairCounter,
+    combined,
+    degrees,
+    largest_part,
+    nothing,
+    symmetric,
+)
+from smtdist.kernels.threads import threads
+from smtdist.kernels.tokens import Lookup, Normalisation, packed
+from smtdist.statistics.base import State
+from smtdist.statistics.origin import Origin
+
+UNKNOWN_WORDS: Final = ("place", "skip")
+_TOKEN_BYTES: Final = 8
+_ROW: Final = 2**15
+
+
+@dataclass(frozen=True, eq=False)
+class WordPairs:
+    """Sums over text of one-hot codes of words (SMT 2023, appendix B), exact and sparse.
+
+    A token's neighbours are the tokens at most `window` before and after it in its paragraph. Tokens outside the
+    vocabulary have no code and are no one's neighbours: with `unknown` = "place" they keep their places, with "skip"
+    they are taken out before neighbours are looked for.
+
+    The state holds `activity`, A 1, and each unordered pair of words i <= j that occurs: `pair`, i K + j, ascending, and
+    `count`, at how many pairs of positions. All else follows (`WordSums`). `rows` limits i to a range: parts that are
+    counted apart, one reading each, take less memory. Memory: 16 bytes a pair, at most `most_pairs`.
+    """
+
+    words: tuple[str, ...]
+    window: int
+    rules: Normalisation
+    most_pairs: int
+    unknown: str = "place"
+    rows: tuple[int, int] | None = None
+    exact: bool = True
+    on_device: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ConfigurationError(
+                f"window is {self.window}; a word needs at least 1 neighbour on each side."
+            )
+        if self.unknown not in UNKNOWN_WORDS:
+            raise ConfigurationError(f"unknown is {self.unknown!r}; choose {' or '.join(UNKNOWN_WORDS)}.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "lookup"}
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """The vocabulary as compiled code reads it; made where it is needed, not sent."""
+        return Lookup.of(self.words)
+
+    @property
+    def basis(self) -> str:
+        """A hash of all that codes and contexts depend on."""
+        blob, offsets = packed(self.words)
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(f"words;{self.window};{self.rules.name};{self.unknown};{len(self.words)};".encode())
+        digest.update(offsets.astype("<i8").tobytes() + blob.tobytes())
+        return digest.hexdigest()
+
+    def zero(self) -> State:
+        """Return the sums over no text."""
+        pair, count = nothing()
+        return {
+            "n_samples": np.zeros((), np.int64),
+            "n_positions": np.zeros((), np.int64),
+            "activity": np.zeros(len(self.words), np.int64),
+            "pair": pair,
+            "count": count,
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add blocks of text, (blocks, 1, 1, bytes)."""
+        n_words = len(self.words)
+        counter = PairCounter(
+            (state["pair"], state["count"]), n_words, self.window, self.rows or (0, n_words)
+        )
+        counter.add([self.encoded(row) for row in images.reshape(len(images), images.shape[-1])])
+        state["pair"], state["count"] = counter.counts
+        state["activity"] += counter.activity
+        state["n_positions"] += counter.n_positions
+        state["n_samples"] += len(images)
+        return counter.n_positions
+
+    def encoded(self, row: NDArray[np.generic]) -> NDArray[np.int32]:
+        """Return the word numbers of a block; see `smtdist.kernels.tokens.Lookup`."""
+        return self.lookup.encoded(row.astype(np.uint8, copy=False), self.rules, skip=self.unknown == "skip")
+
+    def merge(self, left: State, right: State) -> State:
+        """Add the sums of both."""
+        left["pair"], left["count"] = combined((left["pair"], left["count"]), (right["pair"], right["count"]))
+        for name in ("n_samples", "n_positions", "activity"):
+            left[name] += right[name]
+        return left
+
+    def state_bytes(self) -> int:
+        """Return the largest size of a state."""
+        return BYTES_A_PAIR * self.most_pairs + 8 * len(self.words)
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace: buffers of fixed size, the lookup, and the word numbers of a batch of plain text."""
+        fixed = BUFFER_BYTES + threads() * (CORNER_BYTES + 8 * len(self.words)) + 64 * len(self.words)
+        return fixed + images * _ROW * _TOKEN_BYTES // 2
+
+    def miniature(self) -> WordPairs:
+        """Return the sums over few words."""
+        return replace(self, words=self.words[:8], rows=None, most_pairs=36)
+
+
+def most_pairs(counts: NDArray[np.int64], window: int) -> int:
+    """Return how many different pairs i <= j of words there can be at most, from how often the words occur.
+
+    A word that occurs c times has at most 2 w c neighbours, and no more than K different ones: half the sum over words,
+    a pair of two words being in both, and half a pair more for a word beside itself.
+
+    >>> most_pairs(np.array([1000, 1, 1]), 2)
+    6
+    """
+    n_words = len(counts)
+    partners = int(np.minimum(2 * window * counts.astype(np.float64), n_words).sum())
+    return max(1, min(n_words * (n_words + 1) // 2, (partners + n_words) // 2))
+
+
+def most_pairs_of_bytes(text_bytes: int, n_words: int, window: int) -> int:
+    """Return how many different pairs i <= j a text of so many bytes can have at most.
+
+    A token that is no punctuation mark takes two bytes or more with what parts it from the next; of the seven marks
+    with every word there are at most 7 K pairs.
+
+    >>> most_pairs_of_bytes(10, 1000, 4)
+    7024
+    """
+    return min(n_words * (n_words + 1) // 2, window * (text_bytes // 2 + 1) + 7 * n_words)
+
+
+@dataclass(frozen=True)
+class WordSums:
+    """Finished sums over text; raw, not divided by the number of positions.
+
+    `pair` (i K + j, i <= j, ascending) and `count` hold Σ over unordered pairs of near positions. Sums add and subtract,
+    bit for bit, as those of images do; `origin` knows which blocks of text are in and refuses what has no meaning.
+    """
+
+    n_samples: int
+    n_positions: int
+    activity: NDArray[np.int64]
+    pair: Keys
+    count: Keys
+    origin: Origin | None = None
+
+    @property
+    def n_words(self) -> int:
+        """Words of the vocabulary, K."""
+        return len(self.activity)
+
+    def __add__(self, other: Self) -> Self:
+        return self.plus(other)
+
+    def __sub__(self, other: Self) -> Self:
+        """Return the sums without the text of `other`."""
+        mine, theirs = _origins(self, other)
+        return self._combined(other, -1, mine.minus(theirs))
+
+    def plus(self, other: Self, *, repeats: bool = False) -> Self:
+        """Return the sums over the text of both; `repeats` lets the same blocks count again."""
+        mine, theirs = _origins(self, other)
+        return self._combined(other, 1, mine.plus(theirs, repeats=repeats))
+
+    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+        pair, count = combined((self.pair, self.count), (other.pair, other.count), sign)
+        activity = self.activity + sign * other.activity
+        if count.min(initial=0) < 0 or activity.min(initial=0) < 0:
+            raise ModelError("More would be withdrawn than was added; the sums are damaged: fit again.")
+        return type(self)(
+            self.n_samples + sign * other.n_samples,
+            self.n_positions + sign * other.n_positions,
+            activity,
+            pair,
+            count,
+            origin,
+        )
+
+    def upper(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return i and j of every pair, i <= j."""
+        row, column = np.divmod(self.pair, max(1, self.n_words))
+        return row, column
+
+    def degree(self) -> NDArray[np.int64]:
+        """Return Σ deg(p) a_p, (K,): the row sums of the co-occurrence."""
+        return degrees((self.pair, self.count), self.n_words)
+
+    def connected(self) -> NDArray[np.bool_]:
+        """Return which words are in the largest group that pairs connect."""
+        return largest_part((self.pair, self.count), self.n_words)
+
+    def cooccurrence(self) -> scipy.sparse.csr_array:
+        """Return A W Aᵀ, (K, K) int64 with both orders of every pair. Memory: 24 bytes a pair."""
+        return self._matrix(symmetric((self.pair, self.count), self.n_words))
+
+    def context_scatter(self) -> scipy.sparse.csr_array:
+        """Return A D Dᵀ Aᵀ = diag(degree) - A W Aᵀ, (K, K) int64. Memory: 24 bytes a pair."""
+        return self._matrix(symmetric((self.pair, self.count), self.n_words, self.degree(), -1))
+
+    def _matrix(self, parts: tuple[NDArray[Any], ...]) -> scipy.sparse.csr_array:
+        indptr, indices, data = parts
+        return scipy.sparse.csr_array((data, indices, indptr), shape=(self.n_words, self.n_words))
+
+
+def finish(state: State, origin: Origin | None = None) -> WordSums:
+    """Return the finished sums of a pass."""
+    return WordSums(
+        int(state["n_samples"]),
+        int(state["n_positions"]),
+        state["activity"],
+        state["pair"],
+        state["count"],
+        origin,
+    )
+
+
+def _origins(left: WordSums, right: WordSums) -> tuple[Origin, Origin]:
+    if left.origin is None or right.origin is None:
+        raise ModelError(
+            "These sums do not name their blocks of text, so they cannot be added or subtracted."
+        )
+    return left.origin, right.origin

@@ -1,0 +1,154 @@
+"""What points are embedded as: spirals unrolled, slow features, locally linear embeddings, against other solutions."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.linalg
+from sklearn.datasets import make_swiss_roll
+from sklearn.manifold import LocallyLinearEmbedding
+from typer.testing import CliRunner
+
+from smtdist.cli.app import app
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
+from smtdist.models.points.contexts import locally_linear_context, nearest_neighbours, temporal_context
+from smtdist.models.points.fit import fit_points, in_context, noisy_pairs
+from smtdist.models.points.spirals import fit_spirals, judged, spread_points, two_spirals
+
+
+def engine():
+    return Engine(SerialExecutor())
+
+
+def angle(left, right):
+    """The largest principal angle between the spans of columns, in radians."""
+    return float(scipy.linalg.subspace_angles(left, right).max())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_spirals_come_apart(seed):
+    spirals = two_spirals(4000, seed)
+    model, _ = fit_spirals(spirals, engine(), seed=seed)
+    found = judged(model, spirals)
+    assert found["separation"] == 1.0
+    assert found["monotone"] >= 0.99
+    assert found["stays"] == 1.0
+    assert found["stayed"] < 0.999
+    # two null components, the constants on each spiral, then a gap
+    assert abs(found["eigenvalues"][1]) < 1e-12 < 1e-5 < found["eigenvalues"][2]
+
+
+def signals(n):
+    t = np.linspace(0, 2 * np.pi, n)
+    return np.stack([np.sin(t) + np.cos(11 * t) ** 2, np.cos(11 * t)], axis=1)
+
+
+def test_quadratic_features_in_time_are_slow_feature_analysis():
+    x = signals(3000)
+    model, _ = fit_points(
+        in_context(x, temporal_context([len(x)])), Quadratic(2), engine(), n_components=3, moment="centred"
+    )
+    # closed form: whiten the centred expansion, then the directions in which its differences vary least
+    h = np.concatenate([x, x[:, :1] ** 2, x[:, :1] * x[:, 1:], x[:, 1:] ** 2], axis=1)
+    h -= h.mean(axis=0)
+    values, vectors = scipy.linalg.eigh(np.diff(h, axis=0).T @ np.diff(h, axis=0) / len(h), h.T @ h / len(h))
+    y = model.transform(x)
+    y -= y.mean(axis=0)
+    for count in (1, 3):
+        assert angle(y[:, :count], h @ vectors[:, :count]) < 1e-4
+    np.testing.assert_allclose(model.embedding.eigenvalues, values[:3], rtol=1e-4)
+    # the textbook's example: the slowest feature is x1 - x2², a pure sine
+    slow = np.sin(np.linspace(0, 2 * np.pi, len(x)))
+    assert abs(np.corrcoef(y[:, 0], slow)[0, 1]) > 0.9999
+
+
+def roll(n):
+    points, along = make_swiss_roll(n, noise=0.0, random_state=0)
+    return points / 10, along
+
+
+def test_every_point_a_landmark_is_locally_linear_embedding():
+    points, _ = roll(600)
+    near = nearest_neighbours(points, 12)
+    context = locally_linear_context(points, near)
+    model, _ = fit_points(in_context(points, context), Landmarks(points), engine(), order=2, n_components=3)
+    theirs = LocallyLinearEmbedding(n_neighbors=12, n_components=2, eigen_solver="dense").fit_transform(
+        points
+    )
+    mine = model.embedding.components.T
+    assert angle(mine[:, :1], np.ones((600, 1))) < 1e-2  # the constant, of weights that sum to 1
+    assert angle(mine[:, 1:] - mine[:, 1:].mean(axis=0), theirs) < 1e-3
+
+
+def test_codes_that_interpolate_landmarks_are_locally_linear_landmarks():
+    points, _ = roll(600)
+    landmarks = spread_points(points, 150)
+    codes = Interpolation(landmarks, 4)
+    context = locally_linear_context(points, nearest_neighbours(points, 12))
+    model, _ = fit_points(in_context(points, context), codes, engine(), order=2, n_components=3)
+    # closed form: min tr(Y Z (I - W)ᵀ(I - W) Zᵀ Yᵀ) with Y Z Zᵀ Yᵀ = N I over the landmarks' Y
+    W = np.zeros((600, 600))
+    np.put_along_axis(W, context.numbers, context.weights, axis=1)
+    Z = codes(points)
+    R = (np.eye(600) - W) @ Z
+    values, vectors = scipy.linalg.eigh(R.T @ R / 600, Z.T @ Z / 600)
+    assert angle(model.transform(points), Z @ vectors[:, :3]) < 0.02
+    np.testing.assert_allclose(model.embedding.eigenvalues[1:], values[1:3], rtol=0.01, atol=1e-10)
+    theirs = LocallyLinearEmbedding(n_neighbors=12, n_components=2, eigen_solver="dense").fit_transform(
+        points
+    )
+    mine = model.transform(points)[:, 1:]
+    assert angle(mine - mine.mean(axis=0), theirs) < 0.7  # landmarks approximate the embedding of all points
+
+
+def test_interpolation_rebuilds_points_and_keeps_landmarks():
+    points, _ = roll(50)
+    codes = Interpolation(points[:20], 4, 1e-9)
+    np.testing.assert_allclose(codes(points).sum(axis=1), 1)
+    np.testing.assert_array_equal(codes(points[:20]), np.eye(20))
+    plane = np.random.default_rng(0).uniform(size=(30, 2))
+    found = Interpolation(plane[:10], 3, 1e-12)(plane)
+    np.testing.assert_allclose(found @ plane[:10], plane, atol=1e-6)
+    weights = barycentric_weights(plane[:1], plane[None, 1:4], 1e-3)
+    offset = plane[1:4] - plane[:1]
+    gram = offset @ offset.T
+    solved = np.linalg.solve(gram + 1e-3 * np.trace(gram) * np.eye(3), np.ones(3))
+    np.testing.assert_allclose(weights[0], solved / solved.sum())
+
+
+def test_random_features_approach_their_kernel():
+    points = np.random.default_rng(1).uniform(size=(20, 3))
+    codes = RandomFourier(3, 20_000, 0.7)(points)
+    distance = ((points[:, None] - points) ** 2).sum(axis=-1)
+    np.testing.assert_allclose(codes @ codes.T, np.exp(-distance / (2 * 0.7**2)), atol=0.03)
+
+
+def test_noise_that_is_drawn_anew_gives_nearly_the_same_components():
+    spirals = two_spirals(3000)
+    features = Landmarks(spread_points(spirals.points, 60))
+    P = [
+        fit_points(noisy_pairs(spirals.points, 0.08, seed), features, engine(), n_components=2)[0]
+        for seed in (0, 1)
+    ]
+    assert angle(P[0].embedding.components.T, P[1].embedding.components.T) < 0.2
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, ["spirals", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.stdout, result.stderr
+
+
+def test_spirals_is_a_command_with_a_picture(tmp_path):
+    out = tmp_path / "spirals.png"
+    common = ("--points", 3000, "--landmarks", 200, "--noise", 0.035, "--quiet", "--out", out)
+    found = json.loads(run(*common, "--json")[0])
+    assert found["separation"] == 1.0
+    assert found["picture"] == str(out)
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert "exists already" in run(*common, code=1)[1]
+    assert "told apart" in run(*common, "--overwrite")[0]
+    assert "no picture" in run("--out", tmp_path / "a.doc", code=2)[1]
+    assert "more than the 200 points" in run("--points", 200, code=2)[1]

@@ -1,0 +1,203 @@
+"""Sums over points against an explicitly built D, exactly; the same bits for any workers; sources and contexts."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smtdist.data.neighbours import NeighbourSource
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.features import Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.models.points.contexts import (
+    mean_context,
+    nearest_neighbours,
+    symmetric_context,
+    symmetric_lists,
+    temporal_context,
+)
+from smtdist.models.points.fit import in_context, noisy_pairs
+from smtdist.statistics.points import GRID, PointSums, finish
+
+law = settings(deadline=None, derandomize=True, max_examples=30)
+DRAW = np.random.default_rng(3)
+CENTRES = DRAW.uniform(-1, 1, (6, 2))
+FEATURES = {
+    "landmarks": Landmarks(CENTRES),
+    "rbf": RadialBasis(CENTRES, 0.5),
+    "fourier": RandomFourier(2, 7, 0.8, 1),
+    "quadratic": Quadratic(2),
+}
+
+
+def grid(values):
+    """Whole steps of the grid, as Python integers."""
+    return np.vectorize(lambda value: round(Fraction(float(value)) * int(GRID)), otypes=[object])(values)
+
+
+def rounded(value):
+    """Return the nearest integer of a Fraction, halves to even."""
+    return round(value)
+
+
+def edges_of(near):
+    return sorted({tuple(sorted((i, int(j)))) for i, row in enumerate(near) for j in row if i != j})
+
+
+def summed(statistic, source, batch=None):
+    state = statistic.zero()
+    with source.opened() as reader:
+        batch = batch or source.n_samples
+        for start in range(0, source.n_samples, batch):
+            statistic.update(state, reader.read(start, min(start + batch, source.n_samples)), start)
+    return state
+
+
+def exact(state, name):
+    high, low = state[f"{name}_high"].astype(object), state[f"{name}_low"].astype(object)
+    return high * 2**32 + low
+
+
+@law
+@given(st.sampled_from(sorted(FEATURES)), st.integers(3, 14), st.integers(1, 4), st.integers(0, 99))
+def test_first_order_is_a_column_of_d_for_each_pair_of_neighbours(name, n, k, seed):
+    points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
+    near = nearest_neighbours(points, min(k, n - 1))
+    state = summed(PointSums(FEATURES[name], 1), in_context(points, symmetric_context(near)))
+    A = grid(FEATURES[name](points)).T
+    edges = edges_of(near)
+    D = np.zeros((n, len(edges)), object)
+    for column, (i, j) in enumerate(edges):
+        D[i, column], D[j, column] = 1, -1
+    np.testing.assert_array_equal(exact(state, "scatter"), A @ D @ D.T @ A.T)
+    np.testing.assert_array_equal(exact(state, "moment"), A @ A.T)
+    np.testing.assert_array_equal(state["activity"], A.sum(axis=1).astype(np.int64))
+
+
+@law
+@given(
+    st.sampled_from(sorted(FEATURES)), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 99)
+)
+def test_second_order_in_time_is_a_point_less_half_of_both_sides(name, lengths, seed):
+    n = sum(lengths)
+    points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
+    state = summed(PointSums(FEATURES[name], 2), in_context(points, temporal_context(lengths, 2)))
+    A = grid(FEATURES[name](points)).T
+    want, start = np.zeros((len(A), len(A)), object), 0
+    for length in lengths:
+        for t in range(start + 1, start + length - 1):
+            # the weighted sum of neighbours is rounded to the grid, halves to even
+            column = A[:, t] - np.array(
+                [rounded(Fraction(int(v), 2)) for v in A[:, t - 1] + A[:, t + 1]], object
+            )
+            want += np.outer(column, column)
+        start += length
+    np.testing.assert_array_equal(exact(state, "scatter"), want)
+
+
+@law
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_steps_in_time_end_with_their_sequence(lengths):
+    points = np.arange(sum(lengths), dtype=float)[:, None]
+    state = summed(PointSums(RandomFourier(1, 3, 1.0), 1), in_context(points, temporal_context(lengths)))
+    A = grid(RandomFourier(1, 3, 1.0)(points)).T
+    want, start = np.zeros((3, 3), object), 0
+    for length in lengths:
+        step = A[:, start + 1 : start + length] - A[:, start : start + length - 1]
+        want, start = want + step @ step.T, start + length
+    np.testing.assert_array_equal(exact(state, "scatter"), want)
+
+
+@law
+@given(st.integers(3, 12), st.integers(1, 3), st.integers(0, 99))
+def test_a_mean_context_has_the_symmetrised_neighbours(n, k, seed):
+    points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
+    near = nearest_neighbours(points, min(k, n - 1))
+    lists, filled = symmetric_lists(near)
+    pairs = {
+        (i, int(j)) for i, row in enumerate(lists) for j, kept in zip(row, filled[i], strict=True) if kept
+    }
+    assert pairs == {pair for i, j in edges_of(near) for pair in ((i, j), (j, i))}
+    np.testing.assert_allclose(mean_context(near).weights.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("name", sorted(FEATURES))
+def test_pieces_in_any_order_give_the_same_bits(name):
+    points = DRAW.uniform(-1, 1, (90, 2))
+    statistic = PointSums(FEATURES[name], 1, pairs=True)
+    source = noisy_pairs(points, 0.1, 5)
+    whole = summed(statistic, source)
+    for batch in (1, 7, 64):
+        found = summed(statistic, source, batch)
+        for key in whole:
+            np.testing.assert_array_equal(found[key], whole[key], strict=True)
+    with source.opened() as reader:
+        first, second = statistic.zero(), statistic.zero()
+        statistic.update(first, reader.read(40, 90), 40)
+        statistic.update(second, reader.read(0, 40), 0)
+    for key, value in statistic.merge(first, second).items():
+        np.testing.assert_array_equal(value, whole[key], strict=True)
+
+
+def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
+    points = np.zeros((4000, 1))
+    source = noisy_pairs(points, 0.5, 2)
+    with source.opened() as reader:
+        rows = reader.read(0, 4000)
+    noise = rows[:, 0, :, 0]
+    assert noise.std() == pytest.approx(0.5, rel=0.03)
+    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
+    state = summed(PointSums(Landmarks(np.array([[-1.0], [1.0]])), 1, pairs=True), source)
+    found = finish(state)
+    assert found.n_positions == 8000
+    assert np.trace(found.moment) == pytest.approx(1)
+    crossings = ((noise[:, 0] > 0) != (noise[:, 1] > 0)).sum()
+    assert found.scatter[0, 0] == crossings / 8000
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_any_number_of_workers_gives_the_same_bits(workers):
+    points = np.random.default_rng(0).uniform(-1, 1, (1500, 2))
+    near = symmetric_context(nearest_neighbours(points, 4))
+    sums = PointSums(FEATURES["rbf"], 1)
+    alone, _ = Engine(SerialExecutor()).reduce("points", sums, in_context(points, near))
+    with executor_for(workers=workers) as executor:
+        many, _ = Engine(executor).reduce("points", sums, in_context(points, near))
+    for key, value in alone.state.items():
+        np.testing.assert_array_equal(many.state[key], value, strict=True)
+
+
+def test_copies_of_a_point_are_its_neighbours():
+    points = np.repeat(DRAW.uniform(size=(4, 2)), 5, axis=0)
+    near = nearest_neighbours(points, 3)
+    assert near.shape == (20, 3)
+    assert not (near == np.arange(20)[:, None]).any()
+    np.testing.assert_array_equal(near // 5, np.arange(20)[:, None] // 5 * np.ones(3))
+
+
+def test_what_has_no_meaning_is_refused():
+    points = DRAW.uniform(size=(5, 2))
+    with pytest.raises(ConfigurationError, match="4 others"):
+        nearest_neighbours(points, 5)
+    with pytest.raises(ConfigurationError, match="auto, exact or faiss"):
+        nearest_neighbours(points, 2, "ball")
+    with pytest.raises(DataError, match="5 points"):
+        NeighbourSource.of(points, np.zeros((4, 1), np.int64), np.ones((4, 1)))
+    with pytest.raises(DataError, match="number 5"):
+        NeighbourSource.of(points, np.full((5, 1), 5), np.ones((5, 1)))
+    with pytest.raises(ConfigurationError, match="order is 3"):
+        PointSums(FEATURES["rbf"], 3)
+    with pytest.raises(ConfigurationError, match="order is 3"):
+        temporal_context([3], 3)
+    with pytest.raises(DataError, match="leave out empty"):
+        temporal_context([3, 0])
+    with pytest.raises(ConfigurationError, match="noise"):
+        noisy_pairs(points, -1.0)
+    with pytest.raises(ConfigurationError, match="width"):
+        RadialBasis(CENTRES, 0)
+    with pytest.raises(DataError, match="too large"):
+        summed(PointSums(Quadratic(2), 1), noisy_pairs(1e6 * points, 0.1))

@@ -1,0 +1,59 @@
+"""The benchmarks of words run, on small data, so that they cannot rot; what they print is not judged here."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from benchmarks.words import mnist_glove, semantics, speed
+
+
+@pytest.fixture
+def text(tmp_path):
+    draw = np.random.default_rng(0)
+    kinds = {name: sorted(words) for name, words in semantics.kinds().items()}
+    lines = []
+    for _ in range(400):
+        group = list(kinds.values())[draw.integers(len(kinds))][:12]
+        lines.append(" ".join(draw.choice(["the", "of", "in", *group], 20)))
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def recorded(folder):
+    (record,) = folder.glob("*.json")
+    return json.loads(record.read_text())["result"]
+
+
+def test_semantics(text, tmp_path):
+    sizes = ["--vocabulary", "60", "--components", "4", "--sweeps", "2", "--least", "20", "--min-count", "1"]
+    result = semantics.main([text, *sizes, "--json", str(tmp_path)])
+    assert set(result["methods"]) == {"beside", "smt", "smt-degree", "ppmi-svd", "glove"}
+    assert all(0 <= found["share"] <= 1 for found in result["methods"]["smt"]["kinds"].values())
+    assert recorded(tmp_path) == result
+
+
+def test_speed(text, tmp_path):
+    sizes = ["--vocabulary", "50", "--components", "3", "--megabytes", "0.05", "--words", "400"]
+    result = speed.main(
+        [text, *sizes, "--generated-megabytes", "0.2", "--repeats", "1", "--json", str(tmp_path)]
+    )
+    assert result["generated"]["n_words"] == 400
+    assert result["real"]["peak_bytes"] > 0
+    assert recorded(tmp_path) == result
+
+
+def test_mnist_glove(tmp_path):
+    bunch, path = load_digits(), tmp_path / "digits.h5"
+    images = np.kron(bunch.images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8)
+    with h5py.File(path, "w") as file:
+        for group, rows in (("train", slice(0, 200)), ("test", slice(200, 260))):
+            file[f"{group}/images"], file[f"{group}/labels"] = images[rows], bunch.target[rows]
+    sizes = ["--dictionary", "40", "--seeds", "2", "--sweeps", "2", "--set", "n_components=8"]
+    result = mnist_glove.main(["--data", str(path), *sizes, "--json", str(tmp_path)])
+    assert len(result["seeds"]) == 2
+    assert 0 <= result["all"]["p"] <= 1
+    assert recorded(tmp_path) == result

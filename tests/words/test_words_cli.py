@@ -1,0 +1,94 @@
+"""`words` as a script sees it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from smtdist.cli.app import app
+
+LINES = "the cat sat on the mat .\na dog sat on the rug .\nthe dog and the cat ran .\n"
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, ["words", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.stdout, result.stderr
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text(LINES * 30)
+    (tmp_path / "b.txt").write_text(LINES[25:] * 20)
+    return tmp_path
+
+
+SMALL = ("--components", 3, "--max-words", 4096, "--quiet", "--workers", 0)
+
+
+def test_words_fits_asks_updates_and_exports(texts):
+    out, _ = run("a.txt", "b.txt", *SMALL, "--window", 2, "--near", "cat", "--word2vec", "v.txt", "--json")
+    result = json.loads(out)
+    assert result["model"] == "words.h5"
+    assert [record["name"] for record in result["passes"]] == ["vocabulary", "statistics", "solve"]
+    assert result["n_words"] == 11
+    assert len(result["near"]["cat"]["nearest"]) == 10
+    assert result["near"]["cat"]["beside"][0]["word"] == "the"
+    assert (texts / "v.txt").read_text().startswith("11 3\n")
+    run("b.txt", "--model", "words.h5", "--withdraw", "--out", "rest.h5", "--quiet")
+    rest = json.loads(run("--model", "rest.h5", "--json")[0])
+    alone = json.loads(run("a.txt", *SMALL, "--window", 2, "--out", "alone.h5", "--json")[0])
+    assert {**rest, "near": 0} == {name: alone[name] for name in rest} | {"near": 0}
+    run("b.txt", "--from-model", "alone.h5", "--out", "b.h5", "--quiet")
+    merged = json.loads(run("--model", "alone.h5", "--merge", "b.h5", "--out", "both.h5", "--json")[0])
+    assert merged["n_pairs"] == result["n_pairs"]
+    again = json.loads(run("--model", "both.h5", "--subtract", "b.h5", "--out", "c.h5", "--json")[0])
+    assert again["n_positions"] == alone["n_positions"]
+    planned = json.loads(run("a.txt", *SMALL, "--plan", "--json")[0])["passes"]
+    assert [cost["name"] for cost in planned] == ["vocabulary", "statistics"]
+    assert planned[1]["state_bytes"] >= 16 * alone["n_pairs"]
+    assert "What the fit will cost" in run("b.txt", "--from-model", "alone.h5", "--plan")[0]
+    shown, _ = run("--model", "alone.h5", "--near", "dog", "--count", 2)
+    assert "dog, nearest:" in shown
+    assert "11 words" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, "Give text files"),
+        (("--model", "x.h5", "--window", 3), 2, "Without text"),
+        (("a.txt", "--withdraw"), 2, "--withdraw needs --model"),
+        (("a.txt", "--model", "x.h5", "--window", 3), 2, "window cannot be set"),
+        (("a.txt", "--merge", "x.h5"), 2, "--merge"),
+        (("--plan", "--model", "x.h5"), 2, "Give the text"),
+        (("a.txt", "--tokens", "french"), 2, "no normalisation"),
+        (("none.txt",), 1, "does not exist"),
+        (("a.txt", "--model", "none.h5"), 1, "no model file"),
+        (("a.txt", "--components", 50, "--quiet"), 1, "fewer components"),
+        (("a.txt", "--out", "/nowhere/m.h5"), 1, "does not exist"),
+    ],
+)
+def test_what_has_no_meaning_is_one_sentence(texts, arguments, code, said):
+    out, err = run(*arguments, code=code)
+    assert said in err
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    assert not (texts / "words.h5").exists()
+
+
+def test_an_existing_model_is_kept_and_help_has_an_example(texts):
+    (texts / "words.h5").write_text("mine")
+    _, err = run("a.txt", *SMALL, code=1)
+    assert "exists already" in err
+    assert (texts / "words.h5").read_text() == "mine"
+    assert "Example: smtdist words" in run("--help")[0]
+
+
+def test_words_runs_as_a_program(texts):
+    command = [sys.executable, "-c", "from smtdist.cli import main; main()", "words", "a.txt", "--json"]
+    done = subprocess.run([*command, *map(str, SMALL)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["n_components"] == 3
