@@ -1,0 +1,173 @@
+"""Rows of numbers, such as embeddings or word vectors: a source whose samples have one position and n channels."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.array import ArraySource
+from smtdist.data.hdf5 import open_dataset
+from smtdist.data.source import Reader, Source, aligned_samples
+from smtdist.errors import DataError
+
+TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class StoredTable(Source):
+    """The rows of an HDF5 dataset or a .npy file, carried by name; make it with `as_table`.
+
+    A row is a sample of shape (1, 1, n), so that engine, leaves and fingerprints need to know nothing of tables;
+    further axes of the stored array are flattened.
+    """
+
+    path: str
+    dataset: str | None  # None for a .npy file
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype[Any]
+    chunk_samples: int
+    stored_shape: tuple[int, ...]
+    file_bytes = None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it: path:dataset."""
+        return self.path if self.dataset is None else f"{self.path}:{self.dataset}"
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes of the row of chunks that HDF5 keeps."""
+        return 2 * self.chunk_bytes if self.dataset is not None else 0
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, path, dataset, shape and dtype as plain JSON."""
+        return {
+            "kind": "table",
+            "path": self.path,
+            "dataset": self.dataset,
+            "shape": list(self.stored_shape),
+            "dtype": self.dtype.name,
+            "chunk_samples": self.chunk_samples,
+        }
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Open the file for the length of a `with` block; DataError where its shape is no longer the same."""
+        if self.dataset is None:
+            stored = _npy(self.path)
+            _require_same(self, stored.shape)
+            yield _TableReader(self, stored)
+            return
+        cache = {"rdcc_nbytes": max(2 * self.chunk_bytes, 1), "rdcc_w0": 1.0}
+        with open_dataset(self.path, self.dataset, **cache) as dataset:
+            _require_same(self, dataset.shape)
+            yield _TableReader(self, dataset)
+
+
+class _TableReader(Reader):
+    def __init__(self, source: StoredTable, stored: Any) -> None:
+        super().__init__(source)
+        self._stored = stored
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        target = out.reshape(len(out), *self._stored.shape[1:])
+        try:
+            if hasattr(self._stored, "read_direct"):
+                self._stored.read_direct(target, np.s_[start:stop])
+            else:
+                target[...] = self._stored[start:stop]
+        except (OSError, RuntimeError) as error:
+            raise DataError(
+                f"{self.source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({error}); "
+                f"restore the file from its origin."
+            ) from error
+        return out.nbytes
+
+
+def as_table(rows: Any) -> Source:
+    """Return the source of a 2-D array, a DataArray, a (path, dataset) pair of an HDF5 file, or a .npy path.
+
+    Arrays of whole numbers other than uint8 become float64. Raises DataError for anything that is not rows of numbers.
+
+    >>> as_table(np.zeros((5, 3))).shape
+    (5, 1, 1, 3)
+    """
+    if isinstance(rows, Source):
+        if rows.shape[1:3] != (1, 1):
+            raise DataError(f"{rows.name} has the shape {rows.shape}, but rows are (samples, 1, 1, n).")
+        return rows
+    if isinstance(rows, tuple) and len(rows) == 2 and isinstance(rows[1], str):
+        path = os.path.abspath(os.fspath(rows[0]))
+        with open_dataset(path, rows[1]) as stored:
+            chunk = None if stored.chunks is None else int(stored.chunks[0])
+            return _stored_table(path, rows[1].strip("/"), stored.shape, stored.dtype, chunk)
+    if isinstance(rows, str | os.PathLike):
+        path = os.path.abspath(os.fspath(rows))
+        array = _npy(path)
+        return _stored_table(path, None, array.shape, array.dtype, None)
+    array = np.asarray(getattr(rows, "data", rows) if not isinstance(rows, np.ndarray) else rows)
+    if array.dtype.kind in "biu" and array.dtype != np.uint8:
+        array = array.astype(np.float64)
+    shape = _table_shape(array.shape, array.dtype, "array")
+    return ArraySource(np.ascontiguousarray(array).reshape(shape))
+
+
+def read_rows(source: Source, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+    """Return rows [start, stop) of a table as (m, n), in memory."""
+    with source.opened() as reader:
+        block = reader.read(start, source.n_samples if stop is None else stop)
+    return block.reshape(len(block), source.shape[3])
+
+
+def _npy(path: str) -> npt.NDArray[Any]:
+    if not Path(path).is_file():
+        raise DataError(f"The file {path} does not exist; check the path.")
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise DataError(
+            f"{path} is not a .npy file of numbers ({error}); give one, or an HDF5 dataset."
+        ) from error
+
+
+def _stored_table(path: str, dataset: str | None, shape: Any, dtype: Any, chunk: int | None) -> StoredTable:
+    name = path if dataset is None else f"{path}:{dataset}"
+    full = _table_shape(shape, dtype, name)
+    native = np.dtype(dtype).newbyteorder("=")
+    return StoredTable(
+        path,
+        dataset,
+        full,
+        native,
+        chunk or aligned_samples(full[3] * native.itemsize),
+        tuple(int(length) for length in shape),
+    )
+
+
+def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int, int, int]:
+    if shape is None or len(shape) < 2 or 0 in shape:
+        raise DataError(
+            f"{name} has the shape {shape}, but rows of numbers are (points, dimensions), neither of them empty; "
+            f"reshape it."
+        )
+    kind = np.dtype(dtype)
+    if kind.newbyteorder("=").name not in TABLE_DTYPES:
+        raise DataError(
+            f"{name} has the type {kind.name}, but rows are one of {', '.join(TABLE_DTYPES)}; convert them to float32."
+        )
+    return int(shape[0]), 1, 1, math.prod(int(length) for length in shape[1:])
+
+
+def _require_same(source: StoredTable, shape: tuple[int, ...]) -> None:
+    if tuple(shape) != source.stored_shape:
+        raise DataError(
+            f"{source.name} is now of shape {tuple(shape)}, but was {source.stored_shape} when first opened; start again."
+        )
