@@ -33,7 +33,8 @@ class Convergence:
     converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding.
     n_iter : steps taken.
     loss : value at the end.
-    gradient_norm : largest entry of the gradient at the end, over that of the start.
+    gradient_norm : largest entry of the gradient at the end, over that of the start; of mini-batches the relative change
+        of the mean loss over the last tenth of the rounds.
     """
 
     converged: bool
