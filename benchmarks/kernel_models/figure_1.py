@@ -15,13 +15,14 @@ from typing import Any
 
 import h5py
 import numpy as np
-from sklearn.datasets import make_circles
+from sklearn.datasets import make_circles, make_classification
 from sklearn.decomposition import KernelPCA
 from sklearn.neighbors import KNeighborsClassifier
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
 from smtdist.errors import DataError
+from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.choose import BANDWIDTHS, choose, leave_one_out
 from smtdist.models.kernel.estimators import (
     ContrastiveKernel,
@@ -33,11 +34,11 @@ KERNELS = ("gaussian", "laplacian", "linear", "relu")
 WITH_BANDWIDTH = ("gaussian", "laplacian")
 
 
-def cubes(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return n points in the corners of a cube, eight blobs of two classes by the parity of the corner."""
-    generator = np.random.default_rng(seed)
-    corners = generator.integers(0, 2, (n, 3))
-    return corners + 0.15 * generator.standard_normal((n, 3)), corners.sum(axis=1) % 2
+def cubes(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return n points about the corners of a cube, two corners a class: the paper names scikit-learn and no settings."""
+    return make_classification(
+        n, 3, n_informative=3, n_redundant=0, n_clusters_per_class=2, class_sep=1.5, flip_y=0, random_state=0
+    )
 
 
 def load(name: str, path: str | None, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +46,7 @@ def load(name: str, path: str | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     if name == "circles":
         rows, labels = make_circles(n, noise=0.05, factor=0.5, random_state=0)
     elif name == "cubes":
-        rows, labels = cubes(n, 0)
+        rows, labels = cubes(n)
     else:
         with h5py.File(path, "r") as file:
             rows, labels = file[f"{name}/X"][()], file[f"{name}/y"][()]
@@ -70,9 +71,7 @@ def maker(method: str, kernel: str, noise: float, components: int) -> Any:
 
     def make(bandwidth: float) -> Any:
         if method == "kernel_pca":
-            name = {"gaussian": "rbf", "relu": _relu}.get(kernel, kernel)
-            gamma = 1 / (2 * bandwidth**2) if kernel == "gaussian" else 1 / bandwidth
-            return _Pca(components, name, gamma)
+            return _Pca(components, Kernel(kernel, bandwidth))
         common = {"kernel": kernel, "bandwidth": bandwidth}
         if method == "contrastive":
             return ContrastiveKernel(components, noise=noise, **common)
@@ -87,29 +86,26 @@ def maker(method: str, kernel: str, noise: float, components: int) -> Any:
 
 
 class _Pca:
-    """Kernel PCA of scikit-learn, whose refusals are those of the models here."""
+    """Kernel PCA of scikit-learn on our Gram matrices: it knows no Laplacian and no ReLU kernel."""
 
-    def __init__(self, components: int, kernel: Any, gamma: float) -> None:
-        keywords = {} if callable(kernel) or kernel == "linear" else {"gamma": gamma}
-        self._precomputed = kernel if callable(kernel) else None
-        name = "precomputed" if callable(kernel) else kernel
-        self._pca = KernelPCA(components, kernel=name, eigen_solver="dense", **keywords)
+    def __init__(self, components: int, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._pca = KernelPCA(components, kernel="precomputed", eigen_solver="dense")
 
     def fit(self, rows: np.ndarray) -> _Pca:
         self._rows = rows
-        self._pca.fit(rows if self._precomputed is None else self._precomputed(rows, rows))
+        try:
+            self._pca.fit(self._kernel(rows, rows))
+        except (
+            ValueError
+        ) as error:  # LAPACK finds no pair where all eigenvalues are equal, as for tiny bandwidths
+            raise DataError(f"Kernel PCA of scikit-learn failed: {error}.") from error
         if (self._pca.eigenvalues_ <= 0).any():
             raise DataError("Kernel PCA has fewer positive eigenvalues than components.")
         return self
 
     def transform(self, rows: np.ndarray) -> np.ndarray:
-        return self._pca.transform(rows if self._precomputed is None else self._precomputed(rows, self._rows))
-
-
-def _relu(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    from smtdist.kernels.gram import Kernel
-
-    return Kernel("relu")(left, right)
+        return self._pca.transform(self._kernel(rows, self._rows))
 
 
 def accuracy(train: np.ndarray, train_y: np.ndarray, test: np.ndarray, test_y: np.ndarray) -> float:

@@ -59,16 +59,16 @@ class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
         """Return rows in memory, or images as they are."""
-        shape = np.shape(X)
-        if len(shape) in (3, 4) and isinstance(X, np.ndarray):
-            if not reset and int(np.prod(shape[1:])) != self.n_features_in_:
-                raise DataError(
-                    f"Samples have the shape {shape[1:]}, {self.n_features_in_} numbers were fitted; give samples alike."
-                )
-            images = check_array(X, allow_nd=True)
+        if isinstance(X, np.ndarray) and X.ndim in (3, 4):
+            images = np.asarray(check_array(X, allow_nd=True))
+            numbers = int(np.prod(images.shape[1:]))
             if reset:
-                self.n_features_in_ = int(np.prod(shape[1:]))
-            return np.asarray(images)
+                self.n_features_in_ = numbers
+            elif numbers != self.n_features_in_:
+                raise DataError(
+                    f"Samples have the shape {images.shape[1:]}, {self.n_features_in_} numbers were fitted; give samples alike."
+                )
+            return images
         kinds = [np.float64, np.float32, np.uint8]
         return np.asarray(
             validate_data(self, X, dtype=kinds, reset=reset, ensure_min_samples=2 if reset else 1)
