@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     product = {key: (before[key] + after[key]) / 2 for key in before}
     contrast = found["contrast"]
     result = {
-        **vars(options),
+        **{name: value for name, value in vars(options).items() if name != "json"},
         **found,
         "sgemm": product,
         "ratio": contrast["seconds"] / product["seconds"],

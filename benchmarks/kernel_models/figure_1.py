@@ -184,7 +184,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
                 )
                 print(f"{name:<11} {method:<12} {line}", flush=True)
     if options.json:
-        write_record(options.json, "kernel-figure-1", {"table": table, **vars(options)})
+        told = {name: value for name, value in vars(options).items() if name not in ("data", "json")}
+        write_record(options.json, "kernel-figure-1", {"table": table, **told})
     return table
 
 

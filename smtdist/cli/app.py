@@ -17,6 +17,7 @@ from smtdist.cli.export import export
 from smtdist.cli.fit import fit, plan, resume
 from smtdist.cli.import_ import import_
 from smtdist.cli.info import info
+from smtdist.cli.kernel import kernel
 from smtdist.cli.merge import merge, update
 from smtdist.cli.options import DEBUG
 from smtdist.cli.settings import settings
@@ -92,6 +93,7 @@ for _command, _arguments in (
 ):
     _name = _command.__name__.rstrip("_")  # import is a word of the language
     app.command(_name, epilog=f"Example: smtdist {_name} {_arguments}")(_command)
+app.add_typer(kernel, name="kernel", epilog="Example: smtdist kernel fit data.h5 --dataset x --out k.h5")
 
 
 def _version(value: bool) -> None:

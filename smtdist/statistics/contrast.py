@@ -13,8 +13,8 @@ from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, thread
 from smtdist.statistics.base import State
 from smtdist.statistics.rows import TripletMaker
 
-TILE_BYTES = 8 * 2**20
-TILE_ROWS = 1024
+TILE_BYTES = 16 * 2**20
+TILE_ROWS = 2048
 COLUMNS = 256
 """Features of one panel of a product, which one thread makes."""
 
@@ -78,10 +78,10 @@ def finish(state: State) -> NDArray[np.float64]:
 
 
 def tile_rows(n_features: int) -> int:
-    """Return the rows of a tile: 1,024, or fewer where features are many.
+    """Return the rows of a tile: 2,048, or fewer where features are many.
 
     >>> tile_rows(2048), tile_rows(65536)
-    (1024, 32)
+    (2048, 64)
     """
     return max(32, min(TILE_ROWS, TILE_BYTES // (4 * n_features)))
 

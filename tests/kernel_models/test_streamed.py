@@ -366,7 +366,7 @@ def test_memory_changes_neither_batch_nor_bits_and_is_refused_with_numbers():
     assert plans[0].projected_bytes - plans[0].working_bytes == 7 * plans[0].state_bytes
     with pytest.raises(MemoryBudgetError, match=r"The contrast pass needs .* use fewer and larger workers"):
         plan_pass("contrast", statistic, source, WorkerLimits(2**25, 0, 1, 2))
-    assert tile_rows(2048) == 1024
+    assert tile_rows(2048) == 2048
 
 
 def test_tables_are_read_by_name(stored):
