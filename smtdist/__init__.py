@@ -7,11 +7,29 @@ if TYPE_CHECKING:
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
     from smtdist.models.files import load, save
+    from smtdist.models.kernel.estimators import (
+        ContrastiveKernel,
+        KernelAutoencoder,
+        SpectralContrastiveKernel,
+    )
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
     from smtdist.models.tree import open
 
-__all__ = ["PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "open", "preset", "save"]
+__all__ = [
+    "PRESETS",
+    "SMT",
+    "Configuration",
+    "ContrastiveKernel",
+    "KernelAutoencoder",
+    "Model",
+    "SmtdistError",
+    "SpectralContrastiveKernel",
+    "load",
+    "open",
+    "preset",
+    "save",
+]
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
 _HOMES = {
@@ -19,6 +37,9 @@ _HOMES = {
     "Configuration": "smtdist.configuration",
     "preset": "smtdist.configuration",
     "SmtdistError": "smtdist.errors",
+    "ContrastiveKernel": "smtdist.models.kernel.estimators",
+    "KernelAutoencoder": "smtdist.models.kernel.estimators",
+    "SpectralContrastiveKernel": "smtdist.models.kernel.estimators",
     "load": "smtdist.models.files",
     "save": "smtdist.models.files",
     "Model": "smtdist.models.model",

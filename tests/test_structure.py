@@ -69,6 +69,7 @@ def test_every_layer_is_known():
 
 def test_public_names():
     expected = {"PRESETS", "SMT", "Configuration", "Model", "SmtdistError", "load", "open", "preset", "save"}
+    expected |= {"ContrastiveKernel", "KernelAutoencoder", "SpectralContrastiveKernel"}
     assert set(smtdist.__all__) == expected
     assert all(hasattr(smtdist, name) for name in smtdist.__all__)
 

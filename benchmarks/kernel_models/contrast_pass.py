@@ -39,10 +39,9 @@ def write_rows(path: Path, n: int, inputs: int) -> None:
             stored[start : start + len(block)] = block
 
 
-def sgemm(job: tuple[int, int]) -> tuple[float, float]:
+def sgemm(job: tuple[int, int, int]) -> tuple[float, float]:
     """Multiply tiles (D, m) x (m, D) into float32, as many as asked; return elapsed and CPU seconds."""
-    tiles, features = job
-    rows = tile_rows(features)
+    tiles, rows, features = job
     left, right = (np.random.default_rng(i).standard_normal((rows, features), np.float32) for i in (0, 1))
     out = np.empty((features, features), np.float32)
     with threadpool_limits(1):
@@ -53,12 +52,13 @@ def sgemm(job: tuple[int, int]) -> tuple[float, float]:
     return time.perf_counter() - started, time.process_time() - used
 
 
-def measure_sgemm(n: int, features: int, workers: int, share: float) -> dict[str, float]:
+def measure_sgemm(n: int, features: int, inputs: int, workers: int, share: float) -> dict[str, float]:
     """Return the seconds of the whole product, from a share of it."""
-    tiles = -(-n // tile_rows(features))
+    rows = tile_rows(features, inputs)
+    tiles = -(-n // rows)
     each = max(1, round(tiles * share / workers))
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        found = pool.map(sgemm, [(each, features)] * workers)
+        found = pool.map(sgemm, [(each, rows, features)] * workers)
     scale = tiles / (each * workers)
     return {
         "seconds": scale * max(seconds for seconds, _ in found),
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.h5")
         write_rows(path, options.triplets, options.inputs)
-        sizes = (options.triplets, options.features, options.workers, options.sgemm_share)
+        sizes = (options.triplets, options.features, options.inputs, options.workers, options.sgemm_share)
         before = measure_sgemm(*sizes)
         found = measure_pass(path, settings, options.workers)
         after = measure_sgemm(*sizes)

@@ -194,11 +194,19 @@ def map_rows(features: FeatureMap, rows: Float32) -> Float32:
     result = np.empty((len(rows), features.n_features), np.float32)
 
     def panel(start: int, stop: int) -> None:
-        result[start:stop] = features(rows[start:stop])
+        with np.errstate(over="ignore", invalid="ignore"):
+            part = features(rows[start:stop])
+            result[start:stop] = part
+            # one number that is not finite, if any is; while the panel is in the cache
+            if not np.isfinite(np.vdot(part, part)):
+                _require_finite(part, start)
 
-    with single_blas(), np.errstate(over="ignore", invalid="ignore"):
+    with single_blas():
         run_ranges(panel, even_ranges(len(rows), PANEL))
-    if not np.isfinite(result).all():
-        row = int(np.flatnonzero(~np.isfinite(result).all(axis=1))[0])
-        raise DataError(f"The features of sample {row} are not finite in float32; scale the data.")
     return result
+
+
+def _require_finite(part: Float32, start: int) -> None:
+    bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+    if len(bad):
+        raise DataError(f"The features of sample {start + bad[0]} are not finite in float32; scale the data.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,9 +14,12 @@ from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, thread
 from smtdist.statistics.base import State
 from smtdist.statistics.rows import TripletMaker
 
-TILE_BYTES = 16 * 2**20
-TILE_ROWS = 2048
-COLUMNS = 256
+TILE_BYTES = 32 * 2**20
+TILE_ROWS = 4096
+LEAST_ROWS = 8
+INPUT_BYTES = 64
+"""Bytes for each number of a sample while triplets are made: three rows, hashes, noise."""
+COLUMNS = 512
 """Features of one panel of a product, which one thread makes."""
 
 
@@ -41,7 +45,7 @@ class ContrastSums:
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add the triplets of a batch."""
         scatter = state["scatter"]
-        for tile, first in tiles(images, first_sample, self.features.n_features):
+        for tile, first in tiles(images, first_sample, self.features):
             anchors, positives, negatives = self.triplets(tile, first)
             left = map_rows(self.features, anchors)
             right = map_rows(self.features, negatives)
@@ -77,36 +81,50 @@ def finish(state: State) -> NDArray[np.float64]:
     return np.asarray(result, np.float64)
 
 
-def tile_rows(n_features: int) -> int:
-    """Return the rows of a tile: 2,048, or fewer where features are many.
+def tile_rows(n_features: int, n_inputs: int) -> int:
+    """Return the rows of a tile: 4,096, or fewer where features or inputs are many.
 
-    >>> tile_rows(2048), tile_rows(65536)
-    (2048, 64)
+    >>> tile_rows(2048, 32), tile_rows(65536, 32), tile_rows(2048, 3072)
+    (4096, 128, 341)
     """
-    return max(32, min(TILE_ROWS, TILE_BYTES // (4 * n_features)))
+    fitting = min(TILE_BYTES // (4 * n_features), 2 * TILE_BYTES // (INPUT_BYTES * n_inputs))
+    return max(LEAST_ROWS, min(TILE_ROWS, fitting))
 
 
 def tiles(
-    images: NDArray[np.generic], first_sample: int, n_features: int
+    images: NDArray[np.generic], first_sample: int, features: FeatureMap
 ) -> Iterator[tuple[NDArray[np.generic], int]]:
     """Yield (samples, number of the first) in tiles of fixed size from the start of the batch."""
-    step = tile_rows(n_features)
+    step = tile_rows(features.n_features, features.n_inputs)
     for start in range(0, len(images), step):
         yield images[start : start + step], first_sample + start
 
 
 def tile_bytes(features: FeatureMap) -> int:
     """Return the workspace of a tile: three sets of rows with their noise, three of features, panels of a product."""
-    rows = tile_rows(features.n_features)
+    rows = tile_rows(features.n_features, features.n_inputs)
     mapped = 3 * rows * 4 * features.n_features + threads() * 128 * features.workspace()
-    return mapped + rows * 64 * features.n_inputs + threads() * 4 * COLUMNS * features.n_features
+    return mapped + rows * INPUT_BYTES * features.n_inputs + threads() * 4 * COLUMNS * features.n_features
+
+
+_rooms = threading.local()
+
+
+def _room(rows: int, columns: int) -> NDArray[np.float32]:
+    """Return a buffer of the calling thread: fresh pages for every panel would cost as much as the sum."""
+    buffer = getattr(_rooms, "buffer", None)
+    if buffer is None or buffer.size < rows * columns:
+        buffer = _rooms.buffer = np.empty(rows * columns, np.float32)
+    return buffer[: rows * columns].reshape(rows, columns)
 
 
 def add_product(total: NDArray[np.float64], left: NDArray[np.float32], right: NDArray[np.float32]) -> None:
     """Add leftᵀ right to a float64 sum, panel by panel on all threads."""
 
     def panel(start: int, stop: int) -> None:
-        total[start:stop] += left[:, start:stop].T @ right
+        product = _room(stop - start, right.shape[1])
+        np.matmul(left[:, start:stop].T, right, out=product)
+        total[start:stop] += product
 
     with single_blas():
         run_ranges(panel, even_ranges(left.shape[1], COLUMNS))

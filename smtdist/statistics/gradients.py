@@ -59,7 +59,7 @@ class SpectralGradient(_Additive):
         if self.all_negatives:
             assert self.triplets.pool is not None
             pool = map_rows(self.features, self.triplets.pool)
-        for tile, first in tiles(images, first_sample, self.features.n_features):
+        for tile, first in tiles(images, first_sample, self.features):
             parts = self.triplets(tile, first)
             mapped = [map_rows(self.features, part) for part in (parts[:2] if pool is not None else parts)]
             embedded = [part @ self.weights for part in mapped]
@@ -123,7 +123,7 @@ class AutoencoderGradient(_Additive):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch."""
-        for tile, first in tiles(images, first_sample, self.encode.n_features):
+        for tile, first in tiles(images, first_sample, self.encode):
             clean = as_rows(tile)
             seen = clean
             if self.noise is not None:

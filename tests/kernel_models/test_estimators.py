@@ -163,25 +163,51 @@ def test_an_exact_model_too_large_is_refused(rows, monkeypatch):
             make().fit(rows)
 
 
-def test_the_bandwidth_is_chosen_on_the_labelled_rows_alone():
+class Stretched:
+    """A model whose second column, which tells nothing, is as long as its value says; zero is refused."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def fit(self, rows):
+        self.rows_ = rows
+        if not self.value:
+            raise DataError("nothing is left")
+        return self
+
+    def transform(self, rows):
+        return rows * [1, self.value]
+
+
+def test_a_value_is_chosen_on_the_labelled_rows_alone():
     generator = np.random.default_rng(4)
-    angle = generator.uniform(0, 2 * np.pi, 120)
-    labels = np.arange(120) % 2
-    points = np.stack([np.cos(angle), np.sin(angle)], axis=1) * np.where(labels, 1, 3)[:, None]
-    choice = choose(
-        lambda width: ContrastiveKernel(bandwidth=width, noise=0.1),
-        BANDWIDTHS[5::3],
-        points[:60],
-        points[100:],
-        labels[100:],
-    )
-    assert choice.scores[choice.value] == max(choice.scores.values()) > choice.scores[BANDWIDTHS[-1]]
+    labels = np.arange(40) % 2
+    labelled = np.stack([3.0 * labels, generator.standard_normal(40)], axis=1)
+    unlabelled = generator.standard_normal((60, 2))
+    choice = choose(Stretched, (0, 100.0, 0.3, 0.2, 0.1), unlabelled, labelled, labels)
+    assert choice.scores[0] == -1
+    assert choice.refused == {0: "nothing is left"}
+    assert choice.scores[100.0] < 0.8
+    assert choice.value == 0.2  # the middle of those that tie
+    assert choice.scores[0.2] == choice.scores[0.1] == 1
+    np.testing.assert_array_equal(choice.estimator.rows_, np.concatenate([unlabelled, labelled]))
+    with pytest.raises(DataError, match="No value could be fitted; for the first: nothing is left"):
+        choose(Stretched, (0,), unlabelled, labelled, labels)
+
+
+def test_the_grid_is_that_of_the_paper():
     assert len(BANDWIDTHS) == 15
-    np.testing.assert_allclose(np.log10(BANDWIDTHS[:2]), [-2, -2 + 4 / 14])
-    with pytest.raises(
-        DataError, match="No value could be fitted; for the first: With the kernel linear only"
-    ):
-        choose(lambda width: ContrastiveKernel(9, kernel="linear"), (1,), points, points[:9], labels[:9])
+    np.testing.assert_allclose(np.diff(np.log10(BANDWIDTHS)), 4 / 14)
+    np.testing.assert_allclose([BANDWIDTHS[0], BANDWIDTHS[-1]], [0.01, 100])
+    rows = np.random.default_rng(0).standard_normal((30, 2))
+    chosen = choose(
+        lambda width: ContrastiveKernel(bandwidth=width),
+        BANDWIDTHS[6:9],
+        rows[:20],
+        rows[20:],
+        np.arange(10) % 2,
+    )
+    assert chosen.estimator.bandwidth_ == chosen.value
 
 
 @pytest.mark.parametrize("make", ALL)

@@ -20,7 +20,7 @@ from smtdist.kernels.gram import Kernel
 from smtdist.kernels.threads import set_threads, threads
 from smtdist.models.kernel.model import fit_model
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.statistics.contrast import ContrastSums, finish, tile_rows
+from smtdist.statistics.contrast import ContrastSums, finish, tile_bytes
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.rows import RowDraw, TripletMaker, as_rows
 
@@ -366,7 +366,9 @@ def test_memory_changes_neither_batch_nor_bits_and_is_refused_with_numbers():
     assert plans[0].projected_bytes - plans[0].working_bytes == 7 * plans[0].state_bytes
     with pytest.raises(MemoryBudgetError, match=r"The contrast pass needs .* use fewer and larger workers"):
         plan_pass("contrast", statistic, source, WorkerLimits(2**25, 0, 1, 2))
-    assert tile_rows(2048) == 2048
+    # images must not make a tile larger than any batch may be, or batches would shrink to one sample
+    wide = random_features(Kernel(), "fourier", 150_528, 8, 0)
+    assert tile_bytes(wide) < 2**28
 
 
 def test_tables_are_read_by_name(stored):
