@@ -38,8 +38,8 @@ class FeatureMap(Protocol):
         """Return the bytes needed for each row beside its features."""
         ...
 
-    def __call__(self, rows: Float32) -> Float32:
-        """Map rows, on the calling thread."""
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
+        """Map rows, on the calling thread, into `out` (m, D) where it is given."""
         ...
 
     def pull_back(self, rows: Float32, weights: Float32) -> Float32:
@@ -71,13 +71,13 @@ class FourierFeatures:
         """Return the bytes of a row's projections."""
         return 2 * self.n_features
 
-    def __call__(self, rows: Float32) -> Float32:
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
         """Map rows (m, d) to (m, D)."""
-        angles = rows @ self.frequencies
-        result = np.empty((len(rows), self.n_features), np.float32)
-        half = angles.shape[1]
-        np.cos(angles, out=result[:, :half])
-        np.sin(angles, out=result[:, half:])
+        result = np.empty((len(rows), self.n_features), np.float32) if out is None else out
+        cosines, sines = np.split(result, 2, axis=1)
+        np.matmul(rows, self.frequencies, out=sines)
+        np.cos(sines, out=cosines)
+        np.sin(sines, out=sines)
         result *= np.float32(math.sqrt(2 / self.n_features))
         return result
 
@@ -110,9 +110,9 @@ class ReluFeatures:
         """Return nothing: features are made in place."""
         return 0
 
-    def __call__(self, rows: Float32) -> Float32:
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
         """Map rows (m, d) to (m, D)."""
-        result = rows @ self.frequencies
+        result = np.matmul(rows, self.frequencies, out=out)
         np.maximum(result, 0, out=result)
         result *= np.float32(math.sqrt(2 / self.n_features))
         return np.asarray(result, np.float32)
@@ -147,9 +147,13 @@ class NystroemFeatures:
         """Return the bytes of a row's kernel values while they are made."""
         return 8 * (3 * len(self.landmarks) + self.n_features)
 
-    def __call__(self, rows: Float32) -> Float32:
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
         """Map rows (m, d) to (m, D)."""
-        return np.asarray(self.kernel(rows, self.landmarks) @ self.inverse, np.float32)
+        values = np.asarray(self.kernel(rows, self.landmarks) @ self.inverse, np.float32)
+        if out is None:
+            return values
+        out[...] = values
+        return out
 
     def pull_back(self, rows: Float32, weights: Float32) -> Float32:
         """Raise ConfigurationError: Nyström features are for encoders."""
@@ -186,17 +190,16 @@ def random_features(kernel: Kernel, kind: str, n_inputs: int, n_features: int, s
     )
 
 
-def map_rows(features: FeatureMap, rows: Float32) -> Float32:
+def map_rows(features: FeatureMap, rows: Float32, out: Float32 | None = None) -> Float32:
     """Map rows (m, d) to (m, D) on all threads, in panels of fixed size: same bits for any number of threads.
 
-    Raises DataError where a feature is not finite.
+    Writes into `out` where it is given. Raises DataError where a feature is not finite.
     """
-    result = np.empty((len(rows), features.n_features), np.float32)
+    result = np.empty((len(rows), features.n_features), np.float32) if out is None else out
 
     def panel(start: int, stop: int) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
-            part = features(rows[start:stop])
-            result[start:stop] = part
+            part = features(rows[start:stop], result[start:stop])
             # one number that is not finite, if any is; while the panel is in the cache
             if not np.isfinite(np.vdot(part, part)):
                 _require_finite(part, start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.kernels.feature_maps import FeatureMap, map_rows
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
+from smtdist.kernels.workspace import borrowed
 from smtdist.statistics.base import State
 from smtdist.statistics.rows import TripletMaker
 
@@ -47,10 +47,12 @@ class ContrastSums:
         scatter = state["scatter"]
         for tile, first in tiles(images, first_sample, self.features):
             anchors, positives, negatives = self.triplets(tile, first)
-            left = map_rows(self.features, anchors)
-            right = map_rows(self.features, negatives)
-            right -= map_rows(self.features, positives)
-            add_product(scatter, left, right)
+            shape = (len(anchors), self.features.n_features)
+            with borrowed(shape, shape, shape) as (left, right, other):
+                map_rows(self.features, anchors, left)
+                map_rows(self.features, negatives, right)
+                right -= map_rows(self.features, positives, other)
+                add_product(scatter, left, right)
         state["n_samples"] += len(images)
         return len(images)
 
@@ -101,30 +103,18 @@ def tiles(
 
 
 def tile_bytes(features: FeatureMap) -> int:
-    """Return the workspace of a tile: three sets of rows with their noise, three of features, panels of a product."""
+    """Return the workspace of a tile: three sets of rows with their noise, three of features, a product."""
     rows = tile_rows(features.n_features, features.n_inputs)
     mapped = 3 * rows * 4 * features.n_features + threads() * 128 * features.workspace()
-    return mapped + rows * INPUT_BYTES * features.n_inputs + threads() * 4 * COLUMNS * features.n_features
-
-
-_rooms = threading.local()
-
-
-def _room(rows: int, columns: int) -> NDArray[np.float32]:
-    """Return a buffer of the calling thread: fresh pages for every panel would cost as much as the sum."""
-    buffer = getattr(_rooms, "buffer", None)
-    if buffer is None or buffer.size < rows * columns:
-        buffer = _rooms.buffer = np.empty(rows * columns, np.float32)
-    return buffer[: rows * columns].reshape(rows, columns)
+    return mapped + rows * INPUT_BYTES * features.n_inputs + 4 * features.n_features**2
 
 
 def add_product(total: NDArray[np.float64], left: NDArray[np.float32], right: NDArray[np.float32]) -> None:
     """Add leftᵀ right to a float64 sum, panel by panel on all threads."""
 
     def panel(start: int, stop: int) -> None:
-        product = _room(stop - start, right.shape[1])
-        np.matmul(left[:, start:stop].T, right, out=product)
-        total[start:stop] += product
+        np.matmul(left[:, start:stop].T, right, out=products[start:stop])
+        total[start:stop] += products[start:stop]
 
-    with single_blas():
+    with single_blas(), borrowed((left.shape[1], right.shape[1])) as (products,):
         run_ranges(panel, even_ranges(left.shape[1], COLUMNS))
