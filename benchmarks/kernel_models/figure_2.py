@@ -27,7 +27,13 @@ METHODS = ("contrastive", "spectral", "autoencoder")
 
 
 def one_split(
-    rows: np.ndarray, labels: np.ndarray, seed: int, shares: tuple[float, ...], noise: float, steps: int
+    rows: np.ndarray,
+    labels: np.ndarray,
+    seed: int,
+    kernels: list[str],
+    shares: tuple[float, ...],
+    noise: float,
+    steps: int,
 ) -> dict[str, dict[str, float]]:
     """Return the accuracies of one split, by method and kernel; "network" is the network of the method."""
     unlabelled, labelled, test = split(labels, seed)
@@ -37,7 +43,7 @@ def one_split(
     triplets = drawn_triplets(fitted_on, Augmentation(noise), seed)
     for method in METHODS:
         scores = {}
-        for kernel in KERNELS:
+        for kernel in kernels:
             middle = median_bandwidth(fitted_on, kernel) if kernel in WITH_BANDWIDTH else 1.0
             grid = tuple(share * middle for share in shares) if kernel in WITH_BANDWIDTH else (1.0,)
             make = maker(method, kernel, noise, 2)
@@ -66,6 +72,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--bandwidths", type=float, nargs="+", default=[0.1, 0.3, 1.0, 3.0, 10.0], help="shares of the median"
     )
+    parser.add_argument("--kernels", nargs="*", default=list(KERNELS), help="none for the networks alone")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
     table: dict[str, Any] = {}
@@ -77,7 +84,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             if path is None:
                 continue
             rows, labels = first_classes(path, 2, options.samples)
-            sizes = (tuple(options.bandwidths), options.noise, options.steps)
+            sizes = (options.kernels, tuple(options.bandwidths), options.noise, options.steps)
             runs = [one_split(rows, labels, seed, *sizes) for seed in range(options.splits)]
             table[name] = {
                 method: {

@@ -22,11 +22,15 @@ def missing() -> str | None:
 
 
 def encoder(inputs: int, hidden: int, outputs: int, *, orthonormal: bool) -> Any:
-    """Return x -> W₂ relu(W₁ x); with `orthonormal` W₂ has orthonormal rows, as W*W = I in the kernel model."""
-    last = torch.nn.Linear(hidden, outputs, bias=False)
+    """Return x -> W₂ relu(W₁ x); with `orthonormal` W₂ has orthonormal rows and W₁ spectral norm one.
+
+    Without a bound on W₁ as well, the simple contrastive loss falls without end by its growth.
+    """
+    first, last = torch.nn.Linear(inputs, hidden, bias=False), torch.nn.Linear(hidden, outputs, bias=False)
     if orthonormal:
+        torch.nn.utils.parametrizations.spectral_norm(first)
         torch.nn.utils.parametrizations.orthogonal(last)
-    return torch.nn.Sequential(torch.nn.Linear(inputs, hidden, bias=False), torch.nn.ReLU(), last)
+    return torch.nn.Sequential(first, torch.nn.ReLU(), last)
 
 
 def contrastive_loss(z: Any, plus: Any, minus: Any) -> Any:
