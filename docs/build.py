@@ -27,18 +27,26 @@ def commands() -> str:
     ]
     for name in COMMANDS:
         command = load(name)
-        lines += [
-            f"## smtdist {name}",
-            "",
-            " ".join((command.help or "").split()),
-            "",
-            f"    {_example(command)}",
-            "",
-        ]
-        lines += ["| argument or option | meaning | default |", "|---|---|---|"]
-        lines += [_row(parameter) for parameter in command.params]
-        lines.append("")
+        lines += _section(name, command)
+        for part, inner in getattr(command, "commands", {}).items():
+            lines += _section(f"{name} {part}", inner)
     return "\n".join(lines)
+
+
+def _section(name: str, command: Any) -> list[str]:
+    """Return the lines of one command."""
+    lines = [
+        f"## smtdist {name}",
+        "",
+        " ".join((command.help or "").split()),
+        "",
+        f"    {_example(command)}",
+        "",
+    ]
+    if command.params:
+        lines += ["| argument or option | meaning | default |", "|---|---|---|"]
+        lines += [*(_row(parameter) for parameter in command.params), ""]
+    return lines
 
 
 def _example(command: Any) -> str:

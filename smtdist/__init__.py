@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
     from smtdist.models.files import load, save
+    from smtdist.models.kernel.estimators import (
+        ContrastiveKernel,
+        KernelAutoencoder,
+        SpectralContrastiveKernel,
+    )
     from smtdist.models.merge import refit
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
@@ -18,8 +23,11 @@ __all__ = [
     "SMT",
     "BinaryConcepts",
     "Configuration",
+    "ContrastiveKernel",
+    "KernelAutoencoder",
     "Model",
     "SmtdistError",
+    "SpectralContrastiveKernel",
     "load",
     "open",
     "preset",
@@ -34,6 +42,9 @@ _HOMES = {
     "Configuration": "smtdist.configuration",
     "preset": "smtdist.configuration",
     "SmtdistError": "smtdist.errors",
+    "ContrastiveKernel": "smtdist.models.kernel.estimators",
+    "KernelAutoencoder": "smtdist.models.kernel.estimators",
+    "SpectralContrastiveKernel": "smtdist.models.kernel.estimators",
     "load": "smtdist.models.files",
     "save": "smtdist.models.files",
     "refit": "smtdist.models.merge",

@@ -84,6 +84,12 @@ COMMANDS: Final = {
         "Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.",
         "z.h5 --dataset z --method hybrid --n-concepts 50 --out concepts.h5",
     ),
+    "kernel": Command(
+        "kernel",
+        "kernel",
+        "Representations by kernels: contrastive losses and an autoencoder, exact or in explicit features.",
+        "fit data.h5 --dataset x --out k.h5",
+    ),
     "export": Command(
         "export",
         "export",
@@ -121,6 +127,10 @@ def load(name: str) -> Any:
     """Import a command and return it as the command line needs it."""
     known = COMMANDS[name]
     function = getattr(import_module(f"smtdist.cli.{known.module}"), known.function)
+    if isinstance(function, typer.Typer):  # a group of commands of its own
+        group = typer.main.get_command(function)
+        group.name, group.epilog = name, f"Example: smtdist {name} {known.arguments}"
+        return group
     app = typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,

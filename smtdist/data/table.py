@@ -35,6 +35,7 @@ class StoredTable(Source):
     dtype: np.dtype[Any]
     chunk_samples: int
     stored_shape: tuple[int, ...]
+    file_bytes = None
 
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here

@@ -81,15 +81,19 @@ def plan_pass(
 ) -> PassPlan:
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 
-    A worker holds its own sum, the one it starts from and, while two meet, a third; the block it reads; and the
-    workspace of a batch. `work_per_sample` (multiplications) sizes tasks so that writing a checkpoint after each
-    costs little.
+    A worker holds its own sum, the one it starts from and, while two meet, a third (of a statistic that is not exact,
+    one for each level of the tree and one more); the block it reads; and the workspace of a batch. `work_per_sample`
+    (multiplications) sizes tasks so that writing a checkpoint after each costs little.
     """
     bounds = tuple(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes))
     leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
     # a checkpointed task loads its start from disk and adds to it; otherwise the start is kept apart, never changed
-    states = (2 if checkpointed else 3) * state
+    held = 2 if checkpointed else 3
+    if not statistic.exact:
+        # along the fixed tree a sum waits on each level for its sibling, and one more is made when two meet
+        held = (len(bounds) - 2).bit_length() + 2
+    states = held * state
     per_task = _leaves_per_task(len(bounds) - 1, leaf * work_per_sample if checkpointed else 0.0, state)
     # samples in the driver's memory travel with the task that needs them, once as sent and once as received
     carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0

@@ -1,0 +1,215 @@
+"""Explicit features φ(x) whose inner products approach a kernel: random Fourier, random ReLU, Nyström."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.augment import normal, uniform
+from smtdist.kernels.gram import Kernel
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+
+Float32 = NDArray[np.float32]
+
+PANEL: int = 128
+"""Rows that one thread maps at a time: their number is fixed, so that results do not depend on the threads."""
+_FREQUENCY = 11
+
+
+class FeatureMap(Protocol):
+    """A map from rows (m, d) to features (m, D), float32; each row's features depend on that row alone."""
+
+    @property
+    def n_inputs(self) -> int:
+        """Length of a row, d."""
+        ...
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, D."""
+        ...
+
+    def workspace(self) -> int:
+        """Return the bytes needed for each row beside its features."""
+        ...
+
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
+        """Map rows, on the calling thread, into `out` (m, D) where it is given."""
+        ...
+
+    def pull_back(self, rows: Float32, weights: Float32) -> Float32:
+        """Return the gradient of Σ weights · φ(rows) with respect to the rows, (m, d)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FourierFeatures:
+    """√(2/D) (cos xΩ, sin xΩ): the Gaussian and the Laplacian kernel (Rahimi and Recht 2007).
+
+    frequencies Ω : (d, D/2), normal with deviation 1/σ for the Gaussian kernel, Cauchy with scale 1/σ in each
+    coordinate for the Laplacian one. The error of a kernel value is about 1/√D.
+    """
+
+    frequencies: Float32
+
+    @property
+    def n_inputs(self) -> int:
+        """Length of a row, d."""
+        return int(self.frequencies.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, D."""
+        return 2 * int(self.frequencies.shape[1])
+
+    def workspace(self) -> int:
+        """Return the bytes of a row's projections."""
+        return 2 * self.n_features
+
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
+        """Map rows (m, d) to (m, D)."""
+        result = np.empty((len(rows), self.n_features), np.float32) if out is None else out
+        cosines, sines = np.split(result, 2, axis=1)
+        np.matmul(rows, self.frequencies, out=sines)
+        np.cos(sines, out=cosines)
+        np.sin(sines, out=sines)
+        result *= np.float32(math.sqrt(2 / self.n_features))
+        return result
+
+    def pull_back(self, rows: Float32, weights: Float32) -> Float32:
+        """Return the gradient of Σ weights · φ(rows) with respect to the rows."""
+        angles, half = rows @ self.frequencies, self.frequencies.shape[1]
+        slopes = np.cos(angles) * weights[:, half:] - np.sin(angles) * weights[:, :half]
+        return np.asarray(
+            slopes @ self.frequencies.T * np.float32(math.sqrt(2 / self.n_features)), np.float32
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ReluFeatures:
+    """√(2/D) max(0, xΩ), Ω standard normal (d, D): the arc-cosine kernel, "relu"."""
+
+    frequencies: Float32
+
+    @property
+    def n_inputs(self) -> int:
+        """Length of a row, d."""
+        return int(self.frequencies.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, D."""
+        return int(self.frequencies.shape[1])
+
+    def workspace(self) -> int:
+        """Return nothing: features are made in place."""
+        return 0
+
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
+        """Map rows (m, d) to (m, D)."""
+        result = np.matmul(rows, self.frequencies, out=out)
+        np.maximum(result, 0, out=result)
+        result *= np.float32(math.sqrt(2 / self.n_features))
+        return np.asarray(result, np.float32)
+
+    def pull_back(self, rows: Float32, weights: Float32) -> Float32:
+        """Return the gradient of Σ weights · φ(rows) with respect to the rows."""
+        slopes = np.where(rows @ self.frequencies > 0, weights, np.float32(0))
+        return np.asarray(
+            slopes @ self.frequencies.T * np.float32(math.sqrt(2 / self.n_features)), np.float32
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NystroemFeatures:
+    """k(x, L) U Λ^(-1/2), with k(L, L) = U Λ Uᵀ on its range: any kernel, exact on the landmarks L (l, d)."""
+
+    kernel: Kernel
+    landmarks: NDArray[np.float64]
+    inverse: NDArray[np.float64]  # (l, D)
+
+    @property
+    def n_inputs(self) -> int:
+        """Length of a row, d."""
+        return int(self.landmarks.shape[1])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, D: the rank of the landmarks' matrix."""
+        return int(self.inverse.shape[1])
+
+    def workspace(self) -> int:
+        """Return the bytes of a row's kernel values while they are made."""
+        return 8 * (3 * len(self.landmarks) + self.n_features)
+
+    def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
+        """Map rows (m, d) to (m, D)."""
+        values = np.asarray(self.kernel(rows, self.landmarks) @ self.inverse, np.float32)
+        if out is None:
+            return values
+        out[...] = values
+        return out
+
+    def pull_back(self, rows: Float32, weights: Float32) -> Float32:
+        """Raise ConfigurationError: Nyström features are for encoders."""
+        raise ConfigurationError(
+            "Nyström features have no gradient here; take fourier or relu for the decoder."
+        )
+
+
+def random_features(kernel: Kernel, kind: str, n_inputs: int, n_features: int, seed: int) -> FeatureMap:
+    """Draw random features of a kernel, keyed by (seed, feature): the first so many of more are the same.
+
+    kind : "fourier" for the kernels gaussian and laplacian (D is rounded up to an even number), "relu" for relu.
+    Memory: 4 d D bytes. Raises ConfigurationError for a kernel that has no such features.
+
+    >>> features = random_features(Kernel("relu"), "relu", 3, 4096, seed=0)
+    >>> rows = np.eye(3, dtype=np.float32)
+    >>> bool(np.allclose(features(rows) @ features(rows).T, Kernel("relu")(rows, rows), atol=0.1))
+    True
+    """
+    if n_features < 1:
+        raise ConfigurationError(f"n_features is {n_features}; it must be at least 1.")
+    if kind == "relu" and kernel.name == "relu" and kernel.function is None:
+        return ReluFeatures(np.ascontiguousarray(normal(seed, 0, n_features, n_inputs, _FREQUENCY).T))
+    if kind == "fourier" and kernel.name in ("gaussian", "laplacian") and kernel.function is None:
+        count = (n_features + 1) // 2
+        if kernel.name == "gaussian":
+            drawn = normal(seed, 0, count, n_inputs, _FREQUENCY)
+        else:
+            drawn = np.tan(np.pi * (uniform(seed, 0, count, n_inputs, _FREQUENCY) - 0.5)).astype(np.float32)
+        return FourierFeatures(np.ascontiguousarray(drawn.T / np.float32(kernel.bandwidth)))
+    raise ConfigurationError(
+        f"The kernel {kernel.label} has no {kind} features: fourier goes with gaussian and laplacian, relu with relu, "
+        f"nystroem with every kernel."
+    )
+
+
+def map_rows(features: FeatureMap, rows: Float32, out: Float32 | None = None) -> Float32:
+    """Map rows (m, d) to (m, D) on all threads, in panels of fixed size: same bits for any number of threads.
+
+    Writes into `out` where it is given. Raises DataError where a feature is not finite.
+    """
+    result = np.empty((len(rows), features.n_features), np.float32) if out is None else out
+
+    def panel(start: int, stop: int) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            part = features(rows[start:stop], result[start:stop])
+            # one number that is not finite, if any is; while the panel is in the cache
+            if not np.isfinite(np.vdot(part, part)):
+                _require_finite(part, start)
+
+    with single_blas():
+        run_ranges(panel, even_ranges(len(rows), PANEL))
+    return result
+
+
+def _require_finite(part: Float32, start: int) -> None:
+    bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+    if len(bad):
+        raise DataError(f"The features of sample {start + bad[0]} are not finite in float32; scale the data.")

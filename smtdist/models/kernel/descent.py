@@ -1,0 +1,128 @@
+"""Smooth minimisation with what became of it: L-BFGS, or gradient steps with a line search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError, DataError
+
+Float64 = NDArray[np.float64]
+Value = Callable[[Float64], tuple[float, Float64]]
+
+METHODS: Final = ("lbfgs", "gradient")
+SUFFICIENT: Final = 1e-4
+"""Armijo's share of the fall that the slope promises."""
+SMALLEST_STEP: Final = 1e-20
+ROUNDING: Final = 1e-14
+"""Relative fall of the loss below which float64 shows no progress; ten such steps in a row end a descent."""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How a minimisation ended.
+
+    Attributes
+    ----------
+    converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding.
+    n_iter : steps taken.
+    loss : value at the end.
+    gradient_norm : largest entry of the gradient at the end, over that of the start; of mini-batches the relative change
+        of the mean loss over the last tenth of the rounds.
+    """
+
+    converged: bool
+    n_iter: int
+    loss: float
+    gradient_norm: float
+
+
+def descend(
+    value: Value, start: Float64, method: str, tolerance: float, max_iterations: int
+) -> tuple[Float64, Convergence]:
+    """Minimise a function that returns (value, gradient) from `start`; `tolerance` is relative to the first gradient.
+
+    Raises ConfigurationError for another method, DataError where the value is not finite at the start or the end.
+    """
+    if method not in METHODS:
+        raise ConfigurationError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
+    if not (tolerance > 0 and max_iterations >= 1):
+        raise ConfigurationError(
+            f"The tolerance is {tolerance} and the most iterations {max_iterations}; both must be positive."
+        )
+    first, slope = value(start)
+    scale = float(np.abs(slope).max(initial=0.0))
+    if not (math.isfinite(first) and math.isfinite(scale)):
+        raise DataError(
+            "The loss is not finite at the start; scale the data so that kernel values stay small."
+        )
+    if scale == 0:
+        return start, Convergence(True, 0, first, 0.0)
+    # over the first gradient, so that a tolerance means the same for any data
+    scaled = _scaled(value, scale)
+    run = _lbfgs if method == "lbfgs" else _gradient
+    found, steps, settled = run(scaled, start, tolerance, max_iterations)
+    loss, slope = value(found)
+    left = float(np.abs(slope).max()) / scale
+    if not (math.isfinite(loss) and math.isfinite(left)):
+        raise DataError(
+            "The loss left the finite numbers while it was minimised; raise ridge or scale the data."
+        )
+    return found, Convergence(settled or left <= tolerance, steps, loss, left)
+
+
+def _scaled(value: Value, scale: float) -> Value:
+    def scaled(point: Float64) -> tuple[float, Float64]:
+        loss, slope = value(point)
+        return loss / scale, slope / scale
+
+    return scaled
+
+
+def _lbfgs(value: Value, start: Float64, tolerance: float, max_iterations: int) -> tuple[Float64, int, bool]:
+    found = scipy.optimize.minimize(
+        value,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxiter": max_iterations,
+            "maxfun": 3 * max_iterations,
+            "gtol": tolerance,
+            "ftol": ROUNDING,
+        },
+    )
+    return np.asarray(found.x, np.float64), int(found.nit), bool(found.status == 0)
+
+
+def _gradient(
+    value: Value, start: Float64, tolerance: float, max_iterations: int
+) -> tuple[Float64, int, bool]:
+    """Step along the gradient with Barzilai and Borwein's length, halved until the loss falls enough (Armijo)."""
+    point, (loss, slope), step, idle = start, value(start), 1.0, 0
+    for number in range(max_iterations):
+        if float(np.abs(slope).max()) <= tolerance:
+            return point, number, True
+        if idle >= 10:
+            return point, number, True
+        fall = float(slope @ slope)
+        while True:
+            there = point - step * slope
+            next_loss, next_slope = value(there)
+            if next_loss <= loss - SUFFICIENT * step * fall + ROUNDING * abs(loss):
+                break
+            step /= 2
+            if step < SMALLEST_STEP:
+                return point, number, False
+        moved, turned = there - point, next_slope - slope
+        curvature = float(moved @ turned)
+        step = float(moved @ moved) / curvature if curvature > 0 else 2 * step
+        idle = idle + 1 if loss - next_loss <= ROUNDING * abs(loss) else 0
+        point, loss, slope = there, next_loss, next_slope
+    return point, max_iterations, False

@@ -1,0 +1,342 @@
+"""The kernel models as scikit-learn estimators."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from smtdist.data.opening import open_source
+from smtdist.data.source import Source
+from smtdist.data.table import as_table
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.models.kernel.encoder import KernelEncoder
+from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
+from smtdist.models.kernel.settings import KernelSettings
+
+
+class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """What the three estimators share: parameters to settings, rows to a model, `transform`."""
+
+    _model: ClassVar[str]
+    n_features_in_: int
+
+    def _settings(self) -> KernelSettings:
+        given = self.get_params(deep=False)
+        function = given["kernel"] if callable(given["kernel"]) else None
+        changes = {name: value for name, value in given.items() if name not in ("workers", "cluster")}
+        if function is not None:
+            changes["kernel"] = "gaussian"
+            if changes.get("features") is not None:
+                raise ConfigurationError("A kernel of your own has no features here; set features to None.")
+        for name, value in changes.items():
+            if isinstance(value, np.generic):  # as grids of parameters hold them
+                changes[name] = value.item()
+        return KernelSettings().replace(model=self._model, **changes)
+
+    def _fit(self, X: Any, *, triplets: Any = None, clean: Any = None) -> Self:
+        settings = self._settings()
+        function = self.kernel if callable(self.kernel) else None
+        if isinstance(X, Source | tuple) or settings.features is not None:
+            if triplets is not None or clean is not None:
+                raise ConfigurationError(
+                    "Positives, negatives and clean rows of your own go with rows in memory and features=None; with features "
+                    "give samples of (anchor, positive, negative) and triplets=given."
+                )
+            rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
+            with executor_for(self.cluster, self.workers) as executor:
+                model, records = fit_model(samples_of(rows), settings, Engine(executor))
+        else:
+            rows = self._checked(X, reset=True)
+            model, records = fit_exact(rows, settings, triplets=triplets, clean=clean, function=function), []
+        return self._fitted(model, records)
+
+    def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        """Return rows in memory, or images as they are."""
+        if isinstance(X, np.ndarray) and X.ndim in (3, 4):
+            images = np.asarray(check_array(X, allow_nd=True))
+            numbers = int(np.prod(images.shape[1:]))
+            if reset:
+                self.n_features_in_ = numbers
+            elif numbers != self.n_features_in_:
+                raise DataError(
+                    f"Samples have the shape {images.shape[1:]}, {self.n_features_in_} numbers were fitted; give samples alike."
+                )
+            return images
+        kinds = [np.float64, np.float32, np.uint8]
+        return np.asarray(
+            validate_data(self, X, dtype=kinds, reset=reset, ensure_min_samples=2 if reset else 1)
+        )
+
+    def _fitted(self, model: KernelModel, records: list[dict[str, Any]]) -> Self:
+        self.model_ = model
+        self.passes_ = records
+        self.n_features_in_ = int(np.prod(model.shape))
+        self._n_features_out = model.settings.n_components
+        if model.spectrum is not None:
+            self.eigenvalues_ = model.spectrum.eigenvalues
+            self.rank_ = model.spectrum.rank
+        if model.convergence is not None:
+            self.convergence_ = model.convergence
+            self.n_iter_ = model.convergence.n_iter
+        if isinstance(model.encoder, KernelEncoder):
+            self.bandwidth_ = model.encoder.kernel.bandwidth
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.floating[Any]]:
+        """Embed samples in memory: returns (samples, n_components); `smtdist kernel transform` works out of core."""
+        check_is_fitted(self)
+        embedded = self.model_.embed(self._checked(X, reset=False))
+        return np.asarray(embedded)
+
+
+def samples_of(samples: Any) -> Source:
+    """Return the source of rows, of images, or of a (path, dataset) pair that holds either."""
+    if isinstance(samples, Source):
+        return samples
+    if isinstance(samples, tuple) and len(samples) == 2 and isinstance(samples[0], str | os.PathLike):
+        try:
+            return as_table(samples)
+        except DataError:
+            return open_source(samples[0], str(samples[1]))
+    return as_table(samples)
+
+
+class ContrastiveKernel(_KernelEstimator):
+    """Contrastive representation in a kernel's space, in closed form (Definition 1, Theorem 3).
+
+    Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors (`noise`, `flip`,
+    `crop`, `mask`), negatives other samples; or pass your own to `fit`. With `features` ("fourier", "relu", "nystroem") one
+    pass over data of any size sums D² numbers. Memory: exact, 8 matrices of 2n x 2n; with features 8 D² bytes a sum.
+
+    Attributes
+    ----------
+    model_ : KernelModel. eigenvalues_, rank_ : of the contrastive form. passes_ : records of the passes, with features.
+
+    >>> rows = np.random.default_rng(0).standard_normal((30, 4))
+    >>> ContrastiveKernel(n_components=2, noise=0.5).fit_transform(rows).shape
+    (30, 2)
+    """
+
+    _model = "contrastive"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Any = "gaussian",
+        bandwidth: float | str = "median",
+        degree: int = 3,
+        offset: float = 1.0,
+        features: str | None = None,
+        n_features: int = 2048,
+        noise: float = 0.1,
+        flip: bool = False,
+        crop: int = 0,
+        mask: float = 0.0,
+        copies: int = 1,
+        triplets: str = "drawn",
+        pool: int = 1024,
+        seed: int = 0,
+        workers: int | None = None,
+        cluster: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.offset = offset
+        self.features = features
+        self.n_features = n_features
+        self.noise = noise
+        self.flip = flip
+        self.crop = crop
+        self.mask = mask
+        self.copies = copies
+        self.triplets = triplets
+        self.pool = pool
+        self.seed = seed
+        self.workers = workers
+        self.cluster = cluster
+
+    def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
+        """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
+        return self._fit(X, triplets=_pair(positives, negatives))
+
+
+class SpectralContrastiveKernel(_KernelEstimator):
+    """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
+
+    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `negatives`: "all" takes the mean over independent draws of the
+    negative, "one" a single one as printed, whose loss need not have a minimum. `ridge` is λ. With `features` the descent
+    is by mini-batches (`rounds`, `batch`, `learning_rate`).
+
+    Attributes
+    ----------
+    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with features.
+
+    >>> rows = np.random.default_rng(0).standard_normal((30, 4))
+    >>> SpectralContrastiveKernel().fit(rows).convergence_.converged
+    True
+    """
+
+    _model = "spectral"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Any = "gaussian",
+        bandwidth: float | str = "median",
+        degree: int = 3,
+        offset: float = 1.0,
+        ridge: float | str = "auto",
+        negatives: str = "all",
+        features: str | None = None,
+        n_features: int = 2048,
+        noise: float = 0.1,
+        flip: bool = False,
+        crop: int = 0,
+        mask: float = 0.0,
+        copies: int = 1,
+        triplets: str = "drawn",
+        pool: int = 1024,
+        method: str = "lbfgs",
+        tolerance: float = 1e-5,
+        max_iterations: int = 1000,
+        rounds: int = 200,
+        batch: int = 1024,
+        learning_rate: float = 0.01,
+        seed: int = 0,
+        workers: int | None = None,
+        cluster: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.offset = offset
+        self.ridge = ridge
+        self.negatives = negatives
+        self.features = features
+        self.n_features = n_features
+        self.noise = noise
+        self.flip = flip
+        self.crop = crop
+        self.mask = mask
+        self.copies = copies
+        self.triplets = triplets
+        self.pool = pool
+        self.method = method
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.rounds = rounds
+        self.batch = batch
+        self.learning_rate = learning_rate
+        self.seed = seed
+        self.workers = workers
+        self.cluster = cluster
+
+    def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
+        """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
+        return self._fit(X, triplets=_pair(positives, negatives))
+
+
+class KernelAutoencoder(_KernelEstimator):
+    """Autoencoder whose encoder and decoder are functions of a kernel's space (Definition 3, Theorem 5).
+
+    Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or `flip`, `crop`,
+    `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the encoder's matrix, as a share of
+    its mean diagonal. With `features` the descent is by mini-batches, and the bottleneck of new data has unit norm too.
+
+    Attributes
+    ----------
+    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with features.
+
+    >>> rows = np.random.default_rng(0).standard_normal((30, 4))
+    >>> fitted = KernelAutoencoder(2).fit(rows)
+    >>> fitted.inverse_transform(fitted.transform(rows)).shape
+    (30, 4)
+    """
+
+    _model = "autoencoder"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Any = "gaussian",
+        bandwidth: float | str = "median",
+        degree: int = 3,
+        offset: float = 1.0,
+        decoder_kernel: str = "gaussian",
+        decoder_bandwidth: float = 1.0,
+        ridge: float = 0.1,
+        nugget: float = 1e-6,
+        noise: float = 0.0,
+        flip: bool = False,
+        crop: int = 0,
+        mask: float = 0.0,
+        features: str | None = None,
+        n_features: int = 2048,
+        decoder_features: str = "fourier",
+        n_decoder_features: int = 512,
+        pool: int = 1024,
+        method: str = "lbfgs",
+        tolerance: float = 1e-5,
+        max_iterations: int = 1000,
+        rounds: int = 200,
+        batch: int = 1024,
+        learning_rate: float = 0.01,
+        seed: int = 0,
+        workers: int | None = None,
+        cluster: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.offset = offset
+        self.decoder_kernel = decoder_kernel
+        self.decoder_bandwidth = decoder_bandwidth
+        self.ridge = ridge
+        self.nugget = nugget
+        self.noise = noise
+        self.flip = flip
+        self.crop = crop
+        self.mask = mask
+        self.features = features
+        self.n_features = n_features
+        self.decoder_features = decoder_features
+        self.n_decoder_features = n_decoder_features
+        self.pool = pool
+        self.method = method
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.rounds = rounds
+        self.batch = batch
+        self.learning_rate = learning_rate
+        self.seed = seed
+        self.workers = workers
+        self.cluster = cluster
+
+    def fit(self, X: Any, y: Any = None, *, clean: Any = None) -> Self:
+        """Fit on rows (n, d), images or a (path, dataset) pair; `clean` is what rows in memory are to become."""
+        return self._fit(X, clean=clean)
+
+    def inverse_transform(self, X: Any) -> NDArray[np.floating[Any]]:
+        """Return rows (n, d) from embedded ones (n, n_components)."""
+        check_is_fitted(self)
+        return self.model_.reconstruct(check_array(X, dtype=[np.float64, np.float32]))
+
+
+def _pair(positives: Any, negatives: Any) -> tuple[Any, Any] | None:
+    if (positives is None) != (negatives is None):
+        raise ConfigurationError("Positives and negatives of your own go together; give both or neither.")
+    return None if positives is None else (positives, negatives)

@@ -1,0 +1,200 @@
+"""Kernel models as open HDF5/NetCDF4 files: written whole or not at all, read without pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import h5netcdf
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.hdf5 import unlocked
+from smtdist.data.writing import lenient, whole_file
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
+from smtdist.kernels.gram import Kernel
+from smtdist.models.kernel.autoencoder import KernelDecoder
+from smtdist.models.kernel.contrastive import Spectrum
+from smtdist.models.kernel.descent import Convergence
+from smtdist.models.kernel.encoder import KernelEncoder
+from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
+from smtdist.models.kernel.settings import KernelSettings
+
+SCHEMA: Final = 1
+KIND: Final = "kernel"
+
+Arrays = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
+
+
+def save_kernel(model: KernelModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write a kernel model to one file and return its bytes; an existing file is refused unless `overwrite`.
+
+    Groups: `/encoder` and, of an autoencoder, `/decoder` hold rows, landmarks or frequencies with coefficients; `/embedding`
+    the eigenvalues. Settings, kernels and how the fit ended are JSON attributes. ModelError for a kernel given as a function.
+    """
+    with (
+        whole_file(path, overwrite) as temporary,
+        lenient(temporary) as raw,
+        h5netcdf.File(raw, "w") as file,
+    ):
+        file.attrs.update(_attributes(model))
+        for name, part in (("encoder", model.encoder), ("decoder", model.decoder)):
+            if part is not None:
+                _write(file.create_group(name), *_described(part))
+        if model.spectrum is not None:
+            group: Arrays = {"eigenvalues": (("eigenvalue",), model.spectrum.eigenvalues)}
+            spectrum = {"n_positive": model.spectrum.n_positive, "n_negative": model.spectrum.n_negative}
+            _write(file.create_group("embedding"), group, spectrum)
+        raw.check()
+    return Path(path).stat().st_size
+
+
+def load_kernel(path: str | os.PathLike[str]) -> KernelModel:
+    """Read a kernel model; ModelError for a file that is none, or damaged."""
+    if not Path(path).is_file():
+        raise ModelError(f"There is no model file {path}; check the name.")
+    try:
+        file = unlocked(path)
+    except OSError as error:
+        raise ModelError(f"{path} is not a readable HDF5 file ({error}); give a kernel model.") from error
+    with file:
+        _require_kind(file, path)
+        try:
+            return _read(file)
+        except (KeyError, ValueError, TypeError, OSError, RuntimeError, ConfigurationError) as error:
+            raise ModelError(f"{path} is not a whole kernel model ({error}); fit it again.") from error
+
+
+def _require_kind(file: Any, path: str | os.PathLike[str]) -> None:
+    if str(file.attrs.get("kind", "")) != KIND:
+        raise ModelError(f"{path} is not a kernel model; give one written by smtdist kernel fit.")
+    schema = int(np.ravel(file.attrs["kernel_schema"])[0])
+    if schema > SCHEMA:
+        raise ModelError(
+            f"{path} has the schema {schema} of kernel models, this version reads up to {SCHEMA}; install a newer smtdist."
+        )
+
+
+def _attributes(model: KernelModel) -> dict[str, Any]:
+    about = None if model.convergence is None else vars(model.convergence)
+    return {
+        "kind": KIND,
+        "kernel_schema": SCHEMA,
+        "title": f"Kernel representation: {model.settings.model}",
+        "configuration": model.settings.to_json(),
+        "shape": json.dumps(model.shape),
+        "convergence": json.dumps(about),
+        "ridge": json.dumps(model.ridge),
+        "provenance": json.dumps(model.provenance),
+    }
+
+
+def _write(group: Any, arrays: Arrays, attributes: dict[str, Any]) -> None:
+    group.attrs.update(attributes)
+    for dimensions, values in arrays.values():
+        for name, length in zip(dimensions, values.shape, strict=True):
+            if name not in group.dimensions:
+                group.dimensions[name] = length
+    for name, (dimensions, values) in arrays.items():
+        group.create_variable(name, dimensions, values.dtype, data=values)
+
+
+def _described(part: Any) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays of an encoder or decoder, and its attributes."""
+    if isinstance(part, KernelEncoder | KernelDecoder):
+        rows = part.rows if isinstance(part, KernelEncoder) else part.bottleneck
+        arrays: Arrays = {
+            "rows": (("row", "input"), rows),
+            "coefficients": (("row", "output"), part.coefficients),
+        }
+        return arrays, {"map": "kernel", "kernel": _kernel_json(part.kernel)}
+    features = part.features
+    arrays = {"weights": (("feature", "output"), part.weights)}
+    unit = int(getattr(part, "unit", False))
+    if isinstance(features, NystroemFeatures):
+        arrays["landmarks"] = (("landmark", "input"), features.landmarks)
+        arrays["inverse"] = (("landmark", "feature"), features.inverse)
+        return arrays, {"map": "nystroem", "unit": unit, "kernel": _kernel_json(features.kernel)}
+    kind = "fourier" if isinstance(features, FourierFeatures) else "relu"
+    arrays["frequencies"] = (("input", "frequency"), features.frequencies)
+    return arrays, {"map": kind, "unit": unit}
+
+
+def _kernel_json(kernel: Kernel) -> str:
+    if kernel.function is not None:
+        raise ModelError(
+            f"The kernel {kernel.label} is a function of your own, which no open file can hold; use a kernel by name."
+        )
+    return json.dumps({name: getattr(kernel, name) for name in ("name", "bandwidth", "degree", "offset")})
+
+
+def _read(file: Any) -> KernelModel:
+    settings = KernelSettings.from_json(str(file.attrs["configuration"]))
+    parts = dict(_parts(file))
+    spectrum = None
+    if "embedding" in file:
+        group = file["embedding"]
+        values = group["eigenvalues"][()]
+        signs = (int(np.ravel(group.attrs[name])[0]) for name in ("n_positive", "n_negative"))
+        spectrum = Spectrum(values, len(values), *signs)
+    about = json.loads(file.attrs["convergence"])
+    return KernelModel(
+        settings,
+        parts["encoder"],
+        tuple(json.loads(file.attrs["shape"])),
+        parts.get("decoder"),
+        spectrum,
+        None if about is None else Convergence(**about),
+        json.loads(file.attrs["ridge"]),
+        json.loads(file.attrs["provenance"]),
+    )
+
+
+def _parts(file: Any) -> Iterator[tuple[str, Any]]:
+    for name in ("encoder", "decoder"):
+        if name not in file:
+            continue
+        group = file[name]
+        arrays = {key: _finite(group[key][()], key) for key in group if key in _ARRAYS}
+        encoding = name == "encoder"
+        if group.attrs["map"] == "kernel":
+            kernel = Kernel(**json.loads(group.attrs["kernel"]))
+            if len(arrays["rows"]) != len(arrays["coefficients"]):
+                raise ValueError("rows and coefficients differ in number")
+            make: Any = KernelEncoder if encoding else KernelDecoder
+            yield name, make(kernel, arrays["rows"], arrays["coefficients"])
+            continue
+        features = _features(group, arrays)
+        if features.n_features != len(arrays["weights"]):
+            raise ValueError("features and weights differ in number")
+        unit = bool(np.ravel(group.attrs["unit"])[0])
+        yield (
+            name,
+            (
+                FeatureEncoder(features, arrays["weights"], unit)
+                if encoding
+                else FeatureDecoder(features, arrays["weights"])
+            ),
+        )
+
+
+_ARRAYS: Final = ("rows", "coefficients", "weights", "landmarks", "inverse", "frequencies")
+
+
+def _features(group: Any, arrays: dict[str, NDArray[Any]]) -> FeatureMap:
+    if group.attrs["map"] == "nystroem":
+        kernel = Kernel(**json.loads(group.attrs["kernel"]))
+        return NystroemFeatures(kernel, arrays["landmarks"], arrays["inverse"])
+    if group.attrs["map"] == "relu":
+        return ReluFeatures(arrays["frequencies"])
+    return FourierFeatures(arrays["frequencies"])
+
+
+def _finite(values: NDArray[Any], name: str) -> NDArray[Any]:
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} holds numbers that are not finite")
+    return values

@@ -1,0 +1,229 @@
+"""A fitted kernel model, and its fit: exactly for data in memory, in features for data of any size."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.errors import ModelError
+from smtdist.kernels.augment import Augmentation
+from smtdist.kernels.feature_maps import FeatureMap, map_rows
+from smtdist.kernels.gram import with_bandwidth
+from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
+from smtdist.models.kernel.contrastive import Spectrum, contrastive
+from smtdist.models.kernel.descent import Convergence
+from smtdist.models.kernel.encoder import KernelEncoder, require_rows
+from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.spectral import spectral
+from smtdist.models.kernel.triplets import Triplets, drawn_triplets, given_triplets
+from smtdist.statistics.gradients import on_sphere
+from smtdist.statistics.rows import as_rows
+
+Float64 = NDArray[np.float64]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureEncoder:
+    """z = Wᵀ φ(x) with explicit features and W (D, h); of an autoencoder divided by its length."""
+
+    features: FeatureMap
+    weights: Float64
+    unit: bool = False
+
+    def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Embed rows (n, d): returns (n, h) in float32."""
+        require_rows(rows, self.features.n_inputs)
+        embedded = map_rows(self.features, np.asarray(rows, np.float32)) @ self.weights.astype(np.float32)
+        return on_sphere(embedded)[1] if self.unit else embedded
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureDecoder:
+    """x̂ = W₂ᵀ φ₂(z), W₂ (D₂, d)."""
+
+    features: FeatureMap
+    weights: Float64
+
+    def __call__(self, embedded: NDArray[Any]) -> NDArray[Any]:
+        """Reconstruct embedded rows (m, h): returns (m, d)."""
+        require_rows(embedded, self.features.n_inputs, "The embedded rows")
+        return np.asarray(
+            map_rows(self.features, np.asarray(embedded, np.float32)) @ self.weights.astype(np.float32)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KernelModel:
+    """A fitted model: an encoder, of an autoencoder a decoder too, and how it was found.
+
+    Attributes
+    ----------
+    settings : what was asked for. encoder, decoder : maps from rows to embedded rows and back.
+    spectrum : eigenvalues, of the contrastive model. convergence : how the descent ended, of the others.
+    ridge : λ that was used. shape : (height, width, channels) of a sample; (1, 1, d) for rows.
+    """
+
+    settings: KernelSettings
+    encoder: KernelEncoder | FeatureEncoder
+    shape: tuple[int, int, int]
+    decoder: KernelDecoder | FeatureDecoder | None = None
+    spectrum: Spectrum | None = None
+    convergence: Convergence | None = None
+    ridge: float | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def embed(self, samples: NDArray[Any]) -> NDArray[Any]:
+        """Embed samples (m, ...), uint8 divided by 255: returns (m, h)."""
+        return self.encoder(prepared(samples, self.settings))
+
+    def reconstruct(self, embedded: NDArray[Any]) -> NDArray[Any]:
+        """Return rows (m, d) from embedded ones; ModelError for a model that has no decoder."""
+        if self.decoder is None:
+            raise ModelError(
+                f"The model kernel-{self.settings.model} has no decoder; fit kernel-autoencoder to reconstruct."
+            )
+        return self.decoder(np.asarray(embedded))
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is asked of a fitted model first, as plain JSON."""
+        found: dict[str, Any] = {"model": f"kernel-{self.settings.model}", "ridge": self.ridge}
+        if self.spectrum is not None:
+            spectrum = self.spectrum
+            found |= {
+                "rank": spectrum.rank,
+                "n_positive": spectrum.n_positive,
+                "n_negative": spectrum.n_negative,
+                "loss": spectrum.loss(self.settings.n_components),
+            }
+        if self.convergence is not None:
+            found |= vars(self.convergence)
+        return found
+
+
+def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:
+    """Return samples as rows: float64 for exact models, float32 for features; uint8 is divided by 255."""
+    if settings.features is not None:
+        return as_rows(samples) if samples.dtype.kind in "biuf" else samples
+    rows = samples.reshape(len(samples), -1) if samples.ndim > 2 else samples
+    return rows / 255 if rows.dtype == np.uint8 else rows
+
+
+def fit_exact(
+    samples: NDArray[Any],
+    settings: KernelSettings,
+    *,
+    triplets: tuple[Any, Any] | None = None,
+    clean: NDArray[Any] | None = None,
+    function: Any = None,
+) -> KernelModel:
+    """Fit a model on samples in memory: rows (n, d) or images (n, height, width[, channels]).
+
+    triplets : positives and negatives of your own. clean : what a de-noising autoencoder reconstructs, of your own.
+    function : a kernel of your own in place of the named one. Raises DataError and ConfigurationError.
+    """
+    rows = prepared(samples, settings)
+    require_rows(rows)
+    shape = image_shape_of(samples)
+    if settings.triplets == "given" and triplets is None:
+        if rows.shape[1] % 3:
+            raise ModelError(
+                f"triplets=given takes samples of anchor, positive and negative, but {rows.shape[1]} numbers a sample are "
+                f"not three times as many; reshape them to (samples, 3, features)."
+            )
+        rows, *triplets = np.split(rows, 3, axis=1)  # type: ignore[assignment]
+        shape = (1, 1, rows.shape[1])
+    rows = rows.astype(np.float64)
+    kernel = settings.base_kernel()
+    if function is not None:
+        kernel = type(kernel)(getattr(function, "__name__", "own"), function=function)
+    kernel = with_bandwidth(kernel, settings.bandwidth, rows)
+    options = {"tolerance": settings.tolerance, "max_iterations": settings.max_iterations}
+    descent: dict[str, Any] = {"method": settings.method, "seed": settings.seed, **options}
+    about = {"versions": versions()}
+    if settings.model == "autoencoder":
+        seen, wanted = corrupted(rows, shape, settings, clean)
+        encode, decode, convergence = autoencoder(
+            kernel, settings.base_decoder(), seen, settings.n_components, settings.numeric_ridge(),
+            clean=wanted, nugget=settings.nugget, **descent,
+        )  # fmt: skip
+        ridge = settings.numeric_ridge()
+        return KernelModel(settings, encode, shape, decode, None, convergence, ridge, about)
+    made = triplets_for(rows, shape, settings, triplets)
+    if settings.model == "contrastive":
+        encoder, spectrum = contrastive(kernel, made, settings.n_components)
+        return KernelModel(settings, encoder, shape, spectrum=spectrum, provenance=about)
+    encoder, convergence, ridge = spectral(
+        kernel,
+        made,
+        settings.n_components,
+        settings.ridge,
+        all_negatives=settings.negatives == "all",
+        **descent,
+    )
+    return KernelModel(settings, encoder, shape, convergence=convergence, ridge=ridge, provenance=about)
+
+
+def triplets_for(
+    rows: Float64, shape: tuple[int, int, int], settings: KernelSettings, given: tuple[Any, Any] | None
+) -> Triplets:
+    """Return triplets of your own, or drawn ones."""
+    if given is not None:
+        return given_triplets(rows, *(prepared(np.asarray(part), settings) for part in given))
+    return drawn_triplets(rows, settings.augmentation(), settings.seed, shape, settings.copies)
+
+
+def corrupted(
+    rows: Float64, shape: tuple[int, int, int], settings: KernelSettings, clean: NDArray[Any] | None
+) -> tuple[Float64, Float64 | None]:
+    """Return what an autoencoder sees and, where it differs, what it is to reconstruct."""
+    if clean is not None:
+        wanted = prepared(np.asarray(clean), settings)
+        require_rows(wanted, rows.shape[1], "The clean rows")
+        return rows, wanted.astype(np.float64)
+    noise: Augmentation | None = settings.corruption()
+    if noise is None:
+        return rows, None
+    changed = noise(rows.reshape(len(rows), *shape).astype(np.float32), 0, settings.seed)
+    return changed.reshape(rows.shape).astype(np.float64), rows
+
+
+def image_shape_of(samples: NDArray[Any]) -> tuple[int, int, int]:
+    """Return (height, width, channels) of samples; rows of numbers have (1, 1, d).
+
+    >>> image_shape_of(np.zeros((5, 4))), image_shape_of(np.zeros((5, 4, 3)))
+    ((1, 1, 4), (4, 3, 1))
+    """
+    if samples.ndim <= 2:
+        return 1, 1, int(samples.shape[-1]) if samples.ndim else 0
+    height, width, *channels = samples.shape[1:]
+    return int(height), int(width), int(np.prod(channels)) if channels else 1
+
+
+def versions() -> dict[str, str]:
+    """Return the versions a model was made with."""
+    return {
+        "smtdist": version("smtdist"),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:
+    """Fit a model on a source: in features by passes over it, or exactly, read whole into this process."""
+    if settings.features is not None:
+        from smtdist.models.kernel.streamed import fit_streamed
+
+        return fit_streamed(source, settings, engine)
+    with source.opened() as reader:
+        samples = reader.read(0, source.n_samples)
+    if source.shape[1:3] == (1, 1):
+        samples = samples.reshape(len(samples), -1)
+    return fit_exact(samples, settings), []

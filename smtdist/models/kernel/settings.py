@@ -1,0 +1,169 @@
+"""What a kernel model is asked to be: every setting that changes a result, checked, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.augment import Augmentation
+from smtdist.kernels.gram import Kernel
+
+MODELS: Final = ("contrastive", "spectral", "autoencoder")
+FEATURES: Final = ("fourier", "relu", "nystroem")
+TRIPLETS: Final = ("drawn", "given")
+NEGATIVES: Final = ("all", "one")
+METHODS: Final = ("lbfgs", "gradient")
+
+_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
+    "model": MODELS,
+    "features": (None, *FEATURES),
+    "decoder_features": FEATURES[:2],
+    "triplets": TRIPLETS,
+    "negatives": NEGATIVES,
+    "method": METHODS,
+}
+_WHOLE: Final = {
+    "n_components": 1, "n_features": 1, "degree": 1, "crop": 0, "copies": 1, "pool": 2, "max_iterations": 1,
+    "rounds": 1, "batch": 1, "n_decoder_features": 1, "seed": 0,
+}  # fmt: skip
+_NUMBERS: Final = ("offset", "noise", "mask", "nugget", "tolerance", "learning_rate", "decoder_bandwidth")
+
+
+@dataclass(frozen=True)
+class KernelSettings:
+    """Settings of a kernel model.
+
+    model : contrastive (Definition 1), spectral (Definition 2) or autoencoder (Definition 3).
+    n_components : h. kernel, bandwidth, degree, offset : see `smtdist.kernels.gram.Kernel`; bandwidth "median" takes the
+    median distance. features, n_features : None for the exact model of data in memory, else the explicit features with
+    which the model is summed over data of any size. noise, flip, crop, mask : the augmentation that makes positives (of
+    the autoencoder: that is taken away again, none by default). copies : triplets of each sample, exact models only.
+    triplets : "given" where a sample is anchor, positive and negative one after the other. negatives : of the spectral
+    loss, "all" for the mean over draws, "one" as printed. pool : samples that negatives, landmarks and the median are
+    drawn from, with features. ridge : λ, "auto" for the spectral loss. nugget : see `autoencoder`. decoder_... : kernel and
+    features from the bottleneck back. method, tolerance, max_iterations : of the descent. rounds, batch, learning_rate :
+    of mini-batches, with features.
+    """
+
+    model: str = "contrastive"
+    n_components: int = 2
+    kernel: str = "gaussian"
+    bandwidth: float | str = "median"
+    degree: int = 3
+    offset: float = 1.0
+    features: str | None = None
+    n_features: int = 2048
+    noise: float = 0.1
+    flip: bool = False
+    crop: int = 0
+    mask: float = 0.0
+    copies: int = 1
+    triplets: str = "drawn"
+    negatives: str = "all"
+    pool: int = 1024
+    ridge: float | str = "auto"
+    nugget: float = 1e-6
+    decoder_kernel: str = "gaussian"
+    decoder_bandwidth: float = 1.0
+    decoder_features: str = "fourier"
+    n_decoder_features: int = 512
+    method: str = "lbfgs"
+    tolerance: float = 1e-5
+    max_iterations: int = 1000
+    rounds: int = 200
+    batch: int = 1024
+    learning_rate: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                known = ", ".join("null" if choice is None else str(choice) for choice in choices)
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; it must be one of {known}.")
+        for name, least in _WHOLE.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigurationError(
+                    f"{name} is {value!r}; it must be a whole number of at least {least}."
+                )
+        for name in _NUMBERS:
+            _number(name, getattr(self, name))
+        for name, word in (("bandwidth", "median"), ("ridge", "auto")):
+            if getattr(self, name) != word:
+                _number(name, getattr(self, name), word)
+        if self.model != "autoencoder" and self.triplets == "drawn":
+            self.augmentation()
+
+    def base_kernel(self) -> Kernel:
+        """Return the encoder's kernel, with a bandwidth of one where it is yet to be found."""
+        width = self.bandwidth if not isinstance(self.bandwidth, str) else 1.0
+        return Kernel(self.kernel, width, self.degree, self.offset)
+
+    def base_decoder(self) -> Kernel:
+        """Return the decoder's kernel."""
+        return Kernel(self.decoder_kernel, self.decoder_bandwidth, self.degree, self.offset)
+
+    def augmentation(self) -> Augmentation:
+        """Return what makes positives."""
+        return Augmentation(self.noise, self.flip, self.crop, self.mask)
+
+    def corruption(self) -> Augmentation | None:
+        """Return what a de-noising autoencoder takes away, or None."""
+        return self.augmentation() if self.noise or self.flip or self.crop or self.mask else None
+
+    def numeric_ridge(self) -> float:
+        """Return λ of the autoencoder: 0.1 for "auto"."""
+        return 0.1 if isinstance(self.ridge, str) else float(self.ridge)
+
+    def replace(self, **changes: Any) -> KernelSettings:
+        """Return settings with changes; an unknown name is a ConfigurationError."""
+        known = {field.name for field in dataclasses.fields(self)}
+        for name in changes:
+            if name not in known:
+                raise ConfigurationError(
+                    f"There is no setting {name!r}; the settings of kernel models are {', '.join(sorted(known))}."
+                )
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        """Return the settings as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> KernelSettings:
+        """Read settings from JSON; ConfigurationError for what is none."""
+        try:
+            return cls().replace(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(f"These are no settings of a kernel model ({error}).") from error
+
+
+def parse_settings(assignments: list[str]) -> dict[str, Any]:
+    """Read name=value texts: JSON values, or words as they are.
+
+    >>> parse_settings(["noise=0.2", "kernel=relu", "features=null"])
+    {'noise': 0.2, 'kernel': 'relu', 'features': None}
+    """
+    changes = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigurationError(f"{text!r} is no setting; write name=value.")
+        try:
+            changes[name] = json.loads(value)
+        except ValueError:
+            changes[name] = value
+    return changes
+
+
+def _number(name: str, value: Any, word: str = "") -> None:
+    good = (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    )
+    if not good:
+        also = f', or "{word}"' if word else ""
+        raise ConfigurationError(f"{name} is {value!r}; it must be a number of at least 0{also}.")

@@ -1,0 +1,268 @@
+"""Kernel models in explicit features, by passes over data of any size: one additive statistic, or mini-batch rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.data.subset import chunk_subset
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, map_rows, random_features
+from smtdist.kernels.gram import Kernel, with_bandwidth
+from smtdist.models.kernel.contrastive import top_components
+from smtdist.models.kernel.descent import Convergence
+from smtdist.models.kernel.encoder import require_memory
+from smtdist.models.kernel.model import (
+    FeatureDecoder,
+    FeatureEncoder,
+    KernelModel,
+    Record,
+    versions,
+)
+from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.spectral import resolved_ridge
+from smtdist.solve.positive import gram_root
+from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.contrast import ContrastSums, finish
+from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
+from smtdist.statistics.rows import RowDraw, TripletMaker
+
+Float64 = NDArray[np.float64]
+
+START: Final = 0.1
+"""Length of an embedded row at the random start of the spectral loss."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What the first pass leaves: features, and how triplets are made."""
+
+    features: FeatureMap
+    triplets: TripletMaker
+    n_samples: int
+    shape: tuple[int, int, int]  # of a sample
+
+
+def fit_streamed(
+    source: Source, settings: KernelSettings, engine: Engine
+) -> tuple[KernelModel, list[Record]]:
+    """Fit a kernel model in explicit features; returns it with the records of its passes.
+
+    The first pass draws `pool` samples: negatives, landmarks of Nyström features, and what the median heuristic looks
+    at. Then the contrastive model takes one pass and an eigensolve of D x D on the driver; the others take `rounds`
+    passes over mini-batches of whole chunk rows. Memory on a worker: the plan's, stated before each pass.
+    """
+    draw, record = engine.reduce(
+        "draw", RowDraw(settings.pool, _row_length(source, settings), settings.seed), source
+    )
+    ready = _prepared(draw.state, source, settings)
+    fits = {"contrastive": _contrastive, "spectral": _spectral, "autoencoder": _autoencoder}
+    model, records = fits[settings.model](source, settings, engine, ready)
+    about = {"source": source.describe(), "versions": versions()}
+    return replace(model, provenance=about), [record, *records]
+
+
+def _row_length(source: Source, settings: KernelSettings) -> int:
+    """Return the numbers of a sample; of given triplets they are three rows."""
+    length = int(np.prod(source.shape[1:]))
+    if _given(settings) and length % 3:
+        raise DataError(
+            f"{source.name} has {length} numbers a sample, but triplets=given takes anchor, positive and negative, three "
+            f"times as many as a row; reshape it to (samples, 3, features)."
+        )
+    return length
+
+
+def _given(settings: KernelSettings) -> bool:
+    return settings.triplets == "given" and settings.model != "autoencoder"
+
+
+def _prepared(state: State, source: Source, settings: KernelSettings) -> _Ready:
+    rows = state["rows"]
+    if _given(settings):
+        rows = np.split(rows, 3, axis=1)[0]
+        triplets = TripletMaker(settings.seed)
+    elif settings.model == "autoencoder":
+        triplets = TripletMaker(settings.seed)
+    else:
+        triplets = TripletMaker(settings.seed, settings.augmentation(), rows, state["sample"])
+        if len(rows) < 2:
+            raise DataError(
+                f"{source.name} has one sample, but a negative is another one; give at least 2 samples."
+            )
+    kernel = with_bandwidth(settings.base_kernel(), settings.bandwidth, rows)
+    features = _features(kernel, rows, settings)
+    return _Ready(features, triplets, int(state["n_samples"]), _sample_shape(source, settings))
+
+
+def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSettings) -> FeatureMap:
+    if settings.features != "nystroem":
+        assert settings.features is not None
+        return random_features(kernel, settings.features, rows.shape[1], settings.n_features, settings.seed)
+    landmarks = np.unique(rows[: settings.n_features].astype(np.float64), axis=0)
+    if settings.n_features > settings.pool:
+        raise ConfigurationError(
+            f"n_features is {settings.n_features}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
+        )
+    require_memory(len(landmarks), 5)
+    # eigenvalues that float32 features cannot carry would be noise
+    root = gram_root(kernel(landmarks, landmarks), kernel.label, 1e-7)
+    return NystroemFeatures(kernel, landmarks, root.inverse)
+
+
+def _contrastive(
+    source: Source, settings: KernelSettings, engine: Engine, ready: _Ready
+) -> tuple[KernelModel, list[Record]]:
+    count = ready.features.n_features
+    require_memory(count, 6)
+    statistic = ContrastSums(ready.features, ready.triplets)
+    # projections of three rows, and the product
+    work = count * (3.0 * ready.features.n_inputs + count)
+    partial, record = engine.reduce("contrast", statistic, source, work_per_sample=work)
+    spectrum, vectors = top_components(finish(partial.state), settings.n_components, settings.kernel)
+    encoder = FeatureEncoder(ready.features, vectors)
+    return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [record]
+
+
+def _spectral(
+    source: Source, settings: KernelSettings, engine: Engine, ready: _Ready
+) -> tuple[KernelModel, list[Record]]:
+    if _given(settings) and settings.negatives == "all":
+        raise ConfigurationError("Given triplets bring their negatives; set negatives=one.")
+    features, n = ready.features, ready.n_samples
+    ridge = _ridge_of(ready, settings)
+    shape = (features.n_features, settings.n_components)
+    start = START * np.random.default_rng(settings.seed).standard_normal(shape)
+
+    def statistic(weights: list[Float64]) -> Statistic:
+        return SpectralGradient(
+            features, ready.triplets, weights[0].astype(np.float32), settings.negatives == "all"
+        )
+
+    weights, convergence, records = _descended(
+        source, settings, engine, [start], statistic, ridge / n, ["gradient"]
+    )
+    encoder = FeatureEncoder(features, weights[0])
+    found = KernelModel(settings, encoder, ready.shape, convergence=convergence, ridge=ridge)
+    return found, records
+
+
+def _ridge_of(ready: _Ready, settings: KernelSettings) -> float:
+    """Return λ; "auto" looks at the attraction among the pool, times the samples for each row of it."""
+    if not isinstance(settings.ridge, str):
+        if settings.ridge <= 0:
+            raise ConfigurationError(
+                f"The ridge of the spectral loss is {settings.ridge}; it must be positive."
+            )
+        return float(settings.ridge)
+    pool, maker = ready.triplets.pool, ready.triplets
+    if pool is None or maker.augmentation is None:
+        raise ConfigurationError('ridge "auto" needs drawn triplets; set a number for given ones.')
+    changed = maker.augmentation(pool.reshape(len(pool), *ready.shape), 0, settings.seed).reshape(pool.shape)
+    half = map_rows(ready.features, pool).T @ map_rows(ready.features, changed)
+    require_memory(ready.features.n_features, 4)
+    return (
+        resolved_ridge("auto", half.astype(np.float64), settings.n_components) * ready.n_samples / len(pool)
+    )
+
+
+def _autoencoder(
+    source: Source, settings: KernelSettings, engine: Engine, ready: _Ready
+) -> tuple[KernelModel, list[Record]]:
+    encode = ready.features
+    kind = settings.decoder_features
+    decode = random_features(
+        settings.base_decoder(), kind, settings.n_components, settings.n_decoder_features, settings.seed + 1
+    )
+    generator = np.random.default_rng(settings.seed)
+    start = [
+        generator.standard_normal((encode.n_features, settings.n_components)),
+        np.zeros((decode.n_features, int(np.prod(source.shape[1:])))),
+    ]
+    ridge = settings.numeric_ridge()
+    if ridge <= 0:
+        raise ConfigurationError(f"The ridge of the autoencoder is {ridge}; it must be a positive number.")
+
+    def statistic(weights: list[Float64]) -> Statistic:
+        first, second = (part.astype(np.float32) for part in weights)
+        return AutoencoderGradient(encode, decode, first, second, settings.corruption(), settings.seed)
+
+    weights, convergence, records = _descended(
+        source, settings, engine, start, statistic, ridge / ready.n_samples, ["first", "second"]
+    )
+    encoder, decoder = FeatureEncoder(encode, weights[0], unit=True), FeatureDecoder(decode, weights[1])
+    return KernelModel(settings, encoder, ready.shape, decoder, None, convergence, ridge), records
+
+
+def _sample_shape(source: Source, settings: KernelSettings) -> tuple[int, int, int]:
+    height, width, channels = source.shape[1:]
+    return (1, 1, int(np.prod(source.shape[1:])) // 3) if _given(settings) else (height, width, channels)
+
+
+@dataclass
+class _Adam:
+    """Weights with the running moments of their gradients (Kingma and Ba 2015), and the losses met so far."""
+
+    weights: list[Float64]
+    means: list[Float64]
+    squares: list[Float64]
+    losses: list[float]
+
+
+def _descended(
+    source: Source,
+    settings: KernelSettings,
+    engine: Engine,
+    start: list[Float64],
+    statistic: Callable[[list[Float64]], Statistic],
+    penalty: float,
+    names: list[str],
+) -> tuple[list[Float64], Convergence, list[Record]]:
+    """Minimise the mean loss of a sample plus penalty ‖W‖² by rounds over mini-batches; the last step is no longer.
+
+    The step falls to zero along a cosine. Converged means that the mean loss of the last tenth of the rounds is within
+    one part in a hundred of that of the tenth before.
+    """
+
+    def make(state: _Adam, number: int) -> tuple[Statistic, Source]:
+        batch = chunk_subset(source, settings.batch, settings.seed + number)
+        return statistic(state.weights), batch
+
+    def update(state: _Adam, sums: State, number: int) -> _Adam:
+        n = int(sums["n_samples"])
+        loss = float(sums["loss"]) / n + penalty * sum(float(np.vdot(w, w)) for w in state.weights)
+        if not np.isfinite(loss):
+            raise DataError(
+                f"The loss is {loss} in round {number}; lower learning_rate, raise ridge, or scale the data."
+            )
+        rate = settings.learning_rate * (1 + np.cos(np.pi * (number - 1) / settings.rounds)) / 2
+        parts = zip(names, state.weights, state.means, state.squares, strict=True)
+        moved = [_step(sums[name] / n + 2 * penalty * w, w, m, s, number, rate) for name, w, m, s in parts]
+        weights, means, squares = (list(part) for part in zip(*moved, strict=True))
+        return _Adam(weights, means, squares, [*state.losses, loss])
+
+    zeros = [np.zeros_like(part) for part in start]
+    end, records = engine.rounds("round", _Adam(start, zeros, zeros, []), make, update, settings.rounds)
+    return end.weights, _settled(end.losses), records
+
+
+def _step(
+    slope: Float64, weights: Float64, mean: Float64, square: Float64, number: int, rate: float
+) -> tuple[Float64, Float64, Float64]:
+    mean = 0.9 * mean + 0.1 * slope
+    square = 0.99 * square + 0.01 * slope**2
+    scaled = mean / (1 - 0.9**number) / (np.sqrt(square / (1 - 0.99**number)) + 1e-8)
+    return weights - rate * scaled, mean, square
+
+
+def _settled(losses: list[float]) -> Convergence:
+    tenth = max(1, len(losses) // 10)
+    last, before = float(np.mean(losses[-tenth:])), float(np.mean(losses[-2 * tenth : -tenth] or losses[:1]))
+    change = abs(last - before) / max(abs(last), abs(before), 1e-300)
+    return Convergence(len(losses) > 1 and change <= 0.01, len(losses), last, change)

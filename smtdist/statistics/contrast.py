@@ -1,0 +1,120 @@
+"""Σ φ(x) (φ(x⁻) - φ(x⁺))ᵀ: all that the simple contrastive loss needs of the data (Definition 1 in features)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.feature_maps import FeatureMap, map_rows
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
+from smtdist.kernels.workspace import borrowed
+from smtdist.statistics.base import State
+from smtdist.statistics.rows import TripletMaker
+
+TILE_BYTES = 32 * 2**20
+TILE_ROWS = 4096
+LEAST_ROWS = 8
+INPUT_BYTES = 64
+"""Bytes for each number of a sample while triplets are made: three rows, hashes, noise."""
+COLUMNS = 512
+"""Features of one panel of a product, which one thread makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ContrastSums:
+    """S = Σ φ(x_i) (φ(x_i⁻) - φ(x_i⁺))ᵀ over triplets, (D, D): float32 products of tiles, summed in float64.
+
+    `finish` symmetrises it. Tiles have a fixed number of rows that depends on D alone and panels are fixed as well, so
+    that a batch adds the same bits whatever the threads; leaves meet along the engine's fixed tree.
+    Memory: 8 D² bytes, and a workspace that does not depend on the batch, which therefore never shrinks.
+    """
+
+    features: FeatureMap
+    triplets: TripletMaker
+    exact: bool = False
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return the sum over no triplets."""
+        count = self.features.n_features
+        return {"n_samples": np.zeros((), np.int64), "scatter": np.zeros((count, count))}
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add the triplets of a batch."""
+        scatter = state["scatter"]
+        for tile, first in tiles(images, first_sample, self.features):
+            anchors, positives, negatives = self.triplets(tile, first)
+            shape = (len(anchors), self.features.n_features)
+            with borrowed(shape, shape, shape) as (left, right, other):
+                map_rows(self.features, anchors, left)
+                map_rows(self.features, negatives, right)
+                right -= map_rows(self.features, positives, other)
+                add_product(scatter, left, right)
+        state["n_samples"] += len(images)
+        return len(images)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum of both."""
+        for name, value in left.items():
+            value += right[name]
+        return left
+
+    def state_bytes(self) -> int:
+        """Return 8 D² and a counter."""
+        return 8 * self.features.n_features**2 + 8
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a tile, whatever the batch: bits must not follow the memory."""
+        return tile_bytes(self.features)
+
+    def miniature(self) -> ContrastSums:
+        """Return itself: a tile of one sample is small."""
+        return replace(self)
+
+
+def finish(state: State) -> NDArray[np.float64]:
+    """Return -½ (S + Sᵀ), (D, D): the form whose leading eigenvectors minimise the loss; changes `state`."""
+    scatter = state["scatter"]
+    result = scatter + scatter.T
+    result *= -0.5
+    return np.asarray(result, np.float64)
+
+
+def tile_rows(n_features: int, n_inputs: int) -> int:
+    """Return the rows of a tile: 4,096, or fewer where features or inputs are many.
+
+    >>> tile_rows(2048, 32), tile_rows(65536, 32), tile_rows(2048, 3072)
+    (4096, 128, 341)
+    """
+    fitting = min(TILE_BYTES // (4 * n_features), 2 * TILE_BYTES // (INPUT_BYTES * n_inputs))
+    return max(LEAST_ROWS, min(TILE_ROWS, fitting))
+
+
+def tiles(
+    images: NDArray[np.generic], first_sample: int, features: FeatureMap
+) -> Iterator[tuple[NDArray[np.generic], int]]:
+    """Yield (samples, number of the first) in tiles of fixed size from the start of the batch."""
+    step = tile_rows(features.n_features, features.n_inputs)
+    for start in range(0, len(images), step):
+        yield images[start : start + step], first_sample + start
+
+
+def tile_bytes(features: FeatureMap) -> int:
+    """Return the workspace of a tile: three sets of rows with their noise, three of features, a product."""
+    rows = tile_rows(features.n_features, features.n_inputs)
+    mapped = 3 * rows * 4 * features.n_features + threads() * 128 * features.workspace()
+    return mapped + rows * INPUT_BYTES * features.n_inputs + 4 * features.n_features**2
+
+
+def add_product(total: NDArray[np.float64], left: NDArray[np.float32], right: NDArray[np.float32]) -> None:
+    """Add leftᵀ right to a float64 sum, panel by panel on all threads."""
+
+    def panel(start: int, stop: int) -> None:
+        np.matmul(left[:, start:stop].T, right, out=products[start:stop])
+        total[start:stop] += products[start:stop]
+
+    with single_blas(), borrowed((left.shape[1], right.shape[1])) as (products,):
+        run_ranges(panel, even_ranges(left.shape[1], COLUMNS))

@@ -1,0 +1,160 @@
+"""Loss and gradient of a mini-batch: the spectral contrastive loss and the autoencoder, in explicit features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.augment import Augmentation
+from smtdist.kernels.feature_maps import FeatureMap, map_rows
+from smtdist.statistics.base import State
+from smtdist.statistics.contrast import add_product, tile_bytes, tiles
+from smtdist.statistics.rows import TripletMaker, as_rows
+
+Float32 = NDArray[np.float32]
+
+SHORTEST = np.float32(1e-12)
+"""Length below which a bottleneck row is not divided by it."""
+
+
+class _Additive:
+    """Sums whose merging is adding, along the fixed tree."""
+
+    exact = False
+    on_device = False
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum of both."""
+        for name, value in left.items():
+            value += right[name]
+        return left
+
+
+@dataclass(frozen=True, eq=False)
+class SpectralGradient(_Additive):
+    """Σ -2 z_iᵀ z_i⁺ + (z_iᵀ z_i⁻)² of a batch and its gradient (D, h), z = Wᵀ φ(x) (Definition 2 in features).
+
+    With `all_negatives` the square is its mean over the pool of the triplets. The penalty is added by who updates W.
+    Memory: 8 D h bytes and a tile; with all negatives the features of the pool.
+    """
+
+    features: FeatureMap
+    triplets: TripletMaker
+    weights: Float32  # (D, h)
+    all_negatives: bool
+
+    def zero(self) -> State:
+        """Return the sum over no triplets."""
+        return {
+            "n_samples": np.zeros((), np.int64),
+            "loss": np.zeros(()),
+            "gradient": np.zeros(self.weights.shape),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch."""
+        pool = None
+        if self.all_negatives:
+            assert self.triplets.pool is not None
+            pool = map_rows(self.features, self.triplets.pool)
+        for tile, first in tiles(images, first_sample, self.features):
+            parts = self.triplets(tile, first)
+            mapped = [map_rows(self.features, part) for part in (parts[:2] if pool is not None else parts)]
+            embedded = [part @ self.weights for part in mapped]
+            state["loss"] -= 2 * float(np.vdot(embedded[0], embedded[1]))
+            slopes = [-2 * embedded[1], -2 * embedded[0]]
+            if pool is None:
+                far = (embedded[0] * embedded[2]).sum(axis=1, keepdims=True)
+                state["loss"] += float(np.vdot(far, far))
+                slopes = [slopes[0] + 2 * far * embedded[2], slopes[1], 2 * far * embedded[0]]
+            else:
+                against = pool @ self.weights
+                products = embedded[0] @ against.T
+                state["loss"] += float(np.vdot(products, products)) / len(pool)
+                slopes[0] += products @ against * np.float32(2 / len(pool))
+                slope = products.T @ embedded[0] * np.float32(2 / len(pool))
+                add_product(state["gradient"], pool, slope)
+            for part, slope in zip(mapped, slopes, strict=True):
+                add_product(state["gradient"], part, slope)
+        state["n_samples"] += len(images)
+        return len(images)
+
+    def state_bytes(self) -> int:
+        """Return the size of the gradient."""
+        return 8 * self.weights.size + 16
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a tile, and of the pool, whatever the batch."""
+        pool = 0 if self.triplets.pool is None else len(self.triplets.pool)
+        return (
+            tile_bytes(self.features) + 4 * pool * (self.features.n_features + 2048) + 8 * self.weights.size
+        )
+
+    def miniature(self) -> SpectralGradient:
+        """Return itself: a tile of one sample is small."""
+        return replace(self)
+
+
+@dataclass(frozen=True, eq=False)
+class AutoencoderGradient(_Additive):
+    """Σ ‖x - W₂ᵀ φ₂(z)‖², z = W₁ᵀ φ₁(x̄) / ‖W₁ᵀ φ₁(x̄)‖, of a batch and its gradients (Definition 3 in features).
+
+    The division holds every row of the bottleneck at length one, those of new data too. x̄ is x with `noise`, or x.
+    Memory: 8 (D₁ h + D₂ d) bytes and a tile.
+    """
+
+    encode: FeatureMap
+    decode: FeatureMap
+    first: Float32  # W₁ (D₁, h)
+    second: Float32  # W₂ (D₂, d)
+    noise: Augmentation | None
+    seed: int
+
+    def zero(self) -> State:
+        """Return the sum over no samples."""
+        return {
+            "n_samples": np.zeros((), np.int64),
+            "loss": np.zeros(()),
+            "first": np.zeros(self.first.shape),
+            "second": np.zeros(self.second.shape),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch."""
+        for tile, first in tiles(images, first_sample, self.encode):
+            clean = as_rows(tile)
+            seen = clean
+            if self.noise is not None:
+                seen = self.noise(clean.reshape(tile.shape), first, self.seed).reshape(clean.shape)
+            mapped = map_rows(self.encode, seen)
+            long, points = on_sphere(mapped @ self.first)
+            decoded = map_rows(self.decode, points)
+            rest = decoded @ self.second - clean
+            state["loss"] += float(np.vdot(rest, rest))
+            rest *= 2
+            add_product(state["second"], decoded, rest)
+            slope = self.decode.pull_back(points, np.asarray(rest @ self.second.T, np.float32))
+            slope -= points * (points * slope).sum(axis=1, keepdims=True)
+            add_product(state["first"], mapped, slope / long)
+        state["n_samples"] += len(images)
+        return len(images)
+
+    def state_bytes(self) -> int:
+        """Return the size of the gradients."""
+        return 8 * (self.first.size + self.second.size) + 16
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a tile, whatever the batch."""
+        return tile_bytes(self.encode) + 2 * tile_bytes(self.decode) + 8 * self.second.size
+
+    def miniature(self) -> AutoencoderGradient:
+        """Return itself: a tile of one sample is small."""
+        return replace(self)
+
+
+def on_sphere(rows: Float32) -> tuple[Float32, Float32]:
+    """Return the lengths (m, 1) of rows, and the rows divided by them."""
+    lengths = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), SHORTEST)
+    return lengths, rows / lengths

@@ -1,0 +1,150 @@
+"""`smtdist kernel` from the command line: fit, transform, evaluate, and what goes wrong."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from smtdist.cli.app import app
+from smtdist.evaluate.knn import evaluate_knn
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kernel") / "data.h5"
+    generator = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        for group, n in (("train", 600), ("test", 90)):
+            labels = np.arange(n) % 3
+            centres = np.eye(3, 5)[labels] * 3
+            file[f"{group}/x"] = (centres + 0.4 * generator.standard_normal((n, 5))).astype(np.float32)
+            file[f"{group}/y"] = labels
+            file[f"{group}/images"] = generator.integers(0, 256, (n, 4, 4), dtype=np.uint8)
+            file[f"{group}/labels"] = labels
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["kernel", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("kernel-contrastive", ["noise=0.4"]),
+        ("kernel-contrastive", ["features=fourier", "n_features=128", "noise=0.4"]),
+        (
+            "kernel-spectral",
+            ["features=nystroem", "n_features=40", "rounds=30", "noise=0.4", "learning_rate=0.1"],
+        ),
+        ("kernel-autoencoder", ["features=relu", "kernel=relu", "n_features=64", "rounds=20"]),
+    ],
+)
+def test_fit_transform_evaluate(model, changes, data, tmp_path):
+    out, z = tmp_path / "k.h5", tmp_path / "z.h5"
+    settings = [part for text in changes for part in ("--set", text)]
+    fitted = run(
+        "fit", data, "--dataset", "train/x", "--model", model, "--out", out, *settings, "--json", "--quiet"
+    )
+    assert fitted.exit_code == 0, fitted.output
+    found = json.loads(fitted.stdout)
+    assert found["model"] == model
+    names = [record["name"] for record in found["passes"]]
+    assert names[:1] == (["draw"] if "features" in changes[0] else [])
+    assert run("transform", out, data, "--dataset", "test/x", "--out", z, "--quiet").exit_code == 0
+    with h5py.File(z) as file:
+        embedded = file["z"][()]
+        assert file["z"].dims[0].label == "" or file["z"].dims[0]
+    assert embedded.shape == (90, 2)
+    judged = run(
+        "evaluate",
+        out,
+        data,
+        "--train",
+        "train/x",
+        "--test",
+        "test/x",
+        "--neighbours",
+        5,
+        "--json",
+        "--quiet",
+    )
+    assert judged.exit_code == 0, judged.output
+    top1 = json.loads(judged.stdout)["top1"]
+    assert top1 > 0.5
+    again = tmp_path / "train.h5"
+    run("transform", out, data, "--dataset", "train/x", "--out", again, "--quiet")
+    with h5py.File(again) as file:
+        # the representation is that of the common format: the same k-NN, the same accuracy
+        labels = np.arange(600) % 3
+        assert evaluate_knn(file["z"], labels, embedded, labels[:90], k=5).top1 == top1
+
+
+def test_images_and_the_linear_probe(data, tmp_path):
+    out = tmp_path / "k.h5"
+    changes = ["--set", "features=fourier", "--set", "n_features=64", "--set", "flip=true", "--set", "crop=1"]
+    assert run("fit", data, "--dataset", "train/images", "--out", out, *changes, "--quiet").exit_code == 0
+    judged = run(
+        "evaluate",
+        out,
+        data,
+        "--train",
+        "train/images",
+        "--test",
+        "test/images",
+        "--metric",
+        "linear",
+        "--quiet",
+    )
+    assert judged.exit_code == 0
+    assert "90 test samples, 600 training samples, 3 classes" in judged.stdout
+    assert "linear (C =" in judged.stdout
+
+
+def test_the_same_bits_with_workers_and_from_a_checkpoint(data, tmp_path):
+    common = ["--dataset", "train/x", "--set", "features=fourier", "--set", "n_features=64", "--quiet"]
+    bits = []
+    for number, extra in enumerate(
+        ([], ["--workers", 2], ["--checkpoint", tmp_path / "c"], ["--checkpoint", tmp_path / "c"])
+    ):
+        out = tmp_path / f"{number}.h5"
+        assert run("fit", data, "--out", out, *common, *extra).exit_code == 0
+        with h5py.File(out) as file:
+            bits.append(file["encoder/weights"][()].tobytes())
+    assert len(set(bits)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--set", "noise"], 2, "'noise' is no setting; write name=value"),
+        (["--set", "kernels=relu"], 2, "There is no setting 'kernels'"),
+        (["--set", "n_components=0"], 2, "n_components is 0; it must be a whole number of at least 1"),
+        (["--set", "kernel=sigmoid"], 1, "The kernel sigmoid is indefinite on these rows"),
+        (["--set", "features=fourier", "--set", "kernel=ntk"], 1, "The kernel ntk has no fourier features"),
+        (["--dataset", "train/none"], 1, "has no dataset 'train/none'"),
+        (["--set", "triplets=given"], 1, "are not three times as many"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence(arguments, code, sentence, data, tmp_path):
+    out = tmp_path / "k.h5"
+    found = run("fit", data, "--dataset", "train/x", "--out", out, "--quiet", *arguments)
+    assert found.exit_code == code
+    assert sentence in found.stderr
+    assert len(found.stderr.strip().splitlines()) == 1
+    assert not out.exists()
+
+
+def test_models_of_another_kind_are_refused(data, tmp_path):
+    out = tmp_path / "k.h5"
+    found = run("transform", data, data, "--dataset", "test/x", "--out", out)
+    assert found.exit_code == 1
+    assert "is not a kernel model; give one written by smtdist kernel fit" in found.stderr
+    assert (
+        run("fit", data, "--dataset", "train/x", "--out", out, "--quiet", "--set", "noise=0.3").exit_code == 0
+    )
+    found = run("transform", out, data, "--dataset", "test/images", "--out", tmp_path / "z.h5")
+    assert "The model takes samples of 5 numbers" in found.stderr
+    assert "has 16; give samples like those it was fitted on" in found.stderr
