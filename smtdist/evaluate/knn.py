@@ -21,6 +21,7 @@ VOTES: Final = ("exp", "linear", "hard")
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
 LOW_WORD: Final = 2**32 - 1
+SAFE_SQUARE: Final = np.float32(1e-20)  # sums of squares between it and its inverse are exact enough in float32
 
 
 def nearest(
@@ -209,6 +210,12 @@ def _flip_negative(bits: npt.NDArray[np.int32], mask: npt.NDArray[np.int32]) -> 
 def _unit_rows(source: Any, start: int, stop: int, name: str, out: Float32) -> None:
     with np.errstate(over="ignore"):  # what leaves float32 becomes infinite and is refused below
         out[...] = np.asarray(source[start:stop]).reshape(out.shape)
+    with np.errstate(over="ignore", under="ignore"):
+        short = np.vecdot(out, out)
+    if np.all((short > SAFE_SQUARE) & (short < 1 / SAFE_SQUARE)):
+        np.multiply(out, (1 / np.sqrt(short))[:, None], out=out)
+        return
+    # rows of zeros, or so long or short that their squares leave float32
     squares = np.einsum("ij,ij->i", out, out, dtype=np.float64, casting="safe")
     if not np.isfinite(squares).all():
         bad = start + int(np.flatnonzero(~np.isfinite(squares))[0])
