@@ -21,7 +21,8 @@ VOTES: Final = ("exp", "linear", "hard")
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
 LOW_WORD: Final = 2**32 - 1
-SAFE_SQUARE: Final = np.float32(1e-20)  # sums of squares between it and its inverse are exact enough in float32
+SAFE_SQUARE: Final = np.float32(1e-20)
+"""Sums of squares between it and its inverse are exact enough in float32."""
 
 
 def nearest(
