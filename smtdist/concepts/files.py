@@ -15,9 +15,9 @@ import xarray as xr
 from smtdist.concepts.descent import Sweep
 from smtdist.concepts.model import ConceptModel, Coordinates
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.data.hdf5 import unlocked
+from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import write_netcdf
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ModelError
 
 SCHEMA: Final = 1
 
@@ -42,17 +42,21 @@ def load(path: str | os.PathLike[str]) -> ConceptModel:
             f"{path} is not a readable HDF5 file ({error}); give one written by smtdist concepts."
         ) from error
     with file:
-        if "smtdist_concepts_schema" not in file.attrs:
-            raise ModelError(f"{path} does not hold concepts; give a file written by smtdist concepts.")
-        schema = int(np.asarray(file.attrs["smtdist_concepts_schema"]).reshape(-1)[0])
-        if schema > SCHEMA:
-            raise ModelError(
-                f"{path} has schema {schema} of concepts, this version reads up to {SCHEMA}; update smtdist."
-            )
         try:
+            _require_schema(file, path)
             return _read(file)
-        except (KeyError, ValueError, TypeError, OSError, ConfigurationError) as error:
+        except DAMAGE as error:
             raise ModelError(f"{path} is not a whole file of concepts ({error}); make it again.") from error
+
+
+def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:
+    if "smtdist_concepts_schema" not in file.attrs:
+        raise ModelError(f"{path} does not hold concepts; give a file written by smtdist concepts.")
+    schema = int(np.ravel(file.attrs["smtdist_concepts_schema"])[0])
+    if schema > SCHEMA:
+        raise ModelError(
+            f"{path} has schema {schema} of concepts, this version reads up to {SCHEMA}; update smtdist."
+        )
 
 
 def _root(model: ConceptModel) -> xr.Dataset:

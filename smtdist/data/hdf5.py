@@ -21,7 +21,7 @@ from smtdist.errors import DataError, SmtdistError
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
 )
-_DAMAGE: Final = (
+DAMAGE: Final = (
     OSError,
     RuntimeError,
     KeyError,
@@ -29,8 +29,10 @@ _DAMAGE: Final = (
     TypeError,
     OverflowError,
     AttributeError,
+    IndexError,
     MemoryError,
 )
+"""What h5py, JSON and NumPy raise over bytes that are not what was written."""
 LISTED_NAMES: Final = 5
 VISITED_OBJECTS: Final = 10_000
 
@@ -210,7 +212,7 @@ def damage_named(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except SmtdistError:
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise DataError(
             f"{os.fspath(path)} is damaged ({reason_of(error)}); restore it from its origin."
         ) from error

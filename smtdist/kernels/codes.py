@@ -150,7 +150,7 @@ def encode_pieces(
 
     Raises MemoryBudgetError where `capacity` is below one image's worst case, K entries a patch (1 for "vq").
     """
-    patches = encoder.whitener.sampling._replace(positions=None).drawn(encoder.whitener.geometry)
+    patches = encoder.whitener.sampling.undrawn.drawn(encoder.whitener.geometry)
     worst = (patches if at is None else at.shape[1]) * (len(encoder.atoms) if encoder.feature == "gq" else 1)
     if capacity < worst:
         raise MemoryBudgetError(

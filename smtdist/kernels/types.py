@@ -49,6 +49,11 @@ class Sampling(NamedTuple):
     positions: int | None = None  # in a fit, so many of the lattice an image and view; None: all
     seed: int = 0
 
+    @property
+    def undrawn(self) -> Sampling:
+        """All of the lattice: what a transform codes, and what atoms are taken from."""
+        return self._replace(positions=None)
+
     def lattice(self, geometry: Geometry) -> tuple[int, int]:
         """Rows and columns of the lattice."""
         return -(-geometry.rows // self.stride), -(-geometry.columns // self.stride)

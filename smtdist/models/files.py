@@ -20,9 +20,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.hdf5 import unlocked
+from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import write_netcdf
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import Dictionary
@@ -83,24 +83,8 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
         try:
             _require_schema(file, path)
             yield file
-        except _DAMAGE as error:
+        except (*DAMAGE, DataError) as error:
             raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
-
-
-_DAMAGE: Final = (
-    KeyError,
-    ValueError,
-    TypeError,
-    OSError,
-    RuntimeError,
-    OverflowError,
-    AttributeError,
-    IndexError,
-    MemoryError,
-    DataError,
-    ConfigurationError,
-)
-"""What h5py, JSON and NumPy raise over bytes that are not what was written."""
 
 
 def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:

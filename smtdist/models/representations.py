@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.writing import lenient, whole_file
-
-SCHEMA: Final = 2
+from smtdist.models.files import SCHEMA
 
 
 def save_representation(

@@ -52,7 +52,7 @@ class Represent:
             len(self.encoder.atoms),
             self.encoder.feature,
             len(images),
-            self.encoder.whitener.sampling._replace(positions=None),
+            self.encoder.whitener.sampling.undrawn,
         )
         for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
             embedded = embed(codes, self.components)
@@ -118,7 +118,7 @@ def representer(
             images,
             components=count,
             pooled=rows * columns,
-            sampling=encoder.whitener.sampling._replace(positions=None),
+            sampling=encoder.whitener.sampling.undrawn,
         )
         return reading + max(stages.encoding, stages.embedding)
 

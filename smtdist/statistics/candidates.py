@@ -137,7 +137,7 @@ class Candidates:
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: whitened patches and their hashes, and two sketches while they are joined."""
-        geometry, sampling = self.whitener.geometry, self.whitener.sampling._replace(positions=None)
+        geometry, sampling = self.whitener.geometry, self.whitener.sampling.undrawn
         patches = images * sampling.drawn(geometry)
         raw_bytes = self.whitener.scale.raw_bytes
         encoding: int = batch_bytes(

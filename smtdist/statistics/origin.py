@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,35 @@ class Origin:
                 "The sums were made with another whitening, dictionary, patch or code, so they do not add up; make both "
                 "with --from-model and the same model."
             )
+
+
+class Additive:
+    """Sums that add and subtract where their origins allow it: `a + b`, `a - b`, `a.plus(b, repeats=True)`."""
+
+    origin: Origin | None
+    _unnamed: ClassVar[str]  # the sentence for sums that do not know their samples
+
+    def __add__(self, other: Self) -> Self:
+        return self.plus(other)
+
+    def __sub__(self, other: Self) -> Self:
+        """Return the sums without the samples of `other`."""
+        mine, theirs = self._origins(other)
+        return self._combined(other, -1, mine.minus(theirs))
+
+    def plus(self, other: Self, *, repeats: bool = False) -> Self:
+        """Return the sums of the samples of both; `repeats` lets the same samples count again."""
+        mine, theirs = self._origins(other)
+        return self._combined(other, 1, mine.plus(theirs, repeats=repeats))
+
+    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+        """Return self + sign x other, number by number."""
+        raise NotImplementedError
+
+    def _origins(self, other: Self) -> tuple[Origin, Origin]:
+        if self.origin is None or other.origin is None:
+            raise ModelError(self._unnamed)
+        return self.origin, other.origin
 
 
 def _without(samples: Digests, removed: Digests) -> Digests:

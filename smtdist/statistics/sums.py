@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ModelError
 from smtdist.kernels.scatter import mirror_upper
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums
-from smtdist.statistics.origin import Origin
+from smtdist.statistics.origin import Additive, Origin
 
 _MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 
 
 @dataclass(frozen=True)
-class Statistics:
+class Statistics(Additive):
     """Sums over samples of the codes A: counts, A 1, A Aᵀ, A D Dᵀ Aᵀ, A W Aᵀ; raw, not divided by N.
 
     `matrices` holds the independent ones, in full (both triangles), by their public names; what is missing follows:
@@ -29,6 +28,10 @@ class Statistics:
     the samples of `b`. `origin` knows which samples are in, and refuses what has no meaning (ModelError).
     Memory: a result holds as many K x K arrays as its operands, of 8 bytes an entry.
     """
+
+    _unnamed: ClassVar[str] = (
+        "These statistics do not name their samples, so they cannot be added or subtracted; fit again to have them do."
+    )
 
     n_samples: int
     n_positions: int
@@ -42,19 +45,6 @@ class Statistics:
     )  # full_degree where all positions have so many neighbours and codes are first-order "gq"
     degree_activity: NDArray[np.int64] | None  # Σ deg(i) a_i, of one-hot first-order codes
     origin: Origin | None = None  # None: read from a file that did not name its samples
-
-    def __add__(self, other: Self) -> Self:
-        return self.plus(other)
-
-    def __sub__(self, other: Self) -> Self:
-        """Return the statistics without the samples of `other`."""
-        mine, theirs = _origins(self, other)
-        return self._combined(other, -1, mine.minus(theirs))
-
-    def plus(self, other: Self, *, repeats: bool = False) -> Self:
-        """Return the statistics of the samples of both; `repeats` lets the same samples count again."""
-        mine, theirs = _origins(self, other)
-        return self._combined(other, 1, mine.plus(theirs, repeats=repeats))
 
     def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
         matrices: dict[str, NDArray[np.integer]] = {
@@ -118,14 +108,6 @@ class Statistics:
             assert self.equal_degree is not None
             result += self.equal_degree * self.second_moment.astype(np.int64)
         return result
-
-
-def _origins(left: Statistics, right: Statistics) -> tuple[Origin, Origin]:
-    if left.origin is None or right.origin is None:
-        raise ModelError(
-            "These statistics do not name their samples, so they cannot be added or subtracted; fit again to have them do."
-        )
-    return left.origin, right.origin
 
 
 def _sum(left: NDArray[np.integer], right: NDArray[np.integer], sign: int) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import scipy.sparse
@@ -27,7 +27,7 @@ from smtdist.kernels.pairs import (
 from smtdist.kernels.threads import threads
 from smtdist.kernels.tokens import Lookup, Normalisation, packed
 from smtdist.statistics.base import State
-from smtdist.statistics.origin import Origin
+from smtdist.statistics.origin import Additive, Origin
 
 UNKNOWN_WORDS: Final = ("place", "skip")
 _TOKEN_BYTES: Final = 8
@@ -157,12 +157,16 @@ def most_pairs_of_bytes(text_bytes: int, n_words: int, window: int) -> int:
 
 
 @dataclass(frozen=True)
-class WordSums:
+class WordSums(Additive):
     """Finished sums over text; raw, not divided by the number of positions.
 
     `pair` (i K + j, i <= j, ascending) and `count` hold Σ over unordered pairs of near positions. Sums add and subtract,
     bit for bit, as those of images do; `origin` knows which blocks of text are in and refuses what has no meaning.
     """
+
+    _unnamed: ClassVar[str] = (
+        "These sums do not name their blocks of text, so they cannot be added or subtracted."
+    )
 
     n_samples: int
     n_positions: int
@@ -175,19 +179,6 @@ class WordSums:
     def n_words(self) -> int:
         """Words of the vocabulary, K."""
         return len(self.activity)
-
-    def __add__(self, other: Self) -> Self:
-        return self.plus(other)
-
-    def __sub__(self, other: Self) -> Self:
-        """Return the sums without the text of `other`."""
-        mine, theirs = _origins(self, other)
-        return self._combined(other, -1, mine.minus(theirs))
-
-    def plus(self, other: Self, *, repeats: bool = False) -> Self:
-        """Return the sums over the text of both; `repeats` lets the same blocks count again."""
-        mine, theirs = _origins(self, other)
-        return self._combined(other, 1, mine.plus(theirs, repeats=repeats))
 
     def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
         pair, count = combined((self.pair, self.count), (other.pair, other.count), sign)
@@ -239,11 +230,3 @@ def finish(state: State, origin: Origin | None = None) -> WordSums:
         state["count"],
         origin,
     )
-
-
-def _origins(left: WordSums, right: WordSums) -> tuple[Origin, Origin]:
-    if left.origin is None or right.origin is None:
-        raise ModelError(
-            "These sums do not name their blocks of text, so they cannot be added or subtracted."
-        )
-    return left.origin, right.origin

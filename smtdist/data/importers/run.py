@@ -22,6 +22,7 @@ from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listin
 from smtdist.data.importers.journal import JournalledFile
 from smtdist.data.importers.prepare import ColourFound, Recipe, image_of, in_order
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
+from smtdist.data.writing import why_unwritable
 from smtdist.errors import DataError, InterruptedRun
 
 COMMIT_BYTES: Final = 64 * 2**20
@@ -324,10 +325,8 @@ def check_target(out: Path, options: ImportOptions) -> None:
 
 
 def _why(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full; free space and try again"
     if error.errno == errno.EFBIG:
         return (
             "it would be larger than the system allows a file to be; raise the limit or choose another disk"
         )
-    return error.strerror or str(error)
+    return why_unwritable(error)

@@ -12,9 +12,9 @@ import h5netcdf
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.hdf5 import unlocked
+from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.writing import lenient, whole_file
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ModelError
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.autoencoder import KernelDecoder
@@ -62,10 +62,10 @@ def load_kernel(path: str | os.PathLike[str]) -> KernelModel:
     except OSError as error:
         raise ModelError(f"{path} is not a readable HDF5 file ({error}); give a kernel model.") from error
     with file:
-        _require_kind(file, path)
         try:
+            _require_kind(file, path)
             return _read(file)
-        except (KeyError, ValueError, TypeError, OSError, RuntimeError, ConfigurationError) as error:
+        except DAMAGE as error:
             raise ModelError(f"{path} is not a whole kernel model ({error}); fit it again.") from error
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from smtdist.data.hdf5 import unlocked
+from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.writing import lenient, whole_file
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ModelError
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.solve.generalized import Solution
 from smtdist.statistics.origin import Origin
@@ -68,24 +68,8 @@ def load_words(path: str | os.PathLike[str], *, statistics: bool = True) -> Word
                     f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
                 )
             return _read(file, statistics)
-    except ModelError:
-        raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise ModelError(f"{path} is not a whole model of words ({error}); fit it again.") from error
-
-
-_DAMAGE: Final = (
-    OSError,
-    KeyError,
-    ValueError,
-    TypeError,
-    RuntimeError,
-    OverflowError,
-    AttributeError,
-    IndexError,
-    MemoryError,
-    ConfigurationError,
-)
 
 
 def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
