@@ -125,7 +125,8 @@ def import_(
         OnError, typer.Option(help="raise: end at an unreadable image; skip: leave it out and list it.")
     ] = OnError.stop,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Threads that decode. Default: the cores of this machine.")
+        int | None,
+        typer.Option(min=0, help="Processes that decode, 0: this one. Default: the cores of this machine."),
     ] = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,

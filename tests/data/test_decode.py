@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from smtdist.data.decode import MAX_PIXELS, Header, decode, encode_png, read_header, resized
+from smtdist.data.decode import MAX_PIXELS, Header, decode, encode_png, read_header, resized, verify
 from smtdist.errors import DataError
 
 
@@ -47,9 +47,40 @@ def test_a_png_gives_back_the_very_bits(seed, shape, channels):
 def test_a_jpeg_gives_the_bits_of_pillow(seed, shape, quality, sampling, progressive, grey):
     options = {"quality": quality, "subsampling": sampling, "progressive": progressive}
     data = pillow_bytes(noise(seed, *shape), "JPEG", mode="L" if grey else None, **options)
-    assert read_header(data) == Header(*shape, 1 if grey else 3, "jpeg")
+    assert read_header(data) == Header(*shape, 1 if grey else 3, "jpeg", "Gray" if grey else "YCbCr")
     assert np.array_equal(decode(data), pillow_pixels(data, 1 if grey else 3))
     assert np.array_equal(decode(data, 3), pillow_pixels(data))
+
+
+@given(
+    seed=seeds,
+    quality=st.integers(5, 95),
+    mode=st.sampled_from(["L", "RGB", "CMYK"]),
+    progressive=st.booleans(),
+    damage=st.sampled_from(["none", "cut", "changed", "left out", "put in"]),
+    place=st.floats(0, 1, exclude_max=True),
+)
+def test_verifying_finds_what_decoding_finds(seed, quality, mode, progressive, damage, place):
+    rng = np.random.default_rng(seed)
+    whole = pillow_bytes(noise(seed, 40, 30), "JPEG", mode=mode, quality=quality, progressive=progressive)
+    at, extra = int(place * len(whole)), rng.bytes(int(rng.integers(1, 9)))
+    damaged = {
+        "none": whole,
+        "cut": whole[:at],
+        "changed": whole[:at] + extra + whole[at + len(extra) :],
+        "left out": whole[:at] + whole[at + len(extra) :],
+        "put in": whole[:at] + extra + whole[at:],
+    }[damage]
+    assert outcome(verify, damaged) == outcome(decode, damaged)
+
+
+def outcome(function, data):
+    """What is refused, or the size of what is not."""
+    try:
+        found = function(data)
+    except DataError as error:
+        return str(error)
+    return found.shape if isinstance(found, np.ndarray) else tuple(found[:3])
 
 
 def test_a_jpeg_in_four_inks_gives_the_bits_of_pillow():

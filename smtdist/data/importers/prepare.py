@@ -1,18 +1,15 @@
-"""Batches of items made ready to be written: checked, decoded, scaled, put side by side. Runs in threads."""
+"""Batches of items made ready to be written: checked, decoded, scaled, put side by side."""
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.decode import decode, encode_png, read_header, resized, resized_shape
+from smtdist.data.decode import decode, encode_png, read_header, resized, resized_shape, verify
 from smtdist.data.importers.items import Batch, Labels
 from smtdist.errors import DataError
 
@@ -54,6 +51,10 @@ class Recipe:
         """Whether images change their size."""
         return self.resize is not None or self.crop is not None
 
+    def keeps_pixels(self, batch: Batch) -> bool:
+        """Whether the batch is written as it comes."""
+        return isinstance(batch.data, np.ndarray) and self.plain and not self.scales
+
 
 @dataclass
 class Prepared:
@@ -72,13 +73,12 @@ class Prepared:
     @property
     def samples(self) -> int:
         """Samples to be written."""
-        return len(self.sizes) if self.sizes or isinstance(self.data, bytes) else len(self.data)
+        return len(self.sizes) or len(self.data)  # encoded without sizes: no sample, no bytes
 
 
 def prepare(batch: Batch, recipe: Recipe) -> Prepared:
     """Make one batch ready; raise DataError that names the first image which cannot be."""
-    pixels = isinstance(batch.data, np.ndarray)
-    if pixels and recipe.plain and not recipe.scales:
+    if recipe.keeps_pixels(batch):
         return Prepared(len(batch), batch.data, labels=batch.labels)
     result = Prepared(len(batch))
     kept: list[int] = []
@@ -136,7 +136,7 @@ def _parts(recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
             image = image_of(data, recipe)
             size, data = _size_of(image), encode_png(image)
         else:
-            size = _size_of(decode(data)) if recipe.verify else Size(*read_header(data)[:3])
+            size = Size(*(verify(data) if recipe.verify else read_header(data))[:3])
         result.sizes.append(size)
         result.data.append(data)
 
@@ -161,25 +161,3 @@ def image_of(data: Any, recipe: Recipe, channels: int | None = None) -> npt.NDAr
         resized_shape(header.height, header.width, recipe.resize, recipe.crop)  # refused before it is decoded
         image = decode(data, channels)
     return resized(image, recipe.resize, recipe.crop)
-
-
-def in_order(batches: Iterable[Batch], recipe: Recipe, workers: int) -> Iterator[Prepared]:
-    """Yield all batches in their order, made ready by `workers` threads; 0: by this one.
-
-    Memory: workers + 2 batches.
-    """
-    if not workers:
-        yield from map(prepare, batches, itertools.repeat(recipe))
-        return
-    waiting: deque[Future[Prepared]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="import")
-    try:
-        for batch in batches:
-            waiting.append(pool.submit(prepare, batch, recipe))
-            del batch
-            if len(waiting) > workers + 1:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -18,9 +18,10 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
+from smtdist.data.importers.helpers import in_order
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
 from smtdist.data.importers.journal import JournalledFile
-from smtdist.data.importers.prepare import ColourFound, Recipe, image_of, in_order
+from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
 from smtdist.data.writing import why_unwritable
 from smtdist.errors import DataError, InterruptedRun
@@ -44,7 +45,7 @@ class ImportOptions:
     resize, crop : see `smtdist.data.decode.resized`.
     verify : decode images that are kept as they are, to find damaged ones.
     skip : leave unreadable images out instead of ending.
-    workers : threads that decode; 0: none beside this one.
+    workers : processes that read and decode; 0: this one.
     overwrite : replace the file, or give up an unfinished import of other data or options.
     append : add a group to a file that exists.
     """
@@ -90,7 +91,8 @@ def import_images(
     InterruptedRun after the batch at hand, and a later call with the same listing and options goes on there; so it does
     after a kill, at the last commit. On errors nothing stays behind. The datasets hold the same bits whatever the workers
     and interruptions.
-    Memory: workers + 2 batches of 4 MiB or one image, and the caches of HDF5. Raises DataError in one sentence.
+    Memory: workers + 2 batches of 4 MiB or one image, the caches of HDF5, and some 50 MiB a worker.
+    Raises DataError in one sentence.
     """
     started = time.perf_counter()
     recipe = _recipe(listing, options)
@@ -226,7 +228,7 @@ class _Run:
                         code,
                     )
         finally:
-            prepared.close()  # type: ignore[attr-defined]  # a generator: ends its threads
+            prepared.close()  # type: ignore[attr-defined]  # a generator: ends its helpers
 
     def _commit(self, progress: Progress, n_classes: int = 0, whole: bool = False) -> None:
         self.uncommitted = 0
