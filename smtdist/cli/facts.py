@@ -82,7 +82,12 @@ def _words_readable(facts: Facts) -> list[tuple[str, str]]:
         ("counts", f"{facts['n_pairs']:,} different pairs within {facts['configuration']['window']} tokens"),
     ]
     if "n_samples" in facts:
-        rows.append(("text", f"{facts['n_samples']:,} pieces, {facts['n_positions']:,} tokens"))
+        rows.append(
+            (
+                "text",
+                f"{facts['n_samples']:,} blocks, {facts['n_positions']:,} tokens that are among the words",
+            )
+        )
     if "rank" in facts:
         low, high = facts["eigenvalues"]
         rows += [
