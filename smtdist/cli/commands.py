@@ -111,7 +111,7 @@ COMMANDS: Final = {
     "info": Command(
         "info",
         "info",
-        "Show a model's settings, where it came from, its rank, its dead atoms and its spectrum.",
+        "Show what a file holds: a model of images, words or kernels, concepts, representations or images.",
         "model.h5 --json",
     ),
     "settings": Command(

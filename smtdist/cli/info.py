@@ -1,29 +1,45 @@
-"""`info`: what a model file holds."""
+"""`info`: what a file holds."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.facts import KINDS, kind_of
 from smtdist.cli.session import print_json, result_console
+from smtdist.errors import ModelError
 from smtdist.models import files
 from smtdist.models.model import Model
 from smtdist.monitor import tables
 
+AnyFile = Annotated[Path, typer.Argument(metavar="FILE.h5", help="A file written by smtdist.")]
 
-def info(model: opt.ModelFile, json: opt.Json = False, debug: opt.Debug = False) -> None:
-    """Show a model's settings, where it came from, its rank, its dead atoms and its spectrum."""
-    facts = described(opt.need_embedding(files.load(model, statistics=False), model))
-    facts = {"model": str(model.absolute()), "bytes": model.stat().st_size, **facts}
+
+def info(model: AnyFile, json: opt.Json = False, debug: opt.Debug = False) -> None:
+    """Show what a file holds: a model of images, words or kernels, concepts, representations or images."""
+    if not model.is_file():
+        raise ModelError(f"There is no file {model}; check the name.")
+    kind = kind_of(model)
+    if kind == "smt":
+        facts = described(opt.need_embedding(files.load(model, statistics=False), model))
+        readable: Callable[[dict[str, Any]], list[tuple[str, str]]] = _readable
+    else:
+        facts, readable = KINDS[kind].described(model), KINDS[kind].readable
+    facts = {"file": str(model.absolute()), "kind": kind, "bytes": model.stat().st_size, **facts}
     if json:
         print_json(facts)
         return
     console = result_console()
-    console.print(tables.facts_table(str(model), _readable(facts)))
+    console.print(tables.facts_table(str(model), [("file", tables.size(facts["bytes"])), *readable(facts)]))
     if facts["audit"]:
         console.print(tables.audit_table(facts["audit"]))
     settings = sorted((name, str(value)) for name, value in facts["configuration"].items())
-    console.print(tables.facts_table("\nSettings", settings))
+    if settings:
+        console.print(tables.facts_table("\nSettings", settings))
 
 
 def described(model: Model) -> dict[str, Any]:
@@ -58,7 +74,6 @@ def _readable(facts: dict[str, Any]) -> list[tuple[str, str]]:
     shape = " x ".join(f"{length:,}" for length in source.get("shape", []))
     versions = provenance.get("versions", {})
     return [
-        ("file", tables.size(facts["bytes"])),
         (
             "fitted on",
             f"{source.get('path') or 'an array'}:{source.get('dataset')}, {source.get('dtype')} {shape}",

@@ -1,0 +1,238 @@
+"""What files of the other kinds hold: words, kernel models, concepts, representations, images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from smtdist.data.hdf5 import damage_named, open_file
+from smtdist.data.opening import labels_name, open_source
+from smtdist.errors import DataError, ModelError
+from smtdist.monitor import tables
+
+Facts = dict[str, Any]
+MOST_GROUPS = 100
+"""Groups of images that are looked at in a file that has more."""
+
+
+class Kind(NamedTuple):
+    """A kind of file: what tells it from others, its facts as plain JSON, and those that a person wants to see."""
+
+    is_kind: Callable[[Any], bool]
+    described: Callable[[Path], Facts]
+    readable: Callable[[Facts], list[tuple[str, str]]]
+
+
+def kind_of(path: Path) -> str:
+    """Return which kind of file it is: a name in `KINDS`, or "smt"; DataError for one that is not HDF5."""
+    with open_file(str(path)) as file:
+        for name, kind in KINDS.items():
+            if kind.is_kind(file):
+                return name
+    return "smt"
+
+
+def _words(path: Path) -> Facts:
+    from smtdist.models.words.files import load_words
+
+    model = load_words(path, statistics=False)
+    with open_file(str(path)) as file, damage_named(path):
+        sums = file.get("statistics")
+        counted = {} if sums is None else {name: int(sums[name][()]) for name in ("n_samples", "n_positions")}
+        pairs = 0 if sums is None else int(sums["column"].shape[0])
+        audit = _audit(file.get("audit"))
+    facts: Facts = {
+        "configuration": json.loads(model.settings.to_json()),
+        "provenance": model.provenance,
+        "audit": audit,
+        "n_words": len(model.vocabulary),
+        "most_frequent": list(model.vocabulary.words[:10]),
+        "n_pairs": pairs,
+        **counted,
+    }
+    if model.embedding is not None:
+        values = model.embedding.eigenvalues
+        facts |= {
+            "rank": int(model.embedding.rank),
+            "n_dead": int(model.embedding.dead.sum()),
+            "n_components_stored": len(values),
+            "eigenvalues": [float(values[0]), float(values[-1])],
+        }
+    return facts
+
+
+def _audit(group: Any) -> list[Facts]:
+    if group is None:
+        return []
+    columns = {}
+    for name in ("action", "fingerprint", "n_samples", "source"):
+        values = group[name][()].tolist()
+        columns[name] = [value.decode() if isinstance(value, bytes) else value for value in values]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _words_readable(facts: Facts) -> list[tuple[str, str]]:
+    rows = [
+        ("words", f"{facts['n_words']:,}, the most frequent: {' '.join(facts['most_frequent'])}"),
+        ("counts", f"{facts['n_pairs']:,} different pairs within {facts['configuration']['window']} tokens"),
+    ]
+    if "n_samples" in facts:
+        rows.append(
+            (
+                "text",
+                f"{facts['n_samples']:,} blocks, {facts['n_positions']:,} tokens that are among the words",
+            )
+        )
+    if "rank" in facts:
+        low, high = facts["eigenvalues"]
+        rows += [
+            (
+                "components",
+                f"{facts['n_components_stored']:,} stored, {facts['n_dead']:,} words take no part",
+            ),
+            ("eigenvalues", f"{low:.4g} to {high:.4g}"),
+        ]
+    return rows
+
+
+def _kernel(path: Path) -> Facts:
+    from smtdist.models.kernel.files import load_kernel
+
+    model = load_kernel(path)
+    return {
+        "configuration": json.loads(model.settings.to_json()),
+        "provenance": model.provenance,
+        "audit": [],
+        "shape": list(model.shape),
+        "has_decoder": model.decoder is not None,
+        **model.summary(),
+    }
+
+
+def _kernel_readable(facts: Facts) -> list[tuple[str, str]]:
+    rows = [
+        ("model", facts["model"]),
+        ("samples", " x ".join(str(length) for length in facts["shape"])),
+        ("decoder", "yes" if facts["has_decoder"] else "none"),
+    ]
+    known = ("rank", "n_positive", "n_negative", "ridge", "loss", "iterations", "converged", "reason")
+    return rows + [
+        (name.replace("_", " "), str(facts[name])) for name in known if facts.get(name) is not None
+    ]
+
+
+def _concepts(path: Path) -> Facts:
+    from smtdist.concepts.files import load
+
+    model = load(path)
+    return {
+        "configuration": json.loads(model.settings.to_json()),
+        "provenance": model.provenance,
+        "audit": [],
+        "n_points": model.points,
+        "n_concepts": model.n_concepts,
+        "n_dense": int(model.dense.sum()),
+        "members": {
+            "fewest": int(model.members.min(initial=0)),
+            "median": float(np.median(model.members)) if model.n_concepts else 0.0,
+            "most": int(model.members.max(initial=0)),
+        },
+        "cka": model.cka,
+        "loss": model.loss,
+        "sweeps": len(model.history),
+    }
+
+
+def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
+    members = facts["members"]
+    return [
+        (
+            "concepts",
+            f"{facts['n_concepts']:,} of {facts['n_points']:,} points, {facts['n_dense']:,} of them dense",
+        ),
+        ("members", f"{members['fewest']:,} to {members['most']:,}, median {members['median']:,.0f}"),
+        ("alignment", f"{facts['cka']:.4f}"),
+        ("loss", f"{facts['loss']:.4g} after {facts['sweeps']:,} sweeps"),
+    ]
+
+
+def _representation(path: Path) -> Facts:
+    with open_file(str(path)) as file, damage_named(path):
+        z, about = file["z"], file.attrs
+        return {
+            "configuration": json.loads(about["configuration"]) if "configuration" in about else {},
+            "provenance": {
+                name: str(about[name]) for name in ("model", "model_fingerprint", "source") if name in about
+            },
+            "audit": [],
+            "n_samples": int(z.shape[0]),
+            "n_features": int(z.shape[1]),
+            "feature_shape": np.ravel(about["feature_shape"]).tolist(),
+            "dtype": z.dtype.name,
+        }
+
+
+def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
+    shape = " x ".join(f"{length:,}" for length in facts["feature_shape"])
+    return [
+        ("representation", f"{facts['n_samples']:,} samples x {facts['n_features']:,} features ({shape})"),
+        ("type", facts["dtype"]),
+        *((name.replace("_", " "), value) for name, value in facts["provenance"].items()),
+    ]
+
+
+def _images(path: Path) -> Facts:
+    groups = []
+    with open_file(str(path)) as file:
+        names = [
+            name for name in list(file)[:MOST_GROUPS] if isinstance(file[name], h5py.Group | h5py.Dataset)
+        ]
+    for name in names:
+        try:
+            source = open_source(path, name)
+        except DataError:
+            continue  # labels, or what is no image
+        labels = labels_name(path, name)
+        with open_file(str(path)) as file:
+            groups.append(
+                {
+                    "name": name,
+                    "shape": [int(length) for length in source.shape],
+                    "dtype": str(source.dtype),
+                    "bytes": int(source.stored_bytes),
+                    "labelled": labels in file,
+                }
+            )
+    if not groups:
+        raise ModelError(
+            f"{path} holds neither a model nor images that smtdist reads; give a file written by smtdist."
+        )
+    return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups}
+
+
+def _images_readable(facts: Facts) -> list[tuple[str, str]]:
+    return [
+        (
+            group["name"],
+            f"{' x '.join(f'{length:,}' for length in group['shape'])} {group['dtype']}, "
+            f"{tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}",
+        )
+        for group in facts["groups"]
+    ]
+
+
+KINDS: dict[str, Kind] = {
+    "words": Kind(lambda file: "smtdist_words_schema" in file.attrs, _words, _words_readable),
+    "kernel": Kind(lambda file: "kernel_schema" in file.attrs, _kernel, _kernel_readable),
+    "concepts": Kind(lambda file: "smtdist_concepts_schema" in file.attrs, _concepts, _concepts_readable),
+    "representation": Kind(
+        lambda file: "z" in file and "feature_shape" in file.attrs, _representation, _representation_readable
+    ),
+    "images": Kind(lambda file: "smtdist_schema" not in file.attrs, _images, _images_readable),
+}
+"""In the order they are tried; what is left is a model of images."""

@@ -1,0 +1,117 @@
+"""`info` says of every kind of file what it holds."""
+
+import json
+from collections import Counter
+
+import h5py
+import numpy as np
+import pytest
+from drawing import small_images
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stderr if code else result.stdout
+
+
+def facts(path):
+    """The facts as JSON; the table for people must not fail either."""
+    found = json.loads(run("info", path, "--json"))
+    assert found["file"] == str(path)
+    assert found["bytes"] == path.stat().st_size
+    assert "file " in run("info", path)
+    return found
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory):
+    """Images, rows and text."""
+    folder = tmp_path_factory.mktemp("info")
+    rng = np.random.default_rng(0)
+    with h5py.File(folder / "data.h5", "w") as file:
+        file["train/images"] = small_images(0, 40, 8, 8)[..., 0]
+        file["train/labels"] = np.arange(40) % 2
+        file["bare"] = small_images(1, 5, 8, 8)
+        file["z"] = rng.normal(size=(40, 6))
+    words = [f"w{number}" for number in rng.integers(0, 20, 600)]
+    (folder / "text.txt").write_text("\n".join(" ".join(words[at : at + 30]) for at in range(0, 600, 30)))
+    return folder
+
+
+def test_images(at):
+    found = facts(at / "data.h5")
+    assert found["kind"] == "images"
+    groups = {group["name"]: group for group in found["groups"]}
+    assert groups["train"]["shape"][:3] == [40, 8, 8]
+    assert groups["train"]["labelled"]
+    assert not groups["bare"]["labelled"]
+    assert "z" not in groups
+
+
+def test_words(at):
+    model = at / "words.h5"
+    run("words", at / "text.txt", "--out", model, "--vocabulary", 15, "--components", 4, "--quiet")
+    found = facts(model)
+    common = Counter((at / "text.txt").read_text().split()).most_common(15)
+    tokens = sum(count for _, count in common)
+    assert (found["kind"], found["n_words"], found["n_positions"]) == ("words", 15, tokens)
+    assert found["n_pairs"] > 0
+    assert found["n_components_stored"] == 5
+    assert [entry["action"] for entry in found["audit"]] == ["added"]
+    assert found["audit"][0]["n_samples"] == found["n_samples"]
+
+
+def test_kernel_models(at):
+    model = at / "kernel.h5"
+    run(
+        "kernel",
+        "fit",
+        at / "data.h5",
+        "--dataset",
+        "z",
+        "--out",
+        model,
+        "--set",
+        "n_components=2",
+        "--quiet",
+    )
+    found = facts(model)
+    assert (found["kind"], found["model"]) == ("kernel", "kernel-contrastive")
+    assert found["shape"] == [1, 1, 6]
+    assert not found["has_decoder"]
+    assert found["rank"] >= 2
+
+
+def test_concepts(at):
+    model = at / "concepts.h5"
+    run("concepts", at / "data.h5", "--dataset", "z", "--n-concepts", 3, "--out", model, "--quiet")
+    found = facts(model)
+    assert (found["kind"], found["n_points"]) == ("concepts", 40)
+    assert 1 <= found["n_concepts"] <= 3
+    assert found["members"]["fewest"] <= found["members"]["median"] <= found["members"]["most"] < 40
+    assert 0 <= found["cka"] <= 1
+
+
+def test_models_of_images_and_their_representations(at):
+    model, z = at / "model.h5", at / "z.h5"
+    chosen = [word for text in ("patch=3", "dictionary=12", "n_components=4") for word in ("--set", text)]
+    run("fit", at / "data.h5", "--dataset", "train", "--out", model, *chosen, "--quiet")
+    assert facts(model)["kind"] == "smt"
+    run("transform", model, at / "data.h5", "--dataset", "train", "--out", z, "--quiet")
+    found = facts(z)
+    assert (found["kind"], found["n_samples"]) == ("representation", 40)
+    assert np.prod(found["feature_shape"]) == found["n_features"]
+    assert found["provenance"]["model_fingerprint"] == facts(model)["provenance"]["fingerprint"]
+
+
+def test_what_is_no_file_of_ours(at, tmp_path):
+    (tmp_path / "a.txt").write_text("no model")
+    assert "is not an HDF5 file" in run("info", tmp_path / "a.txt", code=1)
+    assert "There is no file" in run("info", tmp_path / "b.h5", code=1)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["x"] = np.arange(3)
+    assert "neither a model nor images" in run("info", tmp_path / "c.h5", code=1)
