@@ -39,7 +39,9 @@ def why_not():
     if missing:
         return f"needs {', '.join(missing)} (Debian: iproute2, util-linux)"
     tried = subprocess.run(
-        ["unshare", "--net", "--mount", "ip", "link", "add", "one", "type", "veth"], capture_output=True, text=True
+        ["unshare", "--net", "--mount", "ip", "link", "add", "one", "type", "veth"],
+        capture_output=True,
+        text=True,
     )
     return f"namespaces are not allowed here: {tried.stderr.strip()}" if tried.returncode else None
 
@@ -90,7 +92,20 @@ class Node:
         address = self.addresses[name][0]
         number = len(self.addresses)
         subprocess.run(
-            ["nsenter", "-t", str(self.holder.pid), "-n", "-m", "sh", "-e", "-c", _PLUG, name, str(number), address],
+            [
+                "nsenter",
+                "-t",
+                str(self.holder.pid),
+                "-n",
+                "-m",
+                "sh",
+                "-e",
+                "-c",
+                _PLUG,
+                name,
+                str(number),
+                address,
+            ],
             check=True,
         )
 
@@ -98,7 +113,9 @@ class Node:
         """Start a pod's command, or another one in its place; what it writes goes to the files of `output`."""
         out, err = self.output(pod)
         with open(out, "w") as stdout, open(err, "w") as stderr:
-            process = subprocess.Popen(self._entered(pod, volumes, argv), stdout=stdout, stderr=stderr, env={})
+            process = subprocess.Popen(
+                self._entered(pod, volumes, argv), stdout=stdout, stderr=stderr, env={}
+            )
         self.running.append(process)
         return process
 
@@ -115,7 +132,7 @@ class Node:
         script = self.folder / f"{pod.name}.sh"
         script.write_text(self._script(pod, volumes))
         inside = ["nsenter", "-t", str(self.holder.pid), "-n", "-m", "ip", "netns", "exec", pod.name]
-        new = "unshare --mount --propagation private --uts --ipc --pid --fork".split()
+        new = ["unshare", "--mount", "--propagation", "private", "--uts", "--ipc", "--pid", "--fork"]
         words = [shutil.which("setpriv"), "--pdeathsig=KILL", *inside, *new, "sh", "-e", str(script)]
         return [*words, *(argv or pod.argv())]
 
@@ -132,7 +149,8 @@ class Node:
         for where, source in {**INSTALLED, BIN: self.folder / "bin"}.items():
             lines += _bind(source, where, writable=False)
         hosts = "".join(
-            f"{address} {' '.join((name, *aliases))}\\n" for name, (address, aliases) in self.addresses.items()
+            f"{address} {' '.join((name, *aliases))}\\n"
+            for name, (address, aliases) in self.addresses.items()
         )
         lines += [
             "mkdir $R/etc $R/proc $R/dev",
@@ -164,7 +182,9 @@ class Node:
         drop = "--pdeathsig=KILL --bounding-set=-all --inh-caps=-all --ambient-caps=-all"
         if not pod.container["securityContext"]["allowPrivilegeEscalation"]:
             drop += " --no-new-privs"
-        become = f"--reuid {security['runAsUser']} --regid {security['runAsGroup']} --groups {security['fsGroup']}"
+        become = (
+            f"--reuid {security['runAsUser']} --regid {security['runAsGroup']} --groups {security['fsGroup']}"
+        )
         lines += [
             f"hostname {pod.name}",
             f'exec chroot $R setpriv {become} {drop} env -i -C / {quoted} "$@"',

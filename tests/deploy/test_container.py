@@ -54,7 +54,7 @@ def test_an_image_is_nobody_and_says_how_it_is(target):
     (user,) = [text for instruction, text in steps if instruction == "USER"]
     assert int(user.split(":")[0]) > 1000
     after = [instruction for instruction, _ in steps[steps.index(("USER", user)) :]]
-    assert "RUN" not in after and "ADD" not in after
+    assert not {"RUN", "ADD"} & set(after)
     (health,) = [text for instruction, text in steps if instruction == "HEALTHCHECK"]
     assert dockerfile.words(health) == [HEALTHY.name]
     (entry,) = [text for instruction, text in steps if instruction == "ENTRYPOINT"]
@@ -164,7 +164,9 @@ class Build:
         (root / "usr/local/bin").mkdir(parents=True)
         # what the base image brings; isolated from the environment of the tests
         self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
         }
         self.environment["PATH"] = f"{root / 'usr/local/bin'}:/usr/bin:/bin"
         self.environment["HOME"] = str(root)
@@ -228,8 +230,9 @@ def test_the_build_steps_make_an_environment_that_works(tmp_path):
     run = {
         "cwd": tmp_path / "work",
         "env": {
-            name: build.path(value).replace("/tmp/", f"{tmp_path}/tmp/", 1) if name != "PATH" else
-            f"{venv}/bin:/usr/bin:/bin"
+            name: build.path(value).replace("/tmp/", f"{tmp_path}/tmp/", 1)
+            if name != "PATH"
+            else f"{venv}/bin:/usr/bin:/bin"
             for name, value in dockerfile.environment("cpu").items()
         },
         "capture_output": True,
@@ -237,11 +240,14 @@ def test_the_build_steps_make_an_environment_that_works(tmp_path):
         "check": True,
     }
     installed = dict(
-        line.split() for line in subprocess.run([venv / "bin/python", "-I", "-c", listed], **run).stdout.splitlines()
+        line.split()
+        for line in subprocess.run([venv / "bin/python", "-I", "-c", listed], **run).stdout.splitlines()
     )
     assert installed.pop("smtdist") == PROJECT["version"]
     assert "pip" not in installed
-    assert {name: version for name, version in installed.items() if pinned[canonicalize_name(name)] != version} == {}
+    assert {
+        name: version for name, version in installed.items() if pinned[canonicalize_name(name)] != version
+    } == {}
     last = dockerfile.lineage("cpu")[0]
     start = dockerfile.words(last.all("ENTRYPOINT")[0])
     helped = subprocess.run([*start, *dockerfile.words(last.all("CMD")[0])], **run)
