@@ -51,7 +51,7 @@ class Node:
 
     def __init__(self, folder, image_env):
         self.folder, self.image_env = Path(folder), image_env
-        self.addresses, self.running = {}, []
+        self.addresses, self.running = {}, {}
         self.holder = subprocess.Popen(
             ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", _HOLD],
             stdin=subprocess.PIPE,
@@ -65,9 +65,8 @@ class Node:
         return self
 
     def __exit__(self, *_):
-        for process in self.running:
-            process.kill()
-            process.wait()
+        for name in self.running:
+            self.kill(name)
         self.holder.stdin.close()
         self.holder.wait()
         self.holder.stdout.close()
@@ -116,8 +115,13 @@ class Node:
             process = subprocess.Popen(
                 self._entered(pod, volumes, argv), stdout=stdout, stderr=stderr, env={}
             )
-        self.running.append(process)
+        self.running[pod.name] = process
         return process
+
+    def kill(self, name):
+        """Kill a pod's processes at once, as the loss of its node would."""
+        self.running[name].kill()
+        self.running[name].wait()
 
     def output(self, pod):
         """Return the files with a pod's standard output and standard error."""

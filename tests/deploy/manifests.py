@@ -5,6 +5,7 @@ the environment and the mounts that a kubelet would start it with.
 """
 
 import copy
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ UNITS = {"": 1, "m": 1e-3, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 def documents():
     """Return every resource of the folder with the name of its file; kustomization.yaml is none."""
+    return copy.deepcopy(_documents())
+
+
+@functools.cache
+def _documents():
     return [
         (path.name, resource)
         for path in sorted(FOLDER.glob("*.yaml"))

@@ -73,7 +73,7 @@ def volumes(tmp_path_factory):
     # with `smtdist tls init` the same files
     made = Volumes(folder, certificates.make(folder / "tls"))
     with h5py.File(made.claim("smtdist-data") / "images.h5", "w") as file:
-        file.create_dataset("train/images", data=small_images(0, 1200, 12, 12), chunks=(100, 12, 12, 1))
+        file.create_dataset("train/images", data=small_images(0, 600, 12, 12), chunks=(100, 12, 12, 1))
     return made
 
 
@@ -88,30 +88,39 @@ def node(tmp_path_factory, volumes):
         for pod in (HEAD, *HANDS):
             node.start(pod, volumes)
         for pod in (HEAD, *HANDS):
-            probe = pod.container["readinessProbe"]["exec"]["command"]
-            until(
-                lambda pod=pod, probe=probe: node.run(pod, volumes, probe).returncode == 0,
-                f"{pod.name} is not ready",
-            )
+            ready(node, volumes, pod)
         yield node
 
 
-def test_a_fit_is_killed_repeated_and_equals_a_serial_one(node, volumes):
+def ready(node, volumes, pod):
+    """Wait until a pod is ready by its own probe."""
+    probe = pod.container["readinessProbe"]["exec"]["command"]
+    until(lambda: node.run(pod, volumes, probe).returncode == 0, f"{pod.name} is not ready")
+
+
+def test_a_fit_that_loses_its_pod_and_a_worker_equals_a_serial_one(node, volumes):
     work = volumes.claim("smtdist-work")
-    first = node.start(JOB, volumes)
-    passed = work / "checkpoint" / "whitening" / "result.h5"
-    until(lambda: passed.exists() or first.poll() is not None, "the first pass did not end")
-    assert first.poll() is None, node.output(JOB)[1].read_text()
-    first.kill()
-    first.wait()
+
+    def start_until(name):
+        """Start the job's pod and return it when a pass has ended."""
+        process, passed = node.start(JOB, volumes), work / "checkpoint" / name / "result.h5"
+        until(lambda: passed.exists() or process.poll() is not None, f"{name} did not end")
+        assert process.poll() is None, node.output(JOB)[1].read_text()
+        return process
+
+    start_until("whitening")
+    node.kill(JOB.name)
     assert not (work / "model.h5").exists()
 
-    second = node.run(JOB, volumes)
-    assert second.returncode == 0, second.stderr
-    found = json.loads(second.stdout)
+    again = start_until("dictionary")
+    node.kill(HANDS[-1].name)
+    assert again.wait(timeout=300) == 0, node.output(JOB)[1].read_text()
+    found = json.loads(node.output(JOB)[0].read_text())
     assert {record["name"]: record["read_bytes"] for record in found["passes"]}["whitening"] == 0, (
         "not resumed"
     )
+    node.start(HANDS[-1], volumes)  # as its Deployment would
+    ready(node, volumes, HANDS[-1])
 
     serial = [word for word in JOB.argv() if not word.startswith(("--cluster", "--checkpoint", "--out"))]
     alone = node.run(JOB, volumes, [*serial, "--workers=0", "--out=/work/serial.h5"])
