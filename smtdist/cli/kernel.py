@@ -62,7 +62,7 @@ class Metric(enum.StrEnum):
     "--set features=fourier --set n_components=64",
 )
 def fit(
-    data: opt.Data,
+    data: opt.DataFile,
     dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
     model: Annotated[Method, typer.Option(help="Which model.")] = Method.contrastive,
@@ -106,7 +106,7 @@ def fit(
 )
 def transform(
     model: opt.ModelFile,
-    data: opt.Data,
+    data: opt.DataFile,
     dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
     out: Annotated[Path, typer.Option(metavar="Z.h5", help="File to write: z(sample, feature).")],
     workers: opt.Workers = None,
@@ -157,7 +157,7 @@ def transform(
 )
 def evaluate(
     model: opt.ModelFile,
-    data: opt.Data,
+    data: opt.DataFile,
     train: Annotated[str, typer.Option(help="Samples to learn from; their labels lie beside them.")],
     test: Annotated[str, typer.Option(help="Samples to judge by; their labels lie beside them.")],
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,

@@ -260,9 +260,3 @@ def require_crop(resize: int | None, crop: int | None) -> None:
         raise ConfigurationError(
             f"crop is {crop}, larger than resize = {resize}, the shorter side it is cut from; lower crop."
         )
-
-
-def is_encoded(group: Any) -> bool:
-    """Say whether an open HDF5 group holds encoded images; half of what they need counts where there are no others."""
-    found = ("bytes" in group) + ("offsets" in group)
-    return found == 2 or (found == 1 and "images" not in group)

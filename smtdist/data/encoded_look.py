@@ -211,3 +211,9 @@ def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
             f"{name}, {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: "
             f"restore it from its origin."
         ) from error
+
+
+def is_encoded(group: Any) -> bool:
+    """Say whether an open HDF5 group holds encoded images; half of what they need counts where there are no others."""
+    found = ("bytes" in group) + ("offsets" in group)
+    return found == 2 or (found == 1 and "images" not in group)
