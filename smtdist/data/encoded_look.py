@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.decode import MAX_PIXELS, Header, read_header, resized_shape
-from smtdist.data.hdf5 import damage_named, find_dataset, open_file, reason_of, require_readable
+from smtdist.data.hdf5 import (
+    damage_named,
+    find_dataset,
+    open_file,
+    reason_of,
+    require_plain,
+    require_readable,
+)
 from smtdist.data.remote import file_size, full_path
 from smtdist.errors import DataError
 
@@ -120,6 +127,7 @@ def parts_of(file: Any, path: str, group: str) -> tuple[Any, Any]:
     data, offsets = (find_dataset(file, path, f"{group}/{part}") for part in ("bytes", "offsets"))
     for stored in (data, offsets):
         require_readable(stored, path)
+        require_plain(stored, path)
     if data.dtype != np.uint8 or data.ndim != 1:
         raise DataError(
             f"{path}:{group}/bytes is {data.dtype} of shape {data.shape}, but encoded images are uint8, end to end in one "
