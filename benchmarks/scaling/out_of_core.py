@@ -169,7 +169,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         print(f"{one['name']:<12} {one['seconds']:8.1f} s  {memory}")
     print({key: value for key, value in result.items() if key != "passes"})
     if options.json:
-        write_record(options.json, "out-of-core", {**result, "configuration": settings.to_dict()})
+        write_record(
+            options.json,
+            f"out-of-core-{options.gigabytes:g}GB",
+            {**result, "configuration": settings.to_dict()},
+        )
     return result
 
 

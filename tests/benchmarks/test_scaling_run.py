@@ -52,17 +52,18 @@ def test_generated_images_are_seeded_and_not_constant():
     assert all(image.std() > 20 for image in one)
 
 
+@pytest.mark.slow  # three clusters
 def test_processes(tmp_path):
     rng = np.random.default_rng(0)
     blobs = [pillow_bytes(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8), "JPEG") for _ in range(60)]
     path = write_encoded(tmp_path / "jpegs.h5", blobs)
-    sizes = ["--images", "40", "--turns", "1", "--repeats", "1", "--memory-images", "20", "60"]
+    sizes = ["--images", "40", "--turns", "1", "--repeats", "1", "--memory-images", "60"]
     result = processes.main(
         ["--data", str(path), *sizes, "--memory-workers", "1", "--json", str(tmp_path), *TINY]
     )
     assert result["fit_gain"] > 0
     assert result["share"] == pytest.approx(result["fit_gain"] / result["sgemm_gain"])
-    assert [(row["images"], row["n_samples"]) for row in result["memory"]] == [(20, 20)] * 3 + [(60, 60)] * 3
+    assert [(row["images"], row["n_samples"]) for row in result["memory"]] == [(60, 60)] * 3
     recorded(tmp_path, result)
 
 
