@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,25 +71,15 @@ def manifest(
     _show(made, {"bytes": out.stat().st_size, "seconds": time.perf_counter() - started}, json)
 
 
-class _counted:
-    """A view of how many files are done."""
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        self.events, self.total = EventStream(), total
-        self.view = None if quiet else ProgressView(error_console())
-
-    def __enter__(self) -> Any:
-        if self.view is not None:
-            self.events.subscribe(self.view.__enter__())
-        about = {"pass": PASS, "n_samples": self.total, "n_leaves": 0, "resumed_leaves": 0}
-        self.events.emit("pass_started", **about)
-        return lambda done: self.events.emit(
-            "progress", **{"pass": PASS, "n_samples": done, "n_positions": done}
-        )
-
-    def __exit__(self, *error: Any) -> None:
-        if self.view is not None:
-            self.view.__exit__(*error)
+@contextmanager
+def _counted(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Yield what shows how many files are done."""
+    events = EventStream()
+    with ExitStack() as stack:
+        if not quiet:
+            events.subscribe(stack.enter_context(ProgressView(error_console())))
+        events.emit("pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0})
+        yield lambda done: events.emit("progress", **{"pass": PASS, "n_samples": done, "n_positions": done})
 
 
 def _show(made: Manifest, facts: dict[str, Any], json: bool) -> None:

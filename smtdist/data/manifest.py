@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -157,21 +158,14 @@ class Manifest:
                     f"the manifest anew."
                 )
 
-    def _whole(self) -> Any:
-        return _sensible(self.path)
-
-
-class _sensible:
-    """Turns what a hand-made or damaged manifest leads to into a sentence."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, DAMAGE) and not isinstance(error, DataError):
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Turn what a damaged manifest, or one made by hand, leads to into a sentence."""
+        try:
+            yield
+        except DataError:
+            raise
+        except DAMAGE as error:
             raise DataError(
                 f"{self.path} is damaged ({type(error).__name__}: {error}); make the manifest anew."
             ) from error

@@ -23,6 +23,7 @@ from smtdist.data.locations import full_location, resolved
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Reader
+from smtdist.data.subset import chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
@@ -30,6 +31,7 @@ from smtdist.errors import ConfigurationError, DataError
 
 SMALL = {"patch": 3, "feature": "vq", "context": 2, "dictionary": 16, "n_components": 4, "pool_size": 2}
 SMALL |= {"constant_patch": "activate_best", "mean": "global"}
+KMEANS = {"dictionary_method": "kmeans", "dictionary_rounds": 2}
 CUTS = (0, 300, 310, 700, 900)
 
 
@@ -70,7 +72,9 @@ def folders(images, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["plain", "encoded"])
-@pytest.mark.parametrize("settings", [{}, {"positions": 20}, {"feature": "gq", "threshold": 0.4, "order": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"positions": 20}, {"feature": "gq", "threshold": 0.4, "order": 2}, KMEANS]
+)
 def test_a_fit_has_the_bits_of_one_file(folders, kind, settings):
     settings = SMALL | settings
     one = SMT(**settings).fit((folders / ("all.h5" if kind == "plain" else "all-encoded.h5"), "train"))
@@ -85,7 +89,23 @@ def test_a_fit_has_the_bits_of_one_file(folders, kind, settings):
     assert one.model_.provenance["fingerprint"] == many.model_.provenance["fingerprint"]
     source = open_source(folders / kind, "train")
     assert isinstance(source, ShardedSource)
-    assert [record["read_bytes"] for record in many.passes_[:3]] == [source.stored_bytes] * 3
+    rounds = [record.get("rounds", 1) for record in many.passes_[:3]]
+    assert [record["read_bytes"] for record in many.passes_[:3]] == [
+        source.stored_bytes * count for count in rounds
+    ]
+
+
+def test_mini_batches_take_rows_of_many_files(folders):
+    settings = SMALL | KMEANS | {"dictionary_samples": 200}
+    one, again = (SMT(**settings).fit((folders / "plain", "train")) for _ in range(2))
+    assert np.array_equal(one.components_, again.components_)
+    subset = chunk_subset(open_source(folders / "plain", "train"), 200, 0)
+    whole = as_source((folders / "all.h5", "train/images"))
+    with subset.opened() as reader, whole.opened() as expected:
+        step = subset.chunk_samples
+        for row, chunk in enumerate(subset.chunks):
+            found = reader.read(row * step, (row + 1) * step)
+            assert np.array_equal(found, expected.read(chunk * step, (chunk + 1) * step))
 
 
 def test_the_same_bits_for_processes_and_losses(folders):
@@ -168,9 +188,8 @@ def test_a_reader_has_one_file_open_and_a_task_opens_each_of_its_files_once(fold
     partial, _ = Engine(SerialExecutor()).reduce("toy", Total(), source)
     assert int(partial.state["numbers"]) == sum(range(source.n_samples))
     assert (now, most) == ([0], [1])
-    n_tasks = -(-(len(source.leaf_bounds()) - 1) // 1)
     assert len(set(opened)) == len(source.shards)
-    assert len(opened) <= n_tasks
+    assert len(opened) <= len(source.leaf_bounds()) - 1, "a task of one leaf opens one file"
 
 
 def test_memory_is_planned_for_the_file_that_needs_most(tmp_path):
