@@ -30,6 +30,12 @@ COMMANDS: Final = {
         "Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated.",
         "images/train --out data.h5 --group train",
     ),
+    "manifest": Command(
+        "manifest",
+        "manifest",
+        "Write what many files hold to one manifest, which is DATA in their place; or check the files of a manifest.",
+        "train-*.h5 --out train.json",
+    ),
     "plan": Command(
         "fit",
         "plan",

@@ -13,8 +13,8 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.runfile import Run, read_run, write_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.locations import full_location
 from smtdist.data.opening import open_source
-from smtdist.data.remote import full_path
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
@@ -48,7 +48,7 @@ def fit(
     check_target(out, overwrite)
     base, given = _inputs(from_model, atoms)
     run = Run(
-        data=full_path(data),
+        data=full_location(data),
         dataset=dataset,
         settings=opt.settings_from(preset, set_, base, given),
         out=out.absolute(),

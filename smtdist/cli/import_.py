@@ -6,6 +6,7 @@ import enum
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from smtdist.cli.session import error_console, print_json, result_console, stopp
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_images
+from smtdist.data.importers.shards import import_shards
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import InterruptedRun
@@ -78,10 +80,20 @@ def import_(
             help="A folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.",
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DATA.h5", help="File to write.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DATA.h5", help="File to write, or a manifest with --shard-samples.")
+    ],
     group: Annotated[
         str, typer.Option(metavar="NAME", help="Group to write to, such as train or test.")
     ] = "train",
+    shard_samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Write files of N images each and a manifest of them: --out data.json makes data-00000.h5 and so on.",
+        ),
+    ] = None,
     append: Annotated[bool, typer.Option("--append", help="Add the group to a file that exists.")] = False,
     layout: Annotated[
         Layout,
@@ -146,7 +158,10 @@ def import_(
         overwrite=overwrite,
         append=append,
     )
-    check_target(out, chosen)
+    if shard_samples is None:
+        check_target(out, chosen)
+    else:
+        _require_manifest(out, append)
     wanted = Selection(
         group=chosen.group,
         use_labels=labels_from is LabelsFrom.folders,
@@ -158,7 +173,7 @@ def import_(
     )
     listing = open_listing(source, None if kind is None else kind.value, wanted)
     _require_meaning(listing, wanted)
-    result = _imported(listing, out, chosen, quiet)
+    result = _imported(listing, out, chosen, quiet, shard_samples)
     _show(result, out, chosen, time.perf_counter() - started, json)
 
 
@@ -178,7 +193,18 @@ def _require_meaning(listing: Listing, wanted: Selection) -> None:
             )
 
 
-def _imported(listing: Listing, out: Path, chosen: ImportOptions, quiet: bool) -> ImportResult:
+def _require_manifest(out: Path, append: bool) -> None:
+    if out.suffix != ".json":
+        raise WrongUsage(f"--out {out} is no name of a manifest; with --shard-samples let it end in .json.")
+    if append:
+        raise WrongUsage(
+            "--append adds a group to one file, --shard-samples writes many; leave out one of them."
+        )
+
+
+def _imported(
+    listing: Listing, out: Path, chosen: ImportOptions, quiet: bool, shard_samples: int | None
+) -> ImportResult:
     stop, events = StopRequest(), EventStream()
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
@@ -187,7 +213,10 @@ def _imported(listing: Listing, out: Path, chosen: ImportOptions, quiet: bool) -
         total = listing.n_items or 0
         events.emit("pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0})
         try:
-            result = import_images(
+            write = import_images
+            if shard_samples is not None:
+                write = partial(import_shards, shard_items=shard_samples)
+            result = write(
                 listing,
                 out,
                 chosen,

@@ -20,7 +20,8 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.labels import read_labels
-from smtdist.data.opening import labels_name
+from smtdist.data.opening import labels_name, open_labels
+from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.errors import ConfigurationError, DataError
@@ -62,7 +63,7 @@ class Metric(enum.StrEnum):
     "--set features=fourier --set n_components=64",
 )
 def fit(
-    data: opt.Data,
+    data: opt.DataFile,
     dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
     model: Annotated[Method, typer.Option(help="Which model.")] = Method.contrastive,
@@ -106,7 +107,7 @@ def fit(
 )
 def transform(
     model: opt.ModelFile,
-    data: opt.Data,
+    data: opt.DataFile,
     dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
     out: Annotated[Path, typer.Option(metavar="Z.h5", help="File to write: z(sample, feature).")],
     workers: opt.Workers = None,
@@ -157,7 +158,7 @@ def transform(
 )
 def evaluate(
     model: opt.ModelFile,
-    data: opt.Data,
+    data: opt.DataFile,
     train: Annotated[str, typer.Option(help="Samples to learn from; their labels lie beside them.")],
     test: Annotated[str, typer.Option(help="Samples to judge by; their labels lie beside them.")],
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
@@ -170,12 +171,12 @@ def evaluate(
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
     fitted = load_kernel(model)
-    parts = [(samples_of((data, name)), labels_beside(data, name)) for name in (train, test)]
+    parts = [(samples_of((data, name)), name) for name in (train, test)]
     settings: Settings = Linear() if metric is Metric.linear else Neighbours(k=neighbours)
     with engine_for(Where(workers, cluster, quiet), parts[0][0]) as engine:
         z = [collected(embedded(fitted, source, engine), source, fitted) for source, _ in parts]
         y = [
-            checked_labels(read_labels(data, name, source.n_samples), source.n_samples, f"labels {name}")
+            checked_labels(_labels(data, name, source), source.n_samples, f"labels of {name}")
             for source, name in parts
         ]
         found = classified(z[0], y[0], z[1], y[1], engine, settings)
@@ -184,6 +185,12 @@ def evaluate(
         return
     title = f"{found.n_test:,} test samples, {found.n_train:,} training samples, {found.n_classes} classes"
     result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
+
+
+def _labels(data: str, dataset: str, source: Source) -> NDArray[np.int64]:
+    if isinstance(source, ShardedSource):
+        return open_labels(data, dataset, source)
+    return read_labels(data, labels_beside(data, dataset), source.n_samples)
 
 
 def labels_beside(path: str, dataset: str) -> str:

@@ -38,10 +38,18 @@ def _debug(value: bool) -> None:
     DEBUG.set() if value else DEBUG.clear()
 
 
-Data = Annotated[
+DataFile = Annotated[
     str,
     typer.Argument(
         metavar="DATA", help="HDF5 file, Zarr store or address (https://, s3://) with the images."
+    ),
+]
+Data = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DATA...",
+        help="HDF5 file, Zarr store or address (https://, s3://) with the images; or many: files, "
+        "a quoted pattern, a folder, a list (.txt) or a manifest (.json).",
     ),
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist fit.")]

@@ -23,7 +23,7 @@ NAME = "run.json"
 class Run:
     """One call of fit, with absolute paths; `described` and `key` say which data it was started on."""
 
-    data: str  # a path or an address
+    data: str | list[str]  # paths or addresses
     dataset: str
     settings: Configuration
     out: Path

@@ -18,8 +18,8 @@ from smtdist.cli.evaluate import Metric
 from smtdist.cli.fit import read_atoms
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration, parse_setting, preset
-from smtdist.data.labels import read_labels
-from smtdist.data.opening import labels_name, open_source
+from smtdist.data.locations import Location
+from smtdist.data.opening import open_labels, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.memory import memory_limit
@@ -142,7 +142,7 @@ def _asked(
 
 
 def _parts(
-    data: str, train: str, validation: str, limit: int | None, settings: Configuration
+    data: Location, train: str, validation: str, limit: int | None, settings: Configuration
 ) -> tuple[Labelled, Labelled]:
     """Return images and labels to learn from and to judge by."""
     source = open_source(data, train, settings)
@@ -165,8 +165,8 @@ def _parts(
     return (known.source, labels[known.samples]), (asked.source, labels[asked.samples])
 
 
-def _labels(data: str, group: str, source: Source) -> NDArray[np.int64]:
-    labels = read_labels(data, labels_name(data, group), source.n_samples)
+def _labels(data: Location, group: str, source: Source) -> NDArray[np.int64]:
+    labels = open_labels(data, group, source)
     return checked_labels(labels, source.n_samples, f"labels of {group}")
 
 

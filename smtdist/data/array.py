@@ -74,6 +74,8 @@ class _ArrayReader(Reader):
 def as_source(samples: Any, settings: EncodedSettings | None = None, *, fitted: bool = False) -> Source:
     """Return the source of an array, a DataArray, a (path, name) pair or a source; refuse anything else.
 
+    The path may be many files: a list, a pattern, a folder or a manifest (`smtdist.data.opening.open_source`).
+
     `settings` (resize, crop, channels) and `fitted` are as in `smtdist.data.opening.open_source`. Raises DataError,
     also where the samples are not images of a pixel dtype.
 
@@ -84,7 +86,7 @@ def as_source(samples: Any, settings: EncodedSettings | None = None, *, fitted: 
         return samples
     if isinstance(samples, tuple) and len(samples) == 2:
         path, dataset = samples
-        if isinstance(path, str | os.PathLike) and isinstance(dataset, str):
+        if isinstance(path, str | os.PathLike | list | tuple) and isinstance(dataset, str):
             return open_source(path, dataset, settings, fitted=fitted)
     if isinstance(samples, np.ndarray) or (hasattr(samples, "dims") and hasattr(samples, "data")):
         source = ArraySource(samples)

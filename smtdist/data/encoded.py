@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,24 +14,27 @@ import numpy.typing as npt
 
 from smtdist.data.decode import (
     DECODER,
-    MAX_PIXELS,
     Header,
     decode,
     read_header,
     resized,
-    resized_shape,
+)
+from smtdist.data.encoded_look import (
+    OFFSETS_AT_ONCE,
+    EncodedLook,
+    bytes_of,
+    offsets_of,
+    parts_of,
+    require_size,
 )
 from smtdist.data.hdf5 import (
     CACHED_CHUNK_ROWS,
     chunk_cache,
     damage_named,
-    find_dataset,
     open_file,
-    reason_of,
-    require_readable,
     require_same_size,
 )
-from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url
+from smtdist.data.remote import CACHE_BYTES, is_url
 from smtdist.data.source import Reader, Source, aligned_samples
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.threads import even_ranges, run_ranges, threads
@@ -40,20 +42,13 @@ from smtdist.kernels.threads import even_ranges, run_ranges, threads
 PIECE_BYTES: Final = 16 * 2**20
 """Encoded bytes read at once; an image that is larger is read alone."""
 
-OFFSETS_AT_ONCE: Final = 2**16
 BYTES_AN_OFFSET: Final = 48  # as stored and as a whole number of Python
-LOOKED_AT: Final = 32
-"""Images whose headers are read, evenly over the data, when a source is opened."""
 
 BYTES_A_PIXEL: Final = 12
 """What decoding and scaling one image takes at most: 9 as measured, for a progressive JPEG in full colour."""
 
 LONGEST: Final = 16
 """An image to be scaled may be 16 times as long as wide, which bounds what it is scaled to."""
-
-UNSEEN_FACTOR: Final = 4
-UNSEEN_PIXELS: Final = 4 * 2**20
-"""Without `max_pixels`, an image may have 4 times the pixels of the largest looked at, or 4 Mi where that is more."""
 
 
 @dataclass(frozen=True)
@@ -98,33 +93,39 @@ class EncodedSource(Source):
         Memory: 2 MiB, for the offsets of 65,536 images at a time. Raises DataError for a group without such images,
         ConfigurationError for a `crop` larger than `resize`.
         """
-        if resize is not None and crop is not None and crop > resize:
-            raise ConfigurationError(
-                f"crop is {crop}, larger than resize = {resize}, the shorter side it is cut from; lower crop."
-            )
-        where, group = full_path(path), group.strip("/")
-        name = f"{where}:{group}"
-        with damage_named(where), open_file(where) as file:
-            data, offsets = _parts(file, where, group)
-            n_samples, stored, largest = _checked_offsets(data, offsets, name)
-            headers = _headers(data, offsets, name)
-            height, width = _sample_shape(headers, resize, crop, name)
-            asked = _attribute(data.parent, "channels", name, (1, 3)) if channels is None else channels
-            depth = asked or max(header.channels for header in headers.values())
-            return cls(
-                path=where,
-                group=group,
-                shape=(n_samples, height, width, depth),
-                chunk_samples=aligned_samples(height * width * depth),
-                file_bytes=file_size(where),
-                resize=resize,
-                crop=crop,
-                channels=channels,
-                max_pixels=_max_pixels(data.parent, headers.values(), resize or crop, name),
-                stored=stored,
-                largest=largest,
-                cached=_chunk_bytes(data) + _chunk_bytes(offsets),
-            )
+        require_crop(resize, crop)
+        return cls.seen(EncodedLook.at(path, group), resize, crop, channels)
+
+    @classmethod
+    def seen(
+        cls,
+        look: EncodedLook,
+        resize: int | None = None,
+        crop: int | None = None,
+        channels: int | None = None,
+        depth: int | None = None,
+    ) -> EncodedSource:
+        """Return the source of a group that was looked at before; no file is opened.
+
+        `depth`: channels where none are asked for; None: as the look says. Raises what `open` raises of the sizes.
+        """
+        require_crop(resize, crop)
+        height, width = look.sample_shape(resize, crop)
+        depth = channels or depth or look.depth
+        return cls(
+            path=look.path,
+            group=look.group,
+            shape=(look.samples, height, width, depth),
+            chunk_samples=aligned_samples(height * width * depth),
+            file_bytes=look.file_bytes,
+            resize=resize,
+            crop=crop,
+            channels=channels,
+            max_pixels=look.most_pixels(resize or crop),
+            stored=look.stored,
+            largest=look.largest,
+            cached=look.cached,
+        )
 
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
@@ -174,7 +175,7 @@ class EncodedSource(Source):
         ) as file:
             with damage_named(self.path):
                 require_same_size(self.path, self.file_bytes)
-                data, offsets = _parts(file, self.path, self.group)
+                data, offsets = parts_of(file, self.path, self.group)
             if offsets.shape != (self.n_samples + 1,):
                 raise DataError(
                     f"{self.name} now has offsets of shape {offsets.shape}, but had {self.n_samples} samples when "
@@ -193,7 +194,7 @@ class _EncodedReader(Reader):
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         taken = 0
         for at in range(start, stop, OFFSETS_AT_ONCE):
-            bounds = _offsets(self._offsets, at, min(stop, at + OFFSETS_AT_ONCE), self.source.name)
+            bounds = offsets_of(self._offsets, at, min(stop, at + OFFSETS_AT_ONCE), self.source.name)
             for first, last in _pieces(bounds):
                 self._decode(at + first, bounds[first : last + 1], out[at - start + first :])
             taken += bounds[-1] - bounds[0]
@@ -201,7 +202,7 @@ class _EncodedReader(Reader):
 
     def _decode(self, first: int, bounds: list[int], out: npt.NDArray[Any]) -> None:
         """Decode images that lie one after another, in one read, on the threads of the kernels."""
-        encoded = _bytes(self._data, bounds[0], bounds[-1], self.source.name)
+        encoded = bytes_of(self._data, bounds[0], bounds[-1], self.source.name)
         origin = bounds[0]
 
         def decode_range(start: int, stop: int) -> None:
@@ -218,7 +219,7 @@ class _EncodedReader(Reader):
         try:
             header = read_header(part)
             if source.resize is None and source.crop is None:
-                _require_size(header, height, width)
+                require_size(header, height, width)
             self._require_planned(header)
             if header.channels > channels and source.channels is None:
                 raise DataError(
@@ -243,111 +244,6 @@ class _EncodedReader(Reader):
             )
 
 
-def is_encoded(group: Any) -> bool:
-    """Say whether an open HDF5 group holds encoded images; half of what they need counts where there are no others."""
-    found = ("bytes" in group) + ("offsets" in group)
-    return found == 2 or (found == 1 and "images" not in group)
-
-
-def _parts(file: Any, path: str, group: str) -> tuple[Any, Any]:
-    data, offsets = (find_dataset(file, path, f"{group}/{part}") for part in ("bytes", "offsets"))
-    for stored in (data, offsets):
-        require_readable(stored, path)
-    if data.dtype != np.uint8 or data.ndim != 1:
-        raise DataError(
-            f"{path}:{group}/bytes is {data.dtype} of shape {data.shape}, but encoded images are uint8, end to end in one "
-            f"dimension; store them so."
-        )
-    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
-        raise DataError(
-            f"{path}:{group}/offsets is {offsets.dtype} of shape {offsets.shape}, but offsets are whole numbers, one more than "
-            f"there are samples; store them so."
-        )
-    return data, offsets
-
-
-def _checked_offsets(data: Any, offsets: Any, name: str) -> tuple[int, int, int]:
-    """Return samples, encoded bytes and the bytes of the largest image, once every offset is known to be good."""
-    n_samples, largest, first = len(offsets) - 1, 0, 0
-    for at in range(0, n_samples, OFFSETS_AT_ONCE):
-        bounds = _stored(offsets, at, min(n_samples, at + OFFSETS_AT_ONCE) + 1, f"{name}/offsets")
-        bad = np.flatnonzero((bounds < 0) | (bounds > len(data)))
-        if len(bad):
-            raise DataError(
-                f"{name}/offsets, index {at + bad[0]}: the offset {bounds[bad[0]]} lies outside the {len(data)} bytes; "
-                f"restore the file from its origin."
-            )
-        lengths = np.diff(bounds.astype(np.int64))
-        if (lengths < 0).any():
-            index = at + int(np.argmax(lengths < 0)) + 1
-            raise DataError(
-                f"{name}/offsets, index {index}: the offset {bounds[index - at]} runs back behind "
-                f"{bounds[index - at - 1]}, the one before it; restore the file from its origin."
-            )
-        first = int(bounds[0]) if at == 0 else first
-        largest = max(largest, int(lengths.max()))
-    return n_samples, int(bounds[-1]) - first, largest
-
-
-def _headers(data: Any, offsets: Any, name: str) -> dict[int, Header]:
-    """Read the headers of up to 32 images, evenly from first to last, by their numbers."""
-    n_samples = len(offsets) - 1
-    headers = {}
-    for sample in np.unique(np.linspace(0, n_samples - 1, LOOKED_AT).astype(int)).tolist():
-        start, stop = _offsets(offsets, sample, sample + 1, name)
-        try:
-            headers[sample] = read_header(_bytes(data, start, stop, name))
-        except DataError as error:
-            raise DataError(f"{name}, sample {sample}: {error}") from error
-    return headers
-
-
-def _sample_shape(
-    headers: dict[int, Header], resize: int | None, crop: int | None, name: str
-) -> tuple[int, int]:
-    """Return (rows, columns) of every sample, or raise a DataError for the first header that gives others."""
-    height, width = headers[0].height, headers[0].width
-    for sample, header in headers.items():
-        try:
-            shape = resized_shape(header.height, header.width, resize, crop)
-            if resize is None and crop is None:
-                _require_size(header, height, width)
-        except DataError as error:
-            raise DataError(f"{name}, sample {sample}: {error}") from error
-    return shape
-
-
-def _require_size(header: Header, height: int, width: int) -> None:
-    if (header.height, header.width) != (height, width):
-        raise DataError(
-            f"the image is {header.width} x {header.height}, the first is {width} x {height}; set resize."
-        )
-
-
-def _max_pixels(group: Any, headers: Iterable[Header], side: int | None, name: str) -> int:
-    """Return the most pixels an image may have: all have the same, or as the group says, or by a look at some."""
-    seen = max(header.height * header.width for header in headers)
-    if side is None:
-        return seen
-    stated = _attribute(group, "max_pixels", name, range(1, 2**63))
-    return min(MAX_PIXELS, stated or max(UNSEEN_PIXELS, UNSEEN_FACTOR * seen))
-
-
-def _attribute(group: Any, key: str, name: str, good: Any) -> int | None:
-    if key not in group.attrs:
-        return None
-    value = group.attrs[key]
-    if np.ndim(value) or np.asarray(value).dtype.kind not in "iu" or int(value) not in good:
-        raise DataError(
-            f"{name} has the attribute {key} = {value!r}, but it must be a whole number that makes sense; mend it."
-        )
-    return int(value)
-
-
-def _chunk_bytes(stored: Any) -> int:
-    return 0 if stored.chunks is None else int(math.prod(stored.chunks)) * int(stored.dtype.itemsize)
-
-
 def _pieces(bounds: list[int]) -> Iterator[tuple[int, int]]:
     """Yield ranges of images that have at most `PIECE_BYTES` together, or of one that has more."""
     first = 0
@@ -358,20 +254,9 @@ def _pieces(bounds: list[int]) -> Iterator[tuple[int, int]]:
     yield first, len(bounds) - 1
 
 
-def _offsets(offsets: Any, start: int, stop: int, name: str) -> list[int]:
-    bounds: list[int] = _stored(offsets, start, stop + 1, f"{name}/offsets").tolist()
-    return bounds
-
-
-def _bytes(data: Any, start: int, stop: int, name: str) -> memoryview:
-    return _stored(data, start, stop, f"{name}/bytes").data
-
-
-def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
-    try:
-        return dataset[start:stop]  # type: ignore[no-any-return]  # h5py has no types
-    except (OSError, RuntimeError) as error:
-        raise DataError(
-            f"{name}, {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: "
-            f"restore it from its origin."
-        ) from error
+def require_crop(resize: int | None, crop: int | None) -> None:
+    """Refuse a crop that is larger than what it is cut from."""
+    if resize is not None and crop is not None and crop > resize:
+        raise ConfigurationError(
+            f"crop is {crop}, larger than resize = {resize}, the shorter side it is cut from; lower crop."
+        )

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
+from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
+from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
 from smtdist.errors import DataError, SmtdistError
 
 CACHED_CHUNK_ROWS: Final = (
@@ -42,7 +44,8 @@ class Hdf5Source(Source):
     """A dataset of images in an HDF5 file; make it with `Hdf5Source.open`.
 
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
-    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data. `path` may be
+    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous
+    data. `virtual_bytes` is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be
     an address, `scheme://...`, whose file is read in ranges.
     """
 
@@ -55,6 +58,7 @@ class Hdf5Source(Source):
     filtered: bool
     has_channels: bool
     file_bytes: int
+    virtual_bytes: int | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], dataset: str) -> Hdf5Source:
@@ -82,6 +86,7 @@ class Hdf5Source(Source):
                 filtered=stored.id.get_create_plist().get_nfilters() > 0,
                 has_channels=stored.ndim == 4,
                 file_bytes=file_size(where),
+                virtual_bytes=_virtual_bytes(stored, where),
             )
 
     @property
@@ -101,7 +106,7 @@ class Hdf5Source(Source):
         """Bytes of the caches of an open reader, and of the chunk a filter is working on."""
         remote = CACHE_BYTES if is_url(self.path) else 0
         if self.chunks is None:
-            return remote
+            return remote + (self.virtual_bytes or 0)
         filtering = 2 * math.prod(self.chunks) * self.dtype.itemsize if self.filtered else 0
         return CACHED_CHUNK_ROWS * self.chunk_bytes + filtering + remote
 
@@ -136,7 +141,11 @@ class Hdf5Source(Source):
         with open_dataset(self.path, self.dataset, **cache) as stored:
             with damage_named(self.path):
                 self._require_unchanged(stored)
-            yield _Hdf5Reader(self, stored)
+            if self.virtual_bytes is None:
+                yield _Hdf5Reader(self, stored)
+                return
+        with open_file(self.path) as file:
+            yield _VirtualReader(self, file)
 
     def _require_unchanged(self, stored: Any) -> None:
         require_same_size(self.path, self.file_bytes)
@@ -162,6 +171,22 @@ class _Hdf5Reader(Reader):
                 f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
                 f"({reason_of(error)}); the file is damaged there: restore it from its origin."
             ) from error
+        return out.nbytes
+
+
+class _VirtualReader(_Hdf5Reader):
+    source: Hdf5Source
+
+    def __init__(self, source: Hdf5Source, file: Any) -> None:
+        super().__init__(source, None)
+        with damage_named(source.path):
+            self._few = FewOpen(file, source.dataset, source.path)
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        for at, end, stored in self._few.ranges(start, stop):
+            self._stored = stored
+            super()._fill(at, end, out[at - start : end - start])
+            self._stored = stored = None  # whoever holds it keeps its files open
         return out.nbytes
 
 
@@ -290,8 +315,28 @@ def _near_names(file: Any, dataset: str) -> list[str]:
     return list(dict.fromkeys([*near, *same_leaf, *names]))[:LISTED_NAMES]
 
 
+def _virtual_bytes(stored: Any, path: str) -> int | None:
+    """Return the bytes that reading a virtual dataset holds of its files, which are checked; None for another dataset."""
+    if not stored.is_virtual:
+        return None
+    if is_url(path):
+        raise DataError(
+            f"{path}:{stored.name.strip('/')} is a virtual dataset, whose files cannot be found from an address; copy them here."
+        )
+    return MOST_OPEN * VIRTUAL_CACHE_BYTES + 2 * check_sources(stored, path, unlocked)
+
+
+def require_plain(stored: Any, path: str) -> None:
+    """Raise a DataError for a virtual dataset: its values, where a file is missing, would be made up."""
+    if stored.is_virtual:
+        raise DataError(
+            f"{path}:{stored.name.strip('/')} is a virtual dataset, which only plain images can be; copy it to one dataset, or "
+            f"list its files in a manifest: smtdist manifest FILES --out DATA.json."
+        )
+
+
 def require_readable(stored: Any, path: str) -> None:
-    """Raise a DataError for a dataset whose filter is not installed, or whose parts lie in files that are missing."""
+    """Raise a DataError for a dataset whose filter is not installed here."""
     name, plist = f"{path}:{stored.name.strip('/')}", stored.id.get_create_plist()
     for index in range(plist.get_nfilters()):
         number, _, _, label = plist.get_filter(index)
@@ -301,19 +346,6 @@ def require_readable(stored: Any, path: str) -> None:
                 f"{name} is stored with HDF5 filter {number} ({title}), which is not installed here; "
                 f"install hdf5plugin and import it, or store the data with gzip or uncompressed."
             )
-    if stored.is_virtual:
-        # HDF5 reads the fill value where a source file is missing, without an error
-        if is_url(path):
-            raise DataError(
-                f"{name} is a virtual dataset, whose files cannot be found from an address; copy them here."
-            )
-        folder = os.path.dirname(stored.file.filename)
-        files = {piece.file_name for piece in stored.virtual_sources()} - {"."}
-        for file_name in sorted(files):
-            if "%b" not in file_name and not os.path.exists(os.path.join(folder, file_name)):
-                raise DataError(
-                    f"{name} is a virtual dataset whose file {file_name} does not exist; put it back."
-                )
 
 
 def _next_prime(number: int) -> int:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import damage_named, open_dataset
+from smtdist.data.hdf5 import damage_named, open_dataset, open_file, unlocked
 from smtdist.data.remote import full_path
+from smtdist.data.virtual import FewOpen, check_sources
 from smtdist.data.zarr_source import is_zarr, open_array
 from smtdist.errors import DataError
 
@@ -33,16 +34,35 @@ def read_labels(path: str | os.PathLike[str], dataset: str, n_samples: int) -> n
                 f"{name} has the shape {stored.shape}, but there are {n_samples} samples; "
                 f"give one label a sample."
             )
-        try:
-            labels = np.asarray(stored[()]).reshape(-1)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise DataError(f"{name} cannot be read ({error}); the file is damaged: restore it.") from error
+        virtual = getattr(stored, "is_virtual", False)  # arrays of Zarr do not say
+        if not virtual:
+            labels = _read(stored, name)
+    if virtual:
+        labels = _read_virtual(full_path(path), name.rpartition(":")[2], n_samples)
     if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
         index = int(labels.argmax())
         raise DataError(
             f"{name}, sample {index}: the label {labels[index]} does not fit in int64; renumber the classes."
         )
     return labels.astype(np.int64)
+
+
+def _read(stored: Any, name: str, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(stored[start:stop]).reshape(-1)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DataError(f"{name} cannot be read ({error}); the file is damaged: restore it.") from error
+
+
+def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:
+    """Read labels that lie in other files, which HDF5 would make up where one is missing."""
+    with damage_named(path), open_file(path) as file:
+        check_sources(file[dataset], path, unlocked)
+        parts = []
+        for start, stop, stored in FewOpen(file, dataset, path).ranges(0, n_samples):
+            parts.append(_read(stored, f"{path}:{dataset}", start, stop))
+            del stored  # its files stay open as long as it is held
+        return np.concatenate(parts)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 MIN_LEAF_SAMPLES: Final = 256
@@ -29,3 +30,26 @@ def leaf_bounds(n_samples: int, chunk_samples: int, sample_bytes: int = 1) -> li
     wanted = max(MIN_LEAF_SAMPLES, -(-n_samples // MAX_LEAVES))
     leaf = chunk_samples * -(-wanted // chunk_samples)
     return [*range(0, n_samples, leaf), n_samples]
+
+
+def shard_bounds(files: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the boundaries of leaves over samples that lie in several files, given as (samples, chunk_samples).
+
+    A leaf never has samples of two files. With w = max(256, ⌈N / 1024⌉ of all N samples) a file of n samples is cut into
+    max(1, ⌊n / w⌋) leaves as equal as its chunks allow, so that there are at most 1,024 leaves and one a file more, and
+    no short leaf at the end of every file. Costs O(leaves). Raises ValueError for numbers below 1.
+
+    >>> shard_bounds([(1280, 16), (1280, 16)]), shard_bounds([(600, 100), (10, 10)])
+    ([0, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 2304, 2560], [0, 300, 600, 610])
+    """
+    if not files or min(min(file) for file in files) < 1:
+        raise ValueError("Every file needs at least one sample and chunks of at least one.")
+    wanted = max(MIN_LEAF_SAMPLES, -(-sum(samples for samples, _ in files) // MAX_LEAVES))
+    bounds, first = [0], 0
+    for samples, chunk in files:
+        leaf = -(-samples // max(1, samples // wanted))
+        leaf = chunk * -(-leaf // chunk)
+        bounds.extend(range(first + leaf, first + samples, leaf))
+        first += samples
+        bounds.append(first)
+    return bounds

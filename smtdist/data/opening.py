@@ -1,21 +1,21 @@
-"""One way in for everything that lies in files: which kind of source a path and a name mean."""
+"""One way in for everything that lies in files: which source a location and a name mean, and the labels beside it."""
 
 from __future__ import annotations
 
-import os
-from typing import Any, Protocol
+from typing import Protocol
 
-import h5py
+import numpy as np
+import numpy.typing as npt
 
-from smtdist.data.encoded import EncodedSource, is_encoded
-from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
-from smtdist.data.remote import full_path
+from smtdist.data.labels import read_labels
+from smtdist.data.locations import Files, Location, Parsed, resolved
+from smtdist.data.look import class_names, file_named, labels_name, look_at, require_same_classes
+from smtdist.data.manifest import Manifest
+from smtdist.data.shards import ShardedSource, joined
 from smtdist.data.source import Source
-from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node
 from smtdist.errors import ConfigurationError
 
-IMAGES = "images"
-LABELS = "labels"
+__all__ = ["EncodedSettings", "labels_name", "open_labels", "open_source", "refuse_scaling"]
 
 
 class EncodedSettings(Protocol):
@@ -35,36 +35,53 @@ class EncodedSettings(Protocol):
 
 
 def open_source(
-    path: str | os.PathLike[str], name: str, settings: EncodedSettings | None = None, *, fitted: bool = False
+    location: Location, name: str, settings: EncodedSettings | None = None, *, fitted: bool = False
 ) -> Source:
-    """Return the images that `name` means in an HDF5 file, a Zarr store or what an address (`scheme://`) names.
+    """Return the images that `name` means in an HDF5 file, a Zarr store, what an address names, or in many files.
 
+    Many files are a list of paths, a pattern, a folder, a text that lists them, or a manifest
+    (`smtdist.data.locations.resolved`, `smtdist.data.manifest.Manifest`); their samples are numbered through in that order.
     A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images, decoded as `settings` say;
     any other group means its `images`. `resize`, `crop` or `channels` set for plain images raise a
     ConfigurationError; with `fitted` they are those of a model, which also takes plain images of the size it saw.
-    Raises DataError for what cannot be read.
+    Without a manifest every file is opened once. Raises DataError for what cannot be read.
     """
-    with damage_named(path):
-        return _opened(path, name, settings, fitted)
-
-
-def _opened(
-    path: str | os.PathLike[str], name: str, settings: EncodedSettings | None, fitted: bool
-) -> Source:
-    if is_zarr(path):
-        plain: Source = ZarrSource.open(path, _named(name, not _is_array(open_node(full_path(path), name))))
+    found = resolved(location)
+    if isinstance(found, Parsed):
+        label, looks = found.path, Manifest.of(found).looks(name)
+    elif isinstance(found, Files):
+        label, looks = found.label, []
+        for path in found.paths:
+            with file_named(path):
+                looks.append(look_at(path, name))
     else:
-        with open_file(full_path(path)) as file:
-            group = _group(file, name)
-            encoded = group is not None and is_encoded(group)
-            inside = _named(name, group is not None and IMAGES in group)
-        if encoded:
-            chosen = (settings.resize, settings.crop, settings.channels) if settings else ()
-            return EncodedSource.open(path, name, *chosen)
-        plain = Hdf5Source.open(path, inside)
-    if settings is not None and not fitted:
-        refuse_scaling(plain.name, settings)
-    return plain
+        label, looks = found, [look_at(found, name)]
+    scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
+    source = joined(looks, label, name.strip("/"), *scaling)
+    if settings is not None and not fitted and isinstance(looks[0], Source):
+        refuse_scaling(source.name, settings)
+    return source
+
+
+def open_labels(location: Location, name: str, source: Source) -> npt.NDArray[np.int64]:
+    """Return the labels of a source that `open_source` made of the same location and name, as int64 (N,).
+
+    Labels of several files follow one another. Memory: 8 bytes a sample, twice for several files. Raises DataError for
+    labels that are missing or of another number, and where two files name their classes differently.
+    """
+    if not isinstance(source, ShardedSource):
+        found = resolved(location)
+        path = found if isinstance(found, str) else source.path  # type: ignore[attr-defined]
+        return read_labels(path, labels_name(path, name), source.n_samples)
+    parts, first = [], None
+    for shard in source.shards:
+        path = shard.path  # type: ignore[attr-defined]  # all that lies in files has one
+        with file_named(path):
+            parts.append(read_labels(path, labels_name(path, name), shard.n_samples))
+            classes = (path, class_names(path, name))
+        first = first or classes
+        require_same_classes(first, classes)
+    return np.concatenate(parts)
 
 
 def refuse_scaling(name: str, settings: EncodedSettings) -> None:
@@ -75,32 +92,3 @@ def refuse_scaling(name: str, settings: EncodedSettings) -> None:
             f"{name} holds plain images, but {' and '.join(given)} {'is' if len(given) == 1 else 'are'} for encoded ones "
             f"(groups with bytes and offsets); leave {'it' if len(given) == 1 else 'them'} out."
         )
-
-
-def labels_name(path: str | os.PathLike[str], name: str) -> str:
-    """Return the name of the labels that go with images: `labels` in the group, or beside the dataset."""
-    if is_zarr(path):
-        is_group = not _is_array(open_node(full_path(path), name))
-    else:
-        with damage_named(path), open_file(full_path(path)) as file:
-            # what is not there is taken for a group, so that the message names its labels
-            found = file.get(name.strip("/") or "/")
-            is_group = not isinstance(found, h5py.Dataset)
-    folder = name.strip("/") if is_group else name.strip("/").rpartition("/")[0]
-    return f"{folder}/{LABELS}".lstrip("/")
-
-
-def _group(file: Any, name: str) -> Any:
-    try:
-        found = file[name.strip("/") or "/"]
-    except (KeyError, OSError, ValueError):
-        return None  # the source that is tried next says what is missing
-    return found if isinstance(found, h5py.Group) else None
-
-
-def _is_array(node: Any) -> bool:
-    return hasattr(node, "chunks")
-
-
-def _named(name: str, is_group: bool) -> str:
-    return f"{name.strip('/')}/{IMAGES}".lstrip("/") if is_group else name

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.leaves import leaf_bounds
 from smtdist.errors import DataError
 
 PIXEL_DTYPES: Final = ("uint8", "float16", "float32", "float64")
@@ -64,6 +65,10 @@ class Source:
     def thread_bytes(self) -> int:
         """Bytes that each thread of a reader may need on top of `reader_bytes`, to decode one image."""
         return 0
+
+    def leaf_bounds(self) -> list[int]:
+        """Return the boundaries 0 = b₀ < b₁ < ... = N of the leaves that sums over this source are made of."""
+        return leaf_bounds(self.n_samples, self.chunk_samples, self.sample_bytes)
 
     def describe(self) -> dict[str, Any]:
         """Return what this source is, as plain JSON."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.array import ArraySource
-from smtdist.data.hdf5 import open_dataset
+from smtdist.data.hdf5 import open_dataset, require_plain
 from smtdist.data.source import Reader, Source, aligned_samples
 from smtdist.errors import DataError
 
@@ -120,6 +120,7 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     if isinstance(rows, tuple) and len(rows) == 2 and isinstance(rows[1], str):
         path = os.path.abspath(os.fspath(rows[0]))
         with open_dataset(path, rows[1]) as stored:
+            require_plain(stored, path)
             chunk = None if stored.chunks is None else int(stored.chunks[0])
             return _stored_table(path, rows[1].strip("/"), stored.shape, stored.dtype, chunk)
     if isinstance(rows, str | os.PathLike):

@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 from smtdist.data.array import ArraySource
-from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.errors import MemoryBudgetError
@@ -85,7 +84,7 @@ def plan_pass(
     one for each level of the tree and one more); the block it reads; and the workspace of a batch. `work_per_sample`
     (multiplications) sizes tasks so that writing a checkpoint after each costs little.
     """
-    bounds = tuple(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes))
+    bounds = tuple(source.leaf_bounds())
     leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
     # a checkpointed task loads its start from disk and adds to it; otherwise the start is kept apart, never changed

@@ -14,8 +14,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.labels import read_labels
-from smtdist.data.opening import EncodedSettings, labels_name, open_source
+from smtdist.data.locations import Location
+from smtdist.data.opening import EncodedSettings, open_labels, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, readable
@@ -32,16 +32,16 @@ MEMORY_SHARE = 4
 
 @dataclass(frozen=True)
 class Labelled:
-    """Images and their labels: one group of a file."""
+    """Images and their labels: one group of a file, or of many."""
 
     source: Source
     labels: NDArray[np.int64]
 
     @classmethod
-    def open(cls, path: str | Path, group: str, settings: EncodedSettings | None = None) -> Labelled:
+    def open(cls, path: Location, group: str, settings: EncodedSettings | None = None) -> Labelled:
         """Look at the images of a group, as a model with these settings takes them, and read its labels."""
         source = open_source(path, group, settings, fitted=True)
-        labels = read_labels(path, labels_name(path, group), source.n_samples)
+        labels = open_labels(path, group, source)
         return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
 
 

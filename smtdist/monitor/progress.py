@@ -13,7 +13,7 @@ from rich.text import Text
 from smtdist.engine.events import Event
 from smtdist.monitor.tables import rate, size
 
-UNITS = {"import": "images", "knn": "samples", "linear": "samples"}
+UNITS = {"import": "images", "manifest": "files", "knn": "samples", "linear": "samples"}
 """Passes that do not count patches."""
 
 

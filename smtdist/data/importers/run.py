@@ -63,7 +63,10 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What was written: `samples` and `nbytes` in all, `new_items` looked at by this run in `seconds`."""
+    """What was written: `samples` and `nbytes` in all, `new_items` looked at by this run in `seconds`.
+
+    `shape` is that of plain images, (H, W, C).
+    """
 
     layout: str
     samples: int
@@ -73,6 +76,7 @@ class ImportResult:
     first_skipped: tuple[str, ...]
     new_items: int
     seconds: float
+    shape: tuple[int, ...] = ()
 
 
 def import_images(
@@ -83,8 +87,13 @@ def import_images(
     stop: Stop = lambda: None,
     report: Report = lambda done: None,
     note: Note = lambda text: None,
+    shape: tuple[int, ...] = (),
+    colour: bool = False,
 ) -> ImportResult:
     """Write the images of a listing to one group of an HDF5 file.
+
+    `shape`, where not empty, is that which plain images must have, and a colour image that it has no room for raises
+    ColourFound; `colour`: plain images have three channels.
 
     New files are written beside their final name and renamed when whole. Added groups are written behind the end of the
     file, which stays what it was until the group is whole. Where `stop` returns an exit code, the import ends with
@@ -96,7 +105,7 @@ def import_images(
     """
     started = time.perf_counter()
     recipe = _recipe(listing, options)
-    key = _key(listing, options)
+    key = import_key(listing, options)
     with _opened(out, options) as file:
         if file.state is not None and file.state["key"] != key:
             if not options.overwrite:
@@ -108,8 +117,11 @@ def import_images(
             file.restart()
         try:
             try:
-                result = _Run(listing, out, options, recipe, key, file, stop, report, note).run()
+                first = replace(recipe, shape=shape)
+                result = _Run(listing, out, options, first, key, file, stop, report, note, colour).run()
             except ColourFound:
+                if shape:
+                    raise
                 note("A colour image after grey ones: starting again with three channels")
                 file.restart()
                 result = _Run(
@@ -177,12 +189,13 @@ class _Run:
             first_skipped=tuple(progress.first_skipped),
             new_items=progress.items - already,
             seconds=0.0,
+            shape=self.recipe.shape or (() if state is None else tuple(state["shape"])),
         )
 
     def _write(self, progress: Progress, state: dict[str, Any] | None) -> int:
         shape = None if state is None else tuple(state["shape"])
         if self.recipe.plain:
-            self.recipe = replace(self.recipe, shape=shape or self._shape())
+            self.recipe = replace(self.recipe, shape=shape or self.recipe.shape or self._shape())
         mode = "r+" if self.file.base or state is not None else "w"
         h5 = h5py.File(self.file, mode)
         try:
@@ -284,7 +297,7 @@ def _recipe(listing: Listing, options: ImportOptions) -> Recipe:
     )
 
 
-def _key(listing: Listing, options: ImportOptions) -> str:
+def import_key(listing: Listing, options: ImportOptions) -> str:
     """Return a hash of all that the result follows from."""
     chosen = asdict(replace(options, workers=0, overwrite=False))
     text = json.dumps([SCHEMA, listing.kind, listing.key(), listing.labelled, chosen], sort_keys=True)

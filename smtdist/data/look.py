@@ -1,0 +1,151 @@
+"""What lies in one file under a name, found without the settings of a fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import h5py
+import numpy as np
+
+from smtdist.data.encoded_look import EncodedLook, is_encoded
+from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
+from smtdist.data.remote import full_path
+from smtdist.data.source import PIXEL_DTYPES, Source
+from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node
+from smtdist.errors import DataError
+
+IMAGES: Final = "images"
+LABELS: Final = "labels"
+CLASSES: Final = "classes"
+
+Look = Source | EncodedLook
+"""Plain images, ready to be read, or encoded ones that settings make a source of."""
+
+
+def look_at(path: str | os.PathLike[str], name: str) -> Look:
+    """Return the images that `name` means in an HDF5 file, a Zarr store or what an address names.
+
+    A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images; any other group means its
+    `images`. Raises DataError for what cannot be read.
+    """
+    with damage_named(path):
+        if is_zarr(path):
+            is_group = not hasattr(open_node(full_path(path), name), "chunks")
+            return ZarrSource.open(path, _named(name, is_group))
+        with open_file(full_path(path)) as file:
+            group = _group(file, name)
+            encoded = group is not None and is_encoded(group)
+            inside = _named(name, group is not None and IMAGES in group)
+        return EncodedLook.at(path, name) if encoded else Hdf5Source.open(path, inside)
+
+
+def image_sets(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names in an HDF5 file that mean images: groups of encoded ones, and datasets as images are stored."""
+    found: list[str] = []
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Group):
+            if "bytes" in item and "offsets" in item:
+                found.append(name)
+        elif item.ndim in (3, 4) and item.size and item.dtype.newbyteorder("=").name in PIXEL_DTYPES:
+            found.append(name)
+
+    with damage_named(path), open_file(full_path(path)) as file:
+        visit("/", file)
+        file.visititems(visit)
+    return found
+
+
+def labels_name(path: str | os.PathLike[str], name: str) -> str:
+    """Return the name of the labels that go with images: `labels` in the group, or beside the dataset."""
+    return _beside(path, name, LABELS)
+
+
+def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | None:
+    """Return the names of the classes that labels number, None where the file has none.
+
+    They are the attribute `classes` of the images' group, or its dataset of that name.
+    """
+    if is_zarr(path):
+        return None
+    place = _beside(path, name, "").rstrip("/") or "/"
+    with damage_named(path), open_file(full_path(path)) as file:
+        group = file.get(place)
+        if not isinstance(group, h5py.Group):
+            return None
+        found: Any = group.attrs.get(CLASSES)
+        if found is None and isinstance(group.get(CLASSES), h5py.Dataset):
+            found = group[CLASSES][()]
+        if found is None:
+            return None
+        return tuple(
+            text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+            for text in np.ravel(found)
+        )
+
+
+def has_labels(path: str | os.PathLike[str], name: str) -> bool:
+    """Say whether an HDF5 file has labels beside images."""
+    with damage_named(path), open_file(full_path(path)) as file:
+        return isinstance(file.get(labels_name(path, name)), h5py.Dataset)
+
+
+def require_same_classes(
+    one: tuple[str, tuple[str, ...] | None], other: tuple[str, tuple[str, ...] | None]
+) -> None:
+    """Refuse two files, (path, class names), whose labels number different classes."""
+    if one[1] == other[1]:
+        return
+    if one[1] is None or other[1] is None:
+        named, unnamed = (one, other) if other[1] is None else (other, one)
+        raise DataError(
+            f"{named[0]} names its {len(named[1] or ())} classes, but {unnamed[0]} does not, so that labels cannot be "
+            f"compared; write the same class names into both."
+        )
+    pairs = zip(one[1], other[1], strict=False)
+    number = next((index for index, (a, b) in enumerate(pairs) if a != b), None)
+    differ = (
+        f"{len(one[1])} and {len(other[1])} classes"
+        if number is None
+        else f"{one[1][number]!r} and {other[1][number]!r} for class {number}"
+    )
+    raise DataError(
+        f"{one[0]} and {other[0]} number their classes differently ({differ}); import them with one list of classes."
+    )
+
+
+@contextmanager
+def file_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say in which of many files something is wrong, where the sentence does not say so itself."""
+    try:
+        yield
+    except DataError as error:
+        if os.path.basename(path) in str(error):
+            raise
+        raise DataError(f"{os.fspath(path)}: {error}") from error
+
+
+def _beside(path: str | os.PathLike[str], name: str, leaf: str) -> str:
+    if is_zarr(path):
+        is_group = not hasattr(open_node(full_path(path), name), "chunks")
+    else:
+        with damage_named(path), open_file(full_path(path)) as file:
+            # what is not there is taken for a group, so that the message names its labels
+            is_group = not isinstance(file.get(name.strip("/") or "/"), h5py.Dataset)
+    folder = name.strip("/") if is_group else name.strip("/").rpartition("/")[0]
+    return f"{folder}/{leaf}".lstrip("/")
+
+
+def _group(file: Any, name: str) -> Any:
+    try:
+        found = file[name.strip("/") or "/"]
+    except (KeyError, OSError, ValueError):
+        return None  # the source that is tried next says what is missing
+    return found if isinstance(found, h5py.Group) else None
+
+
+def _named(name: str, is_group: bool) -> str:
+    return f"{name.strip('/')}/{IMAGES}".lstrip("/") if is_group else name
