@@ -13,13 +13,12 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.fit import inputs
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.opening import open_source
-from smtdist.engine.calibration import Deadline
-from smtdist.engine.events import EventStream
+from smtdist.engine.calibration import SECONDS, Deadline, on_processes
 from smtdist.engine.executor import available_cores
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.models.calibrate import Asked, asked, measured
+from smtdist.models.calibrate import Asked, asked, measured, probed
 from smtdist.models.forecast import (
     FitPlan,
     Measured,
@@ -28,7 +27,7 @@ from smtdist.models.forecast import (
     local_machines,
     with_seconds,
 )
-from smtdist.models.plan import PlannedCluster, fit_steps, measured_machines
+from smtdist.models.plan import fit_steps, measured_machines
 from smtdist.monitor import tables
 
 Memory = Annotated[
@@ -129,22 +128,23 @@ def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: A
     steps, machines = _steps(planner), planner.machines
     worker = machines.worker
     costs = planner.costs()
-    if not calibrate:
-        stand_in = PlannedCluster(0 if worker.alone else worker.workers, worker.threads, worker.limit_bytes)
-        found = measured_machines(steps, Engine(stand_in, EventStream(), checkpoint))
-        planner = replace(planner, machines=_with_baselines(machines, dict(found.baselines)))
-        return FitPlan(
-            tuple(planner.costs()), planner.machines, planner.checkpointed, None, planner.largest_dictionary()
-        )
     processes = max(1, min(worker.workers, available_cores() // worker.threads))
     question = asked(
         planner.source, planner.settings, steps, costs, worker.threads, processes, encoder, given
     )
-    calibration, baselines = calibrated(question, planner, checkpoint)
+    calibration = None
+    if calibrate:
+        calibration, baselines = calibrated(question, planner, checkpoint)
+    elif worker.alone:
+        baselines = probed(question)
+    else:
+        ((_, baselines),) = on_processes(1, probed, question, deadline=Deadline.after(SECONDS))
     planner = replace(planner, machines=_with_baselines(machines, baselines))
-    timed = with_seconds(planner.costs(), calibration, planner)
+    costs = planner.costs()
+    if calibration is not None:
+        costs = with_seconds(costs, calibration, planner)
     return FitPlan(
-        tuple(timed), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
+        tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
     )
 
 

@@ -36,6 +36,8 @@ SHARES = {"whitening": 0.15, "dictionary": 0.2, "dictionary rounds": 0.25, "stat
 """Parts of the time left that a pass may take of what comes after it."""
 AGES = 3
 """Later moments of a sketch's life at which its update is measured."""
+LEFT = 24 * 2**20
+"""What the first pass leaves in the heap, as measured: gaps that later arrays do not fit."""
 MOST_BYTES = 4 * 2**30
 """Memory that a calibration takes at most."""
 
@@ -92,19 +94,17 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
     Memory: the sums of the passes, one after another, where they fit in `MOST_BYTES`, else of fewer atoms.
     """
     set_threads(question.threads)
-    starts, baselines = {}, {}
-    for step in question.steps:
-        started = time.perf_counter()
-        source = step.source
-        baselines[step.name] = probe(step.statistic, source.shape, str(source.dtype), question.threads)
-        starts[step.name] = time.perf_counter() - started
+    baselines: dict[str, int] = {}
     images, reading = read_sample(question.source, max(question.batches), deadline.share(0.15))
     whitener, grid, paces = None, question.grid, {}
     for step, batch, samples in zip(question.steps, question.batches, question.samples_per_slot, strict=True):
+        # here and not before all of them: a pass leaves gaps in the heap to those that follow
+        in_use, start = _probed(step, question.threads)
+        baselines[step.name] = in_use - images.nbytes
         due = deadline.share(SHARES.get(step.name, 0.3))
         statistic = fitted(step.statistic, whitener, grid, question)
         curve, basis, state = _curve(statistic, images, batch, samples, due, question.processes)
-        paces[step.name] = Pace(reading, curve, starts[step.name], basis)
+        paces[step.name] = Pace(reading, curve, start, basis)
         if isinstance(statistic, PatchMoment):
             whitener = _whitener(statistic, state, question)
         elif isinstance(statistic, Candidates):
@@ -112,6 +112,23 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
         elif isinstance(statistic, Centroids):
             grid = moved_once(statistic.encoder.atoms, state, question.settings)
     return paces, baselines
+
+
+def probed(question: Asked) -> dict[str, int]:
+    """Return the bytes in memory before each pass, by name, with what passes leave behind as it usually is."""
+    set_threads(question.threads)
+    found = [_probed(step, question.threads)[0] for step in question.steps]
+    return {
+        step.name: one + LEFT * (at > 0)
+        for at, (step, one) in enumerate(zip(question.steps, found, strict=True))
+    }
+
+
+def _probed(step: Step, threads: int) -> tuple[int, float]:
+    """Return the bytes in memory with a pass's kernels compiled, and the seconds that took."""
+    started = time.perf_counter()
+    in_use = probe(step.statistic, step.source.shape, str(step.source.dtype), threads)
+    return in_use, time.perf_counter() - started
 
 
 def fitted(
