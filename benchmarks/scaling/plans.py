@@ -13,6 +13,7 @@ machine that does nothing else.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -21,7 +22,8 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +31,10 @@ import h5py
 import psutil
 
 from benchmarks.record import write_record
-from smtdist.configuration import Configuration
-from smtdist.data.opening import open_source
-from smtdist.engine import checkpoint
-from smtdist.engine.dask_executor import DaskExecutor, local_executor
-from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor
+from smtdist.cli import app
+from smtdist.engine import checkpoint, session
+from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.passes import Engine
-from smtdist.models.fit import fit
 
 JOBS: dict[str, dict[str, Any]] = {
     # plain images, one-hot codes, small sums on two workers
@@ -185,39 +183,47 @@ class Ledger:
 
 
 def fitted(job: dict[str, Any], path: str, folder: str) -> dict[str, Any]:
-    """Fit a job and return what it took, pass by pass."""
-    started = time.perf_counter()
-    settings = Configuration(**job["settings"])
-    source = open_source(path, job["dataset"], settings)
-    place = local_executor(job["workers"]) if job["workers"] else nullcontext(SerialExecutor())
-    where = Path(folder, "checkpoint") if job["checkpoint"] else None
-    with Resident() as resident, place as plain:
-        executor = Counting(plain)
-        engine = Engine(executor, EventStream(), where, "benchmark")
-        plain_limits, baselines = engine.limits, list[int]()
+    """Fit a job by the command, in this process, and return what it took, pass by pass."""
+    ledgers, baselines, plain_limits, plain_place = (
+        list[Ledger](),
+        list[int](),
+        Engine.limits,
+        session.executor_for,
+    )
 
-        def limits(*arguments: Any) -> Any:
-            found = plain_limits(*arguments)
-            baselines.append(found.baseline_bytes)
-            return found
+    @contextmanager
+    def counting(*arguments: Any) -> Iterator[Counting]:
+        with plain_place(*arguments) as executor:
+            ledgers.append(Ledger(Counting(executor)))
+            with ledgers[0]:
+                yield ledgers[0].executor
 
-        engine.limits = limits  # type: ignore[method-assign]
-        with Ledger(executor) as ledger:
-            engine.events.subscribe(ledger)
-            fit(source, settings, engine)
-        for one, baseline in zip(ledger.passes, baselines, strict=False):
-            one["baseline_bytes"] = baseline
-        seconds = time.perf_counter() - started
-    return {"passes": ledger.passes, "driver_peak_bytes": resident.peak, "seconds": seconds}
+    def limits(self: Engine, *arguments: Any) -> Any:
+        if not baselines:
+            self.events.subscribe(ledgers[0])
+        found = plain_limits(self, *arguments)
+        baselines.append(found.baseline_bytes)
+        return found
+
+    words = ["fit", *words_of(job, path, folder), "--out", str(Path(folder, "model.h5")), "--quiet", "--json"]
+    session.executor_for, Engine.limits = counting, limits  # type: ignore[method-assign]
+    try:
+        with Resident() as resident, redirect_stdout(io.StringIO()) as said:
+            app(words, standalone_mode=False)
+    finally:
+        session.executor_for, Engine.limits = plain_place, plain_limits  # type: ignore[method-assign]
+    if not said.getvalue():
+        raise SystemExit(f"The fit of {path} failed.")
+    for one, baseline in zip(ledgers[0].passes, baselines, strict=False):
+        one["baseline_bytes"] = baseline
+    return {"passes": ledgers[0].passes, "driver_peak_bytes": resident.peak}
 
 
-def planned(job: dict[str, Any], path: str, folder: str, seconds_option: str) -> dict[str, Any]:
-    """Plan a job by the command and return what it says."""
-    words = [path, "--dataset", job["dataset"], "--workers", str(job["workers"]), "--json", seconds_option]
+def words_of(job: dict[str, Any], path: str, folder: str) -> list[str]:
+    """Return the arguments that plan and fit share."""
+    words = [path, "--dataset", job["dataset"], "--workers", str(job["workers"])]
     words += [word for item in job["settings"].items() for word in ("--set", f"{item[0]}={item[1]}")]
-    words += ["--checkpoint", str(Path(folder, "checkpoint"))] if job["checkpoint"] else []
-    command = [sys.executable, "-c", "from smtdist.cli import main; main()", "plan", *words]
-    return _asked(command)
+    return words + (["--checkpoint", str(Path(folder, "checkpoint"))] if job["checkpoint"] else [])
 
 
 def _asked(command: list[str]) -> dict[str, Any]:
@@ -338,9 +344,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder, "data.h5"))
             cut(Path(options.folder, job["data"]), job["dataset"], samples, path)
-            plan = planned(job, path, folder, "--no-calibrate" if options.no_calibrate else "--calibrate")
+            measured = "--no-calibrate" if options.no_calibrate else "--calibrate"
+            command = [sys.executable, "-c", "from smtdist.cli import main; main()", "plan"]
+            plan = _asked([*command, *words_of(job, path, folder), "--json", measured])
+            started = time.perf_counter()
             command = [sys.executable, "-m", "benchmarks.scaling.plans", "--folder", options.folder]
             found = _asked([*command, "--fit", json.dumps(job), path, folder])
+            found["seconds"] = time.perf_counter() - started
         results[name] = {"samples": samples, "job": job, **compared(plan, found, job["workers"])}
         show(name, results[name])
     if options.json:
