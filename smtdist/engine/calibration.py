@@ -140,7 +140,7 @@ def grown(measure: Callable[[int], float], largest: int, deadline: Deadline) -> 
     """
     found: list[tuple[int, float]] = []
     for size in sizes_up_to(largest):
-        if found and found[-1][1] * size / found[-1][0] > deadline.left:
+        if found and along_line(found, size) > deadline.left:
             break
         found.append((size, measure(size)))
     return along_line(found, largest), found[-1][0]

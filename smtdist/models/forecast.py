@@ -259,14 +259,13 @@ def calibrated(
     *,
     measure: Callable[[Asked, Deadline], list[tuple[float, Measured]]] | None = None,
     where: str | None = None,
-    seconds: float = SECONDS,
 ) -> tuple[Calibration, dict[str, int]]:
-    """Measure all that `with_seconds` needs, in at most `seconds`; return it with the baselines of the passes.
+    """Measure all that `with_seconds` needs, in at most ten seconds; return it with the baselines of the passes.
 
     The passes are measured in this process, in fresh ones that stand for workers, or by `measure` on real workers; the
     solve and the disk here.
     """
-    started, deadline = time.perf_counter(), Deadline.after(seconds)
+    started, deadline = time.perf_counter(), Deadline.after(SECONDS)
     due = deadline.share(PASSES_SHARE)
     if measure is not None:
         answers = measure(question, due)
