@@ -89,7 +89,7 @@ def test_plans(job, tmp_path):
             file["train/images"] = images[..., 0]
     changes = ["dictionary=64", "n_components=8", "drop=0"]
     words = [word for change in changes for word in ("--set", change)]
-    words += ["--no-calibrate"] if job == "mnist" else []
+    words += ["--share", "0.001", *(["--no-calibrate"] if job == "mnist" else [])]
     found = plans.main(["--folder", str(tmp_path), "--jobs", job, *words, "--json", str(tmp_path)])[job]
     for row in found["passes"]:
         for name in ("rounds", "tasks", "merges", "read_bytes"):
