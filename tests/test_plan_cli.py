@@ -11,10 +11,12 @@ from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.calibration import Deadline
+from smtdist.engine.dask_executor import local_executor
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
 from smtdist.engine.passes import Engine
 from smtdist.models.calibrate import asked, measured
+from smtdist.models.files import save
 from smtdist.models.fit import fit
 from smtdist.models.forecast import Planner, local_machines
 from smtdist.models.plan import finished_bytes, fit_steps
@@ -123,6 +125,29 @@ def test_fewer_workers_share_the_memory_of_this_machine(monkeypatch):
 
 def test_wrong_sizes_are_wrong_usage(data):
     assert "16GB" in run(data, "--memory", "lots", code=2)
+
+
+def test_a_reused_dictionary_leaves_one_pass(data, tmp_path):
+    images = small_images(1, 600, 8, 8)
+    model, _ = fit(ArraySource(images), Configuration(**SMALL), Engine(SerialExecutor(1)))
+    save(model, tmp_path / "model.h5")
+    words = ["plan", data, "--dataset", "train/images", "--from-model", tmp_path / "model.h5", "--json"]
+    result = CliRunner().invoke(app, [*map(str, words), "--workers", "0"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [cost["name"] for cost in found["passes"]] == ["statistics", "solve"]
+    assert found["largest_dictionary"] is None
+    assert found["total"]["seconds"] > 0
+
+
+def test_a_running_cluster_is_measured(data):
+    with local_executor(1, threads=1) as executor:
+        address = executor.client.scheduler.address
+        found = planned(data, "--cluster", address, "--quiet")
+    assert found["machines"]["workers"] == 1
+    assert found["calibration"]["where"] == "on the workers of the cluster"
+    assert found["passes"][2]["meeting_sums"] == 3  # another worker may join
+    assert found["total"]["seconds"] > 0
 
 
 @pytest.mark.parametrize("method", ["random", "kmeans"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +15,11 @@ from smtdist.cli.fit import inputs
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.opening import open_source
 from smtdist.engine.calibration import SECONDS, Deadline, on_processes
-from smtdist.engine.executor import available_cores
+from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.engine.reduction import POLL_SECONDS
+from smtdist.errors import ConfigurationError, SmtdistError
 from smtdist.models.calibrate import Asked, asked, measured, probed
 from smtdist.models.forecast import (
     FitPlan,
@@ -187,12 +189,21 @@ def _there(
 
 def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
     """Measure on every worker at once; their clocks need not agree."""
-    executor = engine.executor
+    executor, answers = engine.executor, list[tuple[float, Measured]]()
     handles = [executor.submit(_measured_there, question, due.left) for _ in range(executor.slots())]
     try:
-        return [(0.0, executor.result(handle)) for handle in handles]
+        for handle in handles:
+            while executor.wait([handle], POLL_SECONDS) is None:
+                engine.heed_stop()
+            with contextlib.suppress(TaskLost):  # the others are enough
+                answers.append((0.0, executor.result(handle)))
     finally:
         executor.release(handles)
+    if not answers:
+        raise SmtdistError(
+            "No worker answered the calibration; plan with --no-calibrate, which states no times."
+        )
+    return answers
 
 
 def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
