@@ -37,10 +37,10 @@ COMMANDS: Final = {
         "train-*.h5 --out train.json",
     ),
     "plan": Command(
-        "fit",
         "plan",
-        "Say what a fit will cost, pass by pass, before any pixel is read.",
-        "data.h5 --dataset train/images --set dictionary=8192 --workers 4",
+        "plan",
+        "Say what a fit will cost, pass by pass: tasks, bytes, memory and time.",
+        "data.h5 --dataset train/images --set dictionary=8192 --workers 4 --memory 16GB",
     ),
     "fit": Command(
         "fit",

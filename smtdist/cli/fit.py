@@ -1,4 +1,4 @@
-"""`plan`, `fit` and `resume`."""
+"""`fit` and `resume`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from smtdist.data.locations import full_location
 from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.engine.events import EventStream
-from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, DataError
 from smtdist.models import files
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_key
 from smtdist.models.model import Model
-from smtdist.models.plan import PlannedCluster, plan_fit
 from smtdist.monitor import tables
 
 
@@ -46,7 +43,7 @@ def fit(
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once."""
     check_target(out, overwrite)
-    base, given = _inputs(from_model, atoms)
+    base, given = inputs(from_model, atoms)
     run = Run(
         data=full_location(data),
         dataset=dataset,
@@ -77,70 +74,15 @@ def resume(
     run = run.moved(workers, cluster, overwrite)
     check_target(run.out, run.overwrite)
     source = open_source(run.data, run.dataset, run.settings)
-    base, given = _inputs(run.from_model, run.atoms)
+    base, given = inputs(run.from_model, run.atoms)
     run.require_same_data(source, run_key(source, run.settings, given, base), checkpoint)
     _report(_fitted(run, source, base, given, checkpoint, quiet), json)
 
 
-def plan(
-    data: opt.Data,
-    dataset: opt.Dataset,
-    preset: opt.Preset = None,
-    set_: opt.Set = None,
-    from_model: opt.FromModel = None,
-    atoms: opt.Atoms = None,
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    checkpoint: opt.Checkpoint = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL.h5", help="Ignored; taken so that the arguments of fit can stay."),
-    ] = None,
-    overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Say what a fit will cost, pass by pass, before any pixel is read. Takes the arguments of fit."""
-    base, given = _inputs(from_model, atoms)
-    settings = opt.settings_from(preset, set_, base, given)
-    source = open_source(data, dataset, settings)
-    where = Where(workers, cluster, quiet)
-    if base is not None:
-        settings = settings.replace(dictionary=len(base.dictionary.grid))
-    count = None if given is None else len(given)
-
-    def costs(engine: Engine) -> list[dict[str, Any]]:
-        return [
-            cost.to_dict()
-            for cost in plan_fit(source, settings, engine, reused=base is not None, given_atoms=count)
-        ]
-
-    n_workers = where.resolved_workers(source)
-    if cluster in (None, "local"):
-        found = costs(Engine(PlannedCluster(n_workers), EventStream(), checkpoint))
-    else:
-        with engine_for(where, source, checkpoint) as engine:
-            found, n_workers = costs(engine), engine.executor.slots()
-    if json:
-        print_json(
-            {
-                "passes": found,
-                "workers": n_workers,
-                "data": source.describe(),
-                "configuration": settings.to_dict(),
-            }
-        )
-        return
-    console = result_console()
-    console.print(tables.plan_table(found, checkpoint is not None))
-    many = f"{n_workers} workers, memory is for each" if n_workers else "this process alone"
-    console.print(f"{many}; the solve runs on the machine that starts the fit", style="dim", highlight=False)
-
-
-def _inputs(
+def inputs(
     from_model: Path | None, atoms: Path | None
 ) -> tuple[Model | None, NDArray[np.floating[Any]] | None]:
+    """Return the model that is reused, and the user's own atoms."""
     if from_model is not None and atoms is not None:
         raise WrongUsage("--from-model brings its own dictionary; leave out --atoms.")
     base = None if from_model is None else files.load(from_model, statistics=False)

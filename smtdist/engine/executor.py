@@ -71,6 +71,9 @@ class Executor(Protocol):
 class SerialExecutor:
     """Runs each task when it is submitted, in this process: the reference that every other executor must equal."""
 
+    alone = True
+    """No other worker will ever join, so that with one slot no two sums of a run meet."""
+
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or available_cores()
         self._receiver: Report = lambda event: None

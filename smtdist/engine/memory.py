@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 import psutil
+
+from smtdist.errors import ConfigurationError
 
 BUDGET_SHARE = 0.55
 """Share of a worker's limit that a pass may plan for: Dask spills from 60 % and pauses at 80 %."""
@@ -57,6 +60,26 @@ def peak_bytes() -> int:
 def resident_bytes() -> int:
     """Return the resident set now."""
     return int(psutil.Process().memory_info().rss)
+
+
+def size_of(text: str) -> int:
+    """Read a number of bytes as people write it; GB are powers of ten, GiB of two.
+
+    >>> size_of("16GB"), size_of("1.5 GiB"), size_of("4096")
+    (16000000000, 1610612736, 4096)
+    """
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kKMGTP]?)(i?)[bB]?\s*", text)
+    try:
+        if found is None:
+            raise ValueError
+        number = float(found[1])
+    except ValueError:
+        raise ConfigurationError(f"{text!r} is no number of bytes; write it as 16GB or 16GiB.") from None
+    base = 1024 if found[3] else 1000
+    size = int(number * base ** "_kMGTP".index(found[2].replace("K", "k") or "_"))
+    if size < 1:
+        raise ConfigurationError(f"{text!r} is no memory; give at least one byte.")
+    return size
 
 
 def readable(size: float) -> str:

@@ -50,7 +50,9 @@ class Engine:
                 failures = count_failure(failures, lost)
             finally:
                 executor.release([handle])
-        return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), executor.slots())
+        slots = executor.slots()
+        alone = slots == 1 and getattr(executor, "alone", False)
+        return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), slots, alone)
 
     def reduce(
         self,
@@ -70,6 +72,7 @@ class Engine:
         )
         result = folder.result() if folder is not None else None
         resumed = folder.resume(statistic.zero()) if folder is not None and result is None else []
+        plan = plan.resuming(len(resumed))
         resumed_leaves = plan.n_leaves if result is not None else leaves_in(resumed)
         self._announce(plan, limits, resumed_leaves)
         counted = _Tally(PassProgress(name, self.events))

@@ -7,13 +7,14 @@ batch size only, and the number of tasks only says how many leaves travel togeth
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
+from smtdist.engine.tree import root
 from smtdist.errors import MemoryBudgetError
 from smtdist.statistics.base import Statistic
 
@@ -23,23 +24,36 @@ BATCH_TARGET = 384 * 1024**2
 DISK_BYTES_PER_SECOND = 5e8
 MULTIPLICATIONS_PER_SECOND = 2e10
 """Rough rates, which only decide how many leaves make a task."""
+DEVICE_SHARE = 0.9
+"""Share of a GPU's memory that a pass may plan for; its driver and libraries keep some."""
 ALLOWANCE = 16 * 1024**2
 """What libraries allocate on their own while a pass runs: buffers of HDF5, BLAS and messages, gaps in the heap."""
 
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """What the weakest worker offers: bytes it may use, bytes it uses before the pass, threads for a task."""
+    """What the weakest worker offers: bytes it may use, bytes it uses before the pass, threads for a task.
+
+    `alone`: no second worker will ever join, so that two sums meet only where an earlier run has left several.
+    `device_bytes`: memory of its GPU, where it has one.
+    """
 
     limit_bytes: int
     baseline_bytes: int
     threads: int
     workers: int
+    alone: bool = False
+    device_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """One pass over the data, and what it will cost."""
+    """One pass over the data, and what it will cost.
+
+    A task adds `leaves_per_task` leaves. Exact sums: each slot begins one and every task continues one that lies idle,
+    so that at the end as many as there are slots (or tasks) meet two by two. Other sums: each task makes the sum of a node of the
+    fixed tree, and siblings meet.
+    """
 
     name: str
     bounds: tuple[int, ...]  # leaf i is samples [bounds[i], bounds[i + 1])
@@ -47,10 +61,17 @@ class PassPlan:
     batch: int  # images
     block: int  # samples read at once, whole chunks
     state_bytes: int
-    working_bytes: int
+    working_bytes: int  # of a task beside its sums
     projected_bytes: int  # the worker's peak, baseline included
     checkpoint_bytes: int  # on disk at once
     read_bytes: int
+    exact: bool = True
+    slots: int = 1
+    streaming_sums: int = 1  # sums a worker holds while it adds samples to one of them
+    meeting_sums: int = 0  # sums a worker holds while two meet; 0: none do
+    meeting_bytes: int = 0  # its workspace meanwhile
+    baseline_bytes: int = 0
+    device_bytes: int = 0  # on a GPU, where workers have one
 
     @property
     def n_leaves(self) -> int:
@@ -62,11 +83,45 @@ class PassPlan:
         """Number of samples."""
         return self.bounds[-1]
 
+    @property
+    def n_tasks(self) -> int:
+        """Tasks that add leaves, if none is lost."""
+        return 0 if self.n_leaves == 0 else -(-self.n_leaves // self._leaves_of_a_task)
+
+    @property
+    def n_sums(self) -> int:
+        """Sums that meet at the end: one a slot, or one a task along the fixed tree."""
+        return min(self.slots, self.n_tasks) if self.exact else self.n_tasks
+
+    @property
+    def n_merges(self) -> int:
+        """Tasks in which two sums meet."""
+        return max(0, self.n_sums - 1)
+
+    @property
+    def depth(self) -> int:
+        """Levels on which sums meet."""
+        return max(0, self.n_sums - 1).bit_length()
+
+    @property
+    def _leaves_of_a_task(self) -> int:
+        """Along the fixed tree a task is a node, so a power of two of leaves."""
+        return self.leaves_per_task if self.exact else 1 << _task_level(self.leaves_per_task, self.n_leaves)
+
+    def resuming(self, n_sums: int) -> PassPlan:
+        """Return the plan of a run that finds so many sums in its checkpoint: two or more meet, even on one slot."""
+        if n_sums < 2 or self.meeting_sums:
+            return self
+        meeting = 2 * self.state_bytes + self.meeting_bytes
+        projected = max(self.projected_bytes, self.baseline_bytes + meeting)
+        return replace(self, meeting_sums=2, projected_bytes=projected)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON types, with the number of leaves in place of their bounds."""
         plain = asdict(self)
         del plain["bounds"]
-        return {**plain, "n_leaves": self.n_leaves, "n_samples": self.n_samples}
+        counted = ("n_leaves", "n_samples", "n_tasks", "n_sums", "n_merges", "depth")
+        return {**plain, **{name: getattr(self, name) for name in counted}}
 
 
 def plan_pass(
@@ -80,40 +135,48 @@ def plan_pass(
 ) -> PassPlan:
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 
-    A worker holds its own sum, the one it starts from and, while two meet, a third (of a statistic that is not exact,
-    one for each level of the tree and one more); the block it reads; and the workspace of a batch. `work_per_sample`
-    (multiplications) sizes tasks so that writing a checkpoint after each costs little.
+    A worker reads and adds with the workspace of a batch, or lets two sums meet, never both at once; see `_sums_held` for
+    the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so that writing a checkpoint after each
+    costs little.
     """
     bounds = tuple(source.leaf_bounds())
     leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
-    # a checkpointed task loads its start from disk and adds to it; otherwise the start is kept apart, never changed
-    held = 2 if checkpointed else 3
-    if not statistic.exact:
-        # along the fixed tree a sum waits on each level for its sibling, and one more is made when two meet
-        held = (len(bounds) - 2).bit_length() + 2
-    states = held * state
     per_task = _leaves_per_task(len(bounds) - 1, leaf * work_per_sample if checkpointed else 0.0, state)
+    streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, checkpointed)
     # samples in the driver's memory travel with the task that needs them, once as sent and once as received
     carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
     block = min(leaf, block_samples(source))
     reading = block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
-    fixed = states + carried + reading + ALLOWANCE
+    fixed = carried + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
-    batch = block
-    while batch > 1 and statistic.batch_bytes(batch) > min(BATCH_TARGET, budget - fixed):
+    batch, room = block, budget - fixed - streaming * state
+    if limits.device_bytes is not None and statistic.on_device:
+        room = min(room, int(DEVICE_SHARE * limits.device_bytes) - state)
+    while batch > 1 and statistic.batch_bytes(batch) > min(BATCH_TARGET, room):
         batch = (batch + 1) // 2
-    working = fixed - states + statistic.batch_bytes(batch)
-    if states + working > budget:
+    workspace = statistic.batch_bytes(batch)
+    # a statistic that does not say what its merge needs is given what its update needs
+    merging = getattr(statistic, "merge_bytes", None)
+    merging = (merging() if merging is not None else workspace) + ALLOWANCE
+    needed = max(streaming * state + fixed + workspace, meeting * state + merging if meeting else 0)
+    device = state + workspace if limits.device_bytes is not None and statistic.on_device else 0
+    if limits.device_bytes is not None and device > DEVICE_SHARE * limits.device_bytes:
+        raise MemoryBudgetError(
+            f"The {name} pass needs {readable(device)} on the GPU ({readable(state)} for its sum, {readable(workspace)} for "
+            f"one batch of {batch}), but may plan for {readable(DEVICE_SHARE * limits.device_bytes)} of its "
+            f"{readable(limits.device_bytes)}; use GPUs with more memory, workers without, or a smaller dictionary."
+        )
+    if needed > budget:
         travelling = (
             f", {readable(carried)} of samples that travel from memory: write them to a file"
             if carried
             else ""
         )
         raise MemoryBudgetError(
-            f"The {name} pass needs {readable(states + working)} a worker ({readable(state)} for each of its sums, "
-            f"{readable(working)} for one batch of {batch}{travelling}), but a worker may plan for {readable(budget)} of its "
-            f"{readable(limits.limit_bytes)}; use fewer and larger workers, a smaller dictionary, or smaller chunks."
+            f"The {name} pass needs {readable(needed)} a worker ({readable(state)} for each of its sums, "
+            f"{readable(fixed + workspace)} for one batch of {batch}{travelling}), but a worker may plan for {readable(budget)} "
+            f"of its {readable(limits.limit_bytes)}; use fewer and larger workers, a smaller dictionary, or smaller chunks."
         )
     return PassPlan(
         name=name,
@@ -122,11 +185,44 @@ def plan_pass(
         batch=batch,
         block=block,
         state_bytes=state,
-        working_bytes=working,
-        projected_bytes=limits.baseline_bytes + states + working,
+        working_bytes=fixed + workspace,
+        projected_bytes=limits.baseline_bytes + needed,
         checkpoint_bytes=(limits.workers + 2) * state if checkpointed else 0,
         read_bytes=source.stored_bytes,
+        exact=statistic.exact,
+        slots=limits.workers,
+        streaming_sums=streaming,
+        meeting_sums=meeting,
+        meeting_bytes=merging,
+        baseline_bytes=limits.baseline_bytes,
+        device_bytes=device,
     )
+
+
+def _sums_held(
+    statistic: Statistic, n_leaves: int, per_task: int, limits: WorkerLimits, checkpointed: bool
+) -> tuple[int, int]:
+    """Return how many sums a worker holds at most while it adds samples, and while two sums meet (0: none do).
+
+    From a checkpoint a task loads the sum it continues, and a merge loads two and adds one to the other. In memory the
+    sums that a task is given are never changed: it works on a copy, unless there is one task only. Where a worker may
+    join or be lost, two sums may meet. A GPU's sum is copied back beside the one on the host.
+    """
+    if not statistic.exact:
+        # along the fixed tree a sum waits on each level for its sibling, and one more is made when two meet
+        held = (n_leaves - 1).bit_length() + 2
+        return held, held
+    n_tasks = -(-n_leaves // per_task)
+    streaming = 1 if checkpointed or n_tasks == 1 else 2
+    if limits.device_bytes is not None and statistic.on_device:
+        streaming += 1
+    meets = n_tasks > 1 and not limits.alone
+    return streaming, (2 if checkpointed else 3) if meets else 0
+
+
+def _task_level(per_task: int, n_leaves: int) -> int:
+    """Return the level of the fixed tree whose nodes are tasks."""
+    return min((per_task - 1).bit_length(), root(n_leaves).level)
 
 
 def _leaves_per_task(n_leaves: int, work_per_leaf: float, state_bytes: int) -> int:

@@ -190,6 +190,14 @@ def _k_means(
     return without_source(grid, centres.counts), records
 
 
+def moved_once(atoms: NDArray[np.float32], state: State, settings: Configuration) -> NDArray[np.float32]:
+    """Return atoms on the grid after one round of Lloyd from `atoms`, as a fit with these settings would use them."""
+    spherical, zeros = settings.dictionary_method == "spherical", np.zeros(len(atoms), np.int64)
+    start = _Centres(atoms.astype(np.float64), atoms, zeros, zeros)
+    grid = (updated(start, state, spherical, mini_batch=False) or start).grid
+    return atoms_to_grid(grid) if settings.feature == "gq" and not spherical else grid
+
+
 def updated(centres: _Centres, state: State, spherical: bool, mini_batch: bool) -> _Centres | None:
     """Move centroids towards their patches: c += (Σ x - n c) / h; None when no atom moved on the grid.
 

@@ -25,7 +25,7 @@ from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, code_sums, image_geometry, unwhitened, whitened
-from smtdist.models.plan import solve_plan, work_per_sample
+from smtdist.models.plan import finished_bytes, solve_plan, work_per_sample
 from smtdist.solve.generalized import Solution, centred_moment, smallest_components
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.origin import Origin
@@ -129,7 +129,7 @@ def _checked(source: Source, settings: Configuration, base: Model | None) -> Whi
             f"{tuple(geometry)}; fit without --from-model."
         )
     if settings.dictionary_method != "given" and base is None:
-        solve_plan(settings.dictionary, settings)
+        solve_plan(settings.dictionary, settings, finished_bytes(source, settings))
     return unwhitened(settings, geometry, scale)
 
 

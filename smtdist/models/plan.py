@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.array import ArraySource
+from smtdist.data.piece import without_data
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.executor import SerialExecutor, available_cores
+from smtdist.engine.forecast import Traffic, traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import PassPlan, plan_pass
+from smtdist.engine.plan import ALLOWANCE, PassPlan, WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import integer_whitening
-from smtdist.models.dictionary import CANDIDATES_PER_ATOM, SPARES_PER_ROUND
+from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
 from smtdist.solve.generalized import solve_bytes
 from smtdist.statistics.base import Statistic
@@ -28,35 +33,90 @@ from smtdist.statistics.centroids import Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 
+SOLVE = "solve"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pass of a fit before it is planned: what is summed, over what, and what that leaves to the driver."""
+
+    name: str
+    statistic: Statistic
+    source: Source
+    rounds: int = 1
+    work_per_sample: float = 0.0
+    digests: bool = False
+    driver_bytes: int = 0  # beside the sum that is gathered
+
 
 @dataclass(frozen=True)
 class PassCost:
-    """One pass of a fit: its plan, and how often it runs over the data (k-means rounds)."""
+    """One pass of a fit: its plan, and how often it runs over the data (k-means rounds).
+
+    `traffic` and `seconds` are those of all rounds; `driver_bytes` is what the driver holds at most, on top of what it
+    holds before the fit.
+    """
 
     name: str
     plan: PassPlan
     rounds: int = 1
+    traffic: Traffic | None = None
+    driver_bytes: int = 0
+    seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
         plain = {**self.plan.to_dict(), "name": self.name, "rounds": self.rounds}
-        return {**plain, "read_bytes": self.rounds * self.plan.read_bytes}
+        plain["read_bytes"] = self.rounds * self.plan.read_bytes
+        moved = {} if self.traffic is None else self.traffic.to_dict()
+        return {**plain, **moved, "driver_bytes": self.driver_bytes, "seconds": self.seconds}
 
 
 class PlannedCluster(SerialExecutor):
     """Stands in for a local cluster that is not started: its workers, their threads and memory."""
 
-    def __init__(self, workers: int) -> None:
-        super().__init__(max(1, available_cores() // max(1, workers)))
-        self._workers = workers
+    def __init__(self, workers: int, threads: int | None = None, limit_bytes: int | None = None) -> None:
+        super().__init__(threads or max(1, available_cores() // max(1, workers)))
+        self._workers, self._limit = workers, limit_bytes
+        self.alone = workers == 0
 
     def slots(self) -> int:
         """Return the number of workers."""
         return max(1, self._workers)
 
     def limit_bytes(self) -> int:
-        """Return a worker's share of this machine's memory; without workers, all of it."""
-        return memory_limit() // (self._workers + 1)
+        """Return a worker's share of this machine's memory, unless told otherwise; without workers, all of it."""
+        return self._limit or memory_limit() // (self._workers + 1)
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where a fit is planned to run.
+
+    `worker` is the weakest worker, its baseline left out: `baselines` has those of the passes by name, as far as they were
+    measured; `driver_baseline` is what the driver has in memory before the fit. Without workers (`worker.alone`) both
+    are one process.
+    """
+
+    worker: WorkerLimits
+    driver_limit: int
+    driver_baseline: int = 0
+    baselines: Mapping[str, int] = field(default_factory=dict)
+
+    def for_pass(self, name: str) -> WorkerLimits:
+        """Return the limits of a pass."""
+        return replace(self.worker, baseline_bytes=self.baselines.get(name, self.worker.baseline_bytes))
+
+
+def measured_machines(steps: list[Step], engine: Engine) -> Machines:
+    """Measure what a worker has in memory before each pass, with the kernels of the pass compiled."""
+    driver, found = resident_bytes(), {}
+    for step in steps:
+        worker = engine.limits(step.statistic, step.source)
+        found[step.name] = worker.baseline_bytes
+    # the solve follows the passes: in one process it finds their kernels in memory
+    driver = max(found.values(), default=driver) if worker.alone else driver
+    return Machines(worker, memory_limit(), driver, found)
 
 
 def plan_fit(
@@ -72,38 +132,113 @@ def plan_fit(
     `reused`: whitening and dictionary come from a model; `given_atoms`: that many atoms come from a file. The
     kernels of each pass are compiled, to measure the memory a worker has in use before it starts.
     """
+    steps = fit_steps(source, settings, reused=reused, given_atoms=given_atoms)
+    return plan_steps(
+        steps, settings, measured_machines(steps, engine), checkpointed=engine.checkpoint is not None
+    )
+
+
+def plan_steps(
+    steps: list[Step], settings: Configuration, machines: Machines, *, checkpointed: bool
+) -> list[PassCost]:
+    """Return the cost of every pass and of the solve: arithmetic alone. Raises MemoryBudgetError for what cannot fit."""
+    sums = steps[-1].statistic
+    assert isinstance(sums, CodeSums)
+    costs = [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+    held = sums.finished_bytes() + ALLOWANCE
+    limit = machines.driver_limit
+    plan = solve_plan(sums.n_atoms, settings, held, baseline=machines.driver_baseline, limit=limit)
+    driver = plan.projected_bytes - machines.driver_baseline
+    for cost in costs:
+        if not machines.worker.alone and machines.driver_baseline + cost.driver_bytes > limit:
+            raise MemoryBudgetError(
+                f"The {cost.name} pass needs {readable(machines.driver_baseline + cost.driver_bytes)} on the driver, "
+                f"which may use {readable(limit)}; use a smaller dictionary or a larger machine for the driver."
+            )
+    return [*costs, PassCost(SOLVE, plan, traffic=Traffic(0), driver_bytes=driver)]
+
+
+def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost:
+    """Return the cost of one pass, its rounds included."""
+    plan = plan_pass(
+        step.name,
+        step.statistic,
+        step.source,
+        machines.for_pass(step.name),
+        checkpointed=checkpointed,
+        work_per_sample=step.work_per_sample,
+    )
+    in_memory = isinstance(step.source, ArraySource)
+    moved = traffic(
+        plan,
+        distributed=not machines.worker.alone,
+        checkpointed=checkpointed,
+        shared_bytes=shared_bytes(step),
+        sample_bytes=step.source.sample_bytes if in_memory else 0,
+        digests=step.digests,
+    )
+    gathered = plan.state_bytes + 8 * plan.n_samples * step.digests
+    return PassCost(
+        step.name, plan, step.rounds, moved.times(step.rounds), gathered + step.driver_bytes + ALLOWANCE
+    )
+
+
+def shared_bytes(step: Step) -> int:
+    """Return the size of what all tasks of a pass share, as it travels."""
+    return len(pickle.dumps((step.statistic, without_data(step.source)), pickle.HIGHEST_PROTOCOL))
+
+
+def fit_steps(
+    source: Source, settings: Configuration, *, reused: bool = False, given_atoms: int | None = None
+) -> list[Step]:
+    """Return the passes of a fit, with statistics that cost what the real ones will."""
     geometry = image_geometry(settings, source.shape, source.name)
     first = unwhitened(settings, geometry, pixel_scale(source.dtype, settings.pixel_range))
-    whitener = _placeholder(first)
-    n_atoms = given_atoms or settings.dictionary
-    encoder = make_encoder(settings, whitener, np.zeros((n_atoms, geometry.pixels), np.float32))
-    costs = []
+    pixels, n_atoms = geometry.pixels, given_atoms or settings.dictionary
+    encoder = make_encoder(settings, _placeholder(first), np.zeros((n_atoms, pixels), np.float32))
+    steps = []
     if not reused:
-        costs.append(
-            PassCost("whitening", _plan("whitening", PatchMoment(first, settings.flip), source, engine))
-        )
+        moment = PatchMoment(first, settings.flip)
+        # the exact moment is made of Python's whole numbers
+        steps.append(Step("whitening", moment, source, digests=True, driver_bytes=120 * pixels**2))
         if given_atoms is None:
-            costs.extend(_dictionary(source, settings, encoder, engine))
+            steps.extend(_dictionary(source, settings, encoder))
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
-    costs.append(
-        PassCost("statistics", _plan("statistics", sums, source, engine, work_per_sample(encoder, settings)))
+    # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
+    finishing = 16 * n_atoms**2 if settings.feature == "gq" and settings.order == 1 else 0
+    work = work_per_sample(encoder, settings)
+    steps.append(
+        Step("statistics", sums, source, 1, work_per_sample=work, digests=reused, driver_bytes=finishing)
     )
-    costs.append(PassCost("solve", solve_plan(n_atoms, settings)))
-    return costs
+    return steps
 
 
-def _dictionary(source: Source, settings: Configuration, encoder: Encoder, engine: Engine) -> list[PassCost]:
-    method, whitener = settings.dictionary_method, encoder.whitener
-    size = settings.dictionary * (CANDIDATES_PER_ATOM if method == "diverse" else 1)
-    sketch = Candidates(whitener, settings.flip, size, settings.seed)
-    costs = [PassCost("dictionary", _plan("dictionary", sketch, source, engine))]
+def finished_bytes(source: Source, settings: Configuration) -> int:
+    """Return the bytes of the K x K sums that the driver holds when it solves."""
+    sums = fit_steps(source, settings, reused=True)[-1].statistic
+    assert isinstance(sums, CodeSums)
+    return sums.finished_bytes()
+
+
+def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> list[Step]:
+    method, whitener, pixels = settings.dictionary_method, encoder.whitener, encoder.whitener.geometry.pixels
+    sketch = Candidates(whitener, settings.flip, sketch_size(settings), settings.seed)
+    chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.dictionary)
+    steps = [Step("dictionary", sketch, source, driver_bytes=chosen)]
     if method in ("kmeans", "spherical"):
         spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.seed)
         nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
         batch = chunk_subset(source, settings.dictionary_samples, settings.seed)
-        plan = _plan("dictionary-1", Centroids(nearest, settings.flip, spares), batch, engine)
-        costs.append(PassCost("dictionary rounds", plan, settings.dictionary_rounds))
-    return costs
+        steps.append(
+            Step(
+                "dictionary rounds",
+                Centroids(nearest, settings.flip, spares),
+                batch,
+                settings.dictionary_rounds,
+                driver_bytes=48 * pixels * settings.dictionary,
+            )
+        )
+    return steps
 
 
 def _placeholder(whitener: Whitener) -> Whitener:
@@ -113,24 +248,24 @@ def _placeholder(whitener: Whitener) -> Whitener:
     return replace(whitener, whiten=integer_whitening(np.eye(pixels)), global_mean=mean)
 
 
-def _plan(name: str, statistic: Statistic, source: Source, engine: Engine, work: float = 0.0) -> PassPlan:
-    limits = engine.limits(statistic, source)
-    return plan_pass(
-        name, statistic, source, limits, checkpointed=engine.checkpoint is not None, work_per_sample=work
-    )
-
-
 def work_per_sample(encoder: Encoder, settings: Configuration) -> float:
     """Return the multiplications of patches with atoms that one image costs a fit."""
     whitener = encoder.whitener
     return whitener.drawn * whitener.geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)
 
 
-def solve_plan(n_atoms: int, settings: Configuration) -> PassPlan:
+def solve_plan(
+    n_atoms: int,
+    settings: Configuration,
+    held_bytes: int = 0,
+    *,
+    baseline: int | None = None,
+    limit: int | None = None,
+) -> PassPlan:
     """Plan the solve, which runs on the driver: no samples, no leaves, C and V with their workspace.
 
-    Raises MemoryBudgetError where the driver has too little memory, ConfigurationError where there can never be as
-    many components as asked for.
+    `held_bytes`: of sums that will be in memory by then, and are not yet. Raises MemoryBudgetError where the driver has
+    too little memory, ConfigurationError where there can never be as many components as asked for.
     """
     wanted = settings.n_components + settings.drop
     if wanted > n_atoms:
@@ -139,11 +274,12 @@ def solve_plan(n_atoms: int, settings: Configuration) -> PassPlan:
             f"lower n_components or raise dictionary."
         )
     diagonal = settings.feature == "vq" and settings.moment == "second"
-    working = solve_bytes(n_atoms, diagonal, wanted)
-    projected = resident_bytes() + working
-    if projected > memory_limit():
+    working = held_bytes + solve_bytes(n_atoms, diagonal, wanted)
+    baseline = resident_bytes() if baseline is None else baseline
+    limit = memory_limit() if limit is None else limit
+    if baseline + working > limit:
         raise MemoryBudgetError(
-            f"The solve for {n_atoms} atoms needs {readable(projected)} on the driver, which may use "
-            f"{readable(memory_limit())}; use a smaller dictionary or a larger machine for the driver."
+            f"The solve for {n_atoms} atoms needs {readable(baseline + working)} on the driver, which may use "
+            f"{readable(limit)}; use a smaller dictionary or a larger machine for the driver."
         )
-    return PassPlan("solve", (0,), 0, 0, 0, 0, working, projected, 0, 0)
+    return PassPlan(SOLVE, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
-from smtdist.engine.memory import BUDGET_SHARE, readable
+from smtdist.engine.memory import BUDGET_SHARE, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import block_samples
+from smtdist.engine.plan import ALLOWANCE, block_samples
 from smtdist.engine.worker import batches, located
-from smtdist.errors import MemoryBudgetError, ModelError
+from smtdist.errors import MemoryBudgetError, ModelError, SmtdistError
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes, code_capacity
@@ -42,6 +44,7 @@ class Represent:
     dtype: str
     batch: int
     threads: int
+    working_bytes: int = 0  # of a batch and of reading, as planned
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
@@ -77,6 +80,11 @@ class Concatenate:
     def threads(self) -> int:
         """Threads of a task."""
         return self.parts[0].threads
+
+    @property
+    def working_bytes(self) -> int:
+        """What the part that needs most needs: they follow one another."""
+        return max(part.working_bytes for part in self.parts)
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C), read and decoded once for all models."""
@@ -118,12 +126,13 @@ def representer(
             images,
             components=count,
             pooled=rows * columns,
+            raw_bytes=encoder.whitener.scale.raw_bytes,
             sampling=encoder.whitener.sampling.undrawn,
         )
         return reading + max(stages.encoding, stages.embedding)
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
-    batch = 256
+    batch = min(256, block_samples(source))
     while batch > 1 and needed(batch) > min(budget, reading + BATCH_BYTES):
         batch //= 2
     if needed(batch) > budget:
@@ -139,7 +148,26 @@ def representer(
         settings.dtype,
         batch,
         threads,
+        needed(batch),
     )
+
+
+def _warmed(represent: Represent | Concatenate, source: Source, start: int, stop: int) -> int:
+    """Represent one patterned image, so that kernels are loaded, and return the bytes then in memory."""
+    set_threads(represent.threads)
+    pattern = (np.arange(math.prod(source.shape[1:])) * 37 % 251).reshape(1, *source.shape[1:])
+    with contextlib.suppress(SmtdistError):  # the pattern may lie outside the pixel range
+        represent((pattern if source.dtype.kind == "u" else pattern / 250).astype(source.dtype))
+    return resident_bytes()
+
+
+def _measured_range(
+    represent: Represent | Concatenate, source: Source, start: int, stop: int
+) -> tuple[NDArray[np.floating[Any]], int]:
+    """Represent samples [start, stop) of a source; return them and the peak of the resident set."""
+    reset_peak()
+    result = represent_range(represent, source, start, stop)
+    return result, peak_bytes()
 
 
 def represent_range(
@@ -176,9 +204,16 @@ def transform(
     features = feature_count(model, n_components, drop, others)
     sample = features * np.dtype(model.settings.dtype).itemsize
     geometry = model.geometry
-    step = source.chunk_samples * max(1, RESULT_BYTES // (source.chunk_samples * sample))
+    step = min(
+        source.n_samples, source.chunk_samples * max(1, RESULT_BYTES // (source.chunk_samples * sample))
+    )
     ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
-    done = 0
+    ((_, baseline),) = engine.map(_warmed, represent, source, ranges[:1])
+    # a result waits for the driver while the next is made, in parts that are then joined; what the caller keeps of
+    # them is not counted
+    piece = step * sample
+    projected = baseline + max(represent.working_bytes + 2 * piece, 3 * piece) + ALLOWANCE
+    started, done, peak = time.perf_counter(), 0, 0
     engine.events.emit(
         "pass_started",
         **{"pass": "transform"},
@@ -186,10 +221,10 @@ def transform(
         n_leaves=len(ranges),
         resumed_leaves=0,
         workers=engine.executor.slots(),
-        projected_bytes=0,
+        projected_bytes=projected,
     )
-    for (start, stop), result in engine.map(represent_range, represent, source, ranges):
-        done += stop - start
+    for (start, stop), (result, highest) in engine.map(_measured_range, represent, source, ranges):
+        done, peak = done + stop - start, max(peak, highest)
         engine.events.emit(
             "progress",
             **{"pass": "transform"},
@@ -198,7 +233,17 @@ def transform(
             read_bytes=done * source.stored_bytes // source.n_samples,
         )
         yield start, result
-    engine.events.emit("pass_finished", **{"pass": "transform"}, n_samples=done)
+    engine.events.emit(
+        "pass_finished",
+        **{"pass": "transform"},
+        seconds=time.perf_counter() - started,
+        n_samples=done,
+        n_positions=done * geometry.positions,
+        read_bytes=source.stored_bytes,
+        peak_bytes=peak,
+        projected_bytes=projected,
+        resumed_leaves=0,
+    )
 
 
 def _require_images(model: Model, source: Source) -> None:

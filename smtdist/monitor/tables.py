@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.console import Group
 from rich.table import Table
 
 from smtdist.engine.memory import readable
@@ -45,26 +46,59 @@ def _record_row(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def plan_table(costs: Iterable[Mapping[str, Any]], checkpointed: bool) -> Table:
-    """Return what each pass will cost; memory is for each worker, `checkpoint` the most on disk at once."""
-    columns = [
-        "pass",
-        "samples",
-        "leaves",
-        "batch",
-        "sums",
-        "peak",
-        *(["checkpoint"] if checkpointed else []),
-        "read",
+def plan_table(
+    costs: Iterable[Mapping[str, Any]], checkpointed: bool, total: Mapping[str, Any] | None = None
+) -> Group:
+    """Return what each pass will cost and the fit in all: the work in one table, memory in another.
+
+    Tasks are those that add leaves and those in which two sums meet, on `depth` levels; `written` are the files of the
+    checkpoint; `time` is there where something was measured. Memory: `peak` is each worker's, `driver` is on top of what
+    the driver has before the fit, but in all with it.
+    """
+    costs = list(costs)
+    columns = ["pass", "samples", "leaves", "tasks", "depth", "read", "network"]
+    columns += [*(["written"] if checkpointed else []), "time"]
+    work = [_work_row(cost, checkpointed) for cost in costs]
+    columns_of_memory = ("pass", "batch", "sum", "before", "peak", "driver", "disk at once")
+    memory = [_memory_row(cost) for cost in costs]
+    if total is not None:
+        row = [f"in all, {total['passes']} passes", "", number(total["leaves"])]
+        row += [number(total["tasks"] + total["merges"]), number(total["depth"])]
+        row += [size(total[f"{name}_bytes"]) for name in ("read", "network")]
+        row += [size(total["written_bytes"])] if checkpointed else []
+        work.append([*row, duration(total["seconds"])])
+        sizes = (size(total[f"{name}_bytes"]) for name in ("worker_peak", "driver_peak", "checkpoint"))
+        memory.append(["in all", "", "", "", *sizes])
+    return Group(
+        table("What the fit will cost", columns, work),
+        table("Memory it will take", columns_of_memory, memory),
+    )
+
+
+def _work_row(cost: Mapping[str, Any], checkpointed: bool) -> list[str]:
+    rounds = cost["rounds"]
+    row = [
+        cost["name"] if rounds == 1 else f"{cost['name']} (up to {rounds})",
+        number(cost["n_samples"]),
+        number(rounds * cost["n_leaves"]),
+        number(rounds * (cost["n_tasks"] + cost["n_merges"])),
+        number(cost["depth"]),
+        *(size(cost.get(name, 0)) for name in ("read_bytes", "network_bytes")),
     ]
-    rows = []
-    for cost in costs:
-        name = cost["name"] if cost["rounds"] == 1 else f"{cost['name']} (up to {cost['rounds']})"
-        row = [name, *(number(cost[key]) for key in ("n_samples", "n_leaves", "batch"))]
-        row += [size(cost["state_bytes"]), size(cost["projected_bytes"])]
-        row += [size(cost["checkpoint_bytes"])] if checkpointed else []
-        rows.append([*row, size(cost["read_bytes"])])
-    return table("What the fit will cost", columns, rows)
+    row += [size(cost.get("written_bytes", 0))] if checkpointed else []
+    return [*row, duration(cost.get("seconds"))]
+
+
+def _memory_row(cost: Mapping[str, Any]) -> list[str]:
+    # without samples nothing is left to workers
+    sizes = ("state_bytes", "baseline_bytes", "projected_bytes") if cost["n_samples"] else ()
+    found = [size(cost[name]) for name in sizes] or [size(0)] * 3
+    return [
+        cost["name"],
+        number(cost["batch"]),
+        *found,
+        *(size(cost[name]) for name in ("driver_bytes", "checkpoint_bytes")),
+    ]
 
 
 def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
@@ -122,6 +156,20 @@ def number(count: int) -> str:
 def size(count: int) -> str:
     """Write bytes for a person; none is a dash."""
     return readable(count) if count else "–"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a time for a person; one that is not known is a dash.
+
+    >>> duration(0.25), duration(75), duration(5400), duration(None)
+    ('0.2 s', '75 s', '1.5 h', '–')
+    """
+    if seconds is None:
+        return "–"
+    for least, length, unit in ((86400, 86400, "d"), (3600, 3600, "h"), (600, 60, "min")):
+        if seconds >= least:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def rate(count: float, seconds: float) -> str:

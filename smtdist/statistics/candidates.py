@@ -145,6 +145,10 @@ class Candidates:
         ).encoding
         return encoding + 40 * patches + 6 * self.state_bytes()
 
+    def merge_bytes(self) -> int:
+        """Return the workspace of `merge`: two sketches joined, in order, and made distinct."""
+        return 6 * self.state_bytes()
+
     def miniature(self) -> Candidates:
         """Return a sketch of few patches."""
         return replace(self, size=8)

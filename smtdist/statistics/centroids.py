@@ -94,6 +94,10 @@ class Centroids:
         )
         return max(nearest.encoding, self.spares.batch_bytes(images))
 
+    def merge_bytes(self) -> int:
+        """Return the workspace of `merge`: that of the spares."""
+        return self.spares.merge_bytes()
+
     def miniature(self) -> Centroids:
         """Return the same round with few atoms."""
         return replace(

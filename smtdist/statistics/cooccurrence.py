@@ -185,6 +185,19 @@ class CodeSums:
         )
         return max(needed.encoding, needed.scatter)
 
+    def merge_bytes(self) -> int:
+        """Return the workspace of `merge`, beside the two sums: none."""
+        return 0
+
+    def finished_bytes(self) -> int:
+        """Return the bytes of the K x K arrays that `finish` makes of the sums, at most."""
+        layout = self._layout()
+        names = [name for name in ("second_moment", "outer", "windows") if name in layout]
+        sizes = [np.dtype(layout[name][1]).itemsize for name in names]
+        if self.order == 2 or ("deficit" in layout and len(layout["deficit"][0]) == 2):
+            sizes.append(8)  # context_scatter, which does not follow from the others
+        return int(sum(sizes)) * self.n_atoms**2
+
     def capacity(self, images: int) -> int:
         """Return the entries to provide for the codes of a batch."""
         whitener = self.encoder.whitener

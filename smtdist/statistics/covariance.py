@@ -82,6 +82,10 @@ class PatchMoment:
             whitener.geometry, 0, "vq", images, sampling=sampling, raw_bytes=raw_bytes
         ).whitening
 
+    def merge_bytes(self) -> int:
+        """Return the workspace of `merge`: the limbs' carries."""
+        return 2 * self.state_bytes()
+
     def miniature(self) -> PatchMoment:
         """Return itself: the state is small already."""
         return replace(self)

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from benchmarks.kernels import decode, import_images, pass3
 from benchmarks.quality import mnist_vq, tune
-from benchmarks.scaling import memory_and_disk
+from benchmarks.scaling import memory_and_disk, plans
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,37 @@ def test_mnist_vq(digits, tmp_path, capsys):
     records = [json.loads(path.read_text())["result"] for path in sorted(tmp_path.glob("*.json"))]
     assert [len(record.get("validation", [])) for record in records] == [2, 0]
     assert records[1]["top1"] > 0.5
+
+
+@pytest.mark.parametrize("job", ["cifar", pytest.param("mnist", marks=pytest.mark.slow)])
+def test_plans(job, tmp_path):
+    """What is planned in bytes and tasks is what happens, and no pass takes more memory."""
+    draw = np.random.default_rng(0)
+    with h5py.File(tmp_path / plans.JOBS[job]["data"], "w") as file:
+        images = draw.integers(0, 256, (600, 12, 12, 3), dtype=np.uint8)
+        encoded = []
+        for image in images:
+            room = io.BytesIO()
+            Image.fromarray(image).save(room, "JPEG")
+            encoded.append(np.frombuffer(room.getvalue(), np.uint8))
+        if job == "cifar":
+            file["train/bytes"] = np.concatenate(encoded)
+            file["train/offsets"] = np.cumsum([0, *map(len, encoded)])
+        else:
+            file["train/images"] = images[..., 0]
+    changes = ["dictionary=64", "n_components=8", "drop=0"]
+    words = [word for change in changes for word in ("--set", change)]
+    words += ["--share", "0.001", *(["--no-calibrate"] if job == "mnist" else [])]
+    found = plans.main(["--folder", str(tmp_path), "--jobs", job, *words, "--json", str(tmp_path)])[job]
+    for row in found["passes"]:
+        for name in ("rounds", "tasks", "merges", "read_bytes"):
+            assert row[name][0] == row[name][1]
+        assert row["reporting_tasks"] == row["tasks"][1]
+        assert row["written_bytes"][0] == pytest.approx(row["written_bytes"][1], rel=0.1)
+        assert 0.5 < row["peak_share"] <= 1
+    assert (found["time_factor"] is None) == (job == "mnist")
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["result"][job]["samples"] == 600
 
 
 def test_memory_and_disk(digits):

@@ -59,7 +59,7 @@ def test_leaves_and_tasks_do_not_depend_on_memory_or_workers():
     assert plans[0].bounds == plans[1].bounds
     assert plans[0].leaves_per_task == plans[1].leaves_per_task
     assert plans[0].batch < plans[1].batch
-    assert plans[1].projected_bytes == 1000 + 3 * 32 + 100 * plans[1].batch + 260 * 36 + ALLOWANCE
+    assert plans[1].projected_bytes == 1000 + 2 * 32 + 100 * plans[1].batch + 260 * 36 + ALLOWANCE
 
 
 def test_the_refusal_has_the_numbers_and_the_remedy():

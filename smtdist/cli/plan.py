@@ -1,0 +1,250 @@
+"""`plan`: what a fit will cost, before any of it is done."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.fit import inputs
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.opening import open_source
+from smtdist.engine.calibration import SECONDS, Deadline, on_processes
+from smtdist.engine.executor import TaskLost, available_cores
+from smtdist.engine.memory import readable, resident_bytes, size_of
+from smtdist.engine.passes import Engine
+from smtdist.engine.reduction import POLL_SECONDS
+from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.models.calibrate import Asked, asked, measured, probed
+from smtdist.models.forecast import (
+    FitPlan,
+    Measured,
+    Planner,
+    calibrated,
+    local_machines,
+    with_seconds,
+)
+from smtdist.models.plan import fit_steps, measured_machines
+from smtdist.monitor import tables
+
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Memory of each worker, such as 16GB. Default: this machine's, shared."
+    ),
+]
+
+
+def plan(
+    data: opt.Data,
+    dataset: opt.Dataset,
+    preset: opt.Preset = None,
+    set_: opt.Set = None,
+    from_model: opt.FromModel = None,
+    atoms: opt.Atoms = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    memory: Memory = None,
+    driver_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory of the machine that starts the fit. Default: this one's."),
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory of each worker's GPU, such as 80GB.")
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cores of each worker. Default: this machine's, shared."),
+    ] = None,
+    checkpoint: opt.Checkpoint = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            help="Measure, for at most ten seconds, how fast this machine is; without it no times are stated."
+        ),
+    ] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL.h5", help="Ignored; taken so that the arguments of fit can stay."),
+    ] = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Say what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
+
+    What cannot fit is refused, with what would do. Times come from the fit's own kernels on some of the data.
+    """
+    base, given = inputs(from_model, atoms)
+    settings = opt.settings_from(preset, set_, base, given)
+    source = open_source(data, dataset, settings)
+    if base is not None:
+        settings = settings.replace(dictionary=len(base.dictionary.grid))
+    where = Where(workers, cluster, quiet)
+    try:
+        sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
+        machines, shared = local_machines(where.resolved_workers(source), threads, *sizes)
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
+    here = cluster in (None, "local")
+    planner = Planner(
+        source,
+        settings,
+        replace(machines, driver_baseline=_driver_baseline(machines.worker.alone)),
+        checkpoint is not None,
+        base is not None,
+        None if given is None else len(given),
+        shared if here else None,
+    )
+    encoder = None if base is None else base.encoder
+    if here:
+        planned = _here(planner, checkpoint, calibrate, encoder, given)
+    else:
+        planned = _there(planner, where, sizes, checkpoint, calibrate, encoder, given)
+    if json:
+        about = {"data": source.describe(), "configuration": settings.to_dict()}
+        print_json({**planned.to_dict(), "workers": planned.to_dict()["machines"]["workers"], **about})
+        return
+    console = result_console()
+    found = planned.to_dict()
+    console.print(tables.plan_table(found["passes"], checkpoint is not None, found["total"]))
+    for line in _remarks(planned):
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
+
+
+def _driver_baseline(alone: bool) -> int:
+    """Return what a driver has in memory before a fit: with workers, what talks to them too."""
+    if not alone:
+        import smtdist.engine.session  # noqa: F401
+    return resident_bytes()
+
+
+def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: Any, given: Any) -> FitPlan:
+    """Plan for workers like this machine, which are not started."""
+    steps, machines = _steps(planner), planner.machines
+    worker = machines.worker
+    costs = planner.costs()
+    processes = max(1, min(worker.workers, available_cores() // worker.threads))
+    question = asked(
+        planner.source, planner.settings, steps, costs, worker.threads, processes, encoder, given
+    )
+    calibration = None
+    if calibrate:
+        calibration, baselines = calibrated(question, planner, checkpoint)
+    elif worker.alone:
+        baselines = probed(question)
+    else:
+        ((_, baselines),) = on_processes(1, probed, question, deadline=Deadline.after(SECONDS))
+    planner = replace(planner, machines=_with_baselines(machines, baselines))
+    costs = planner.costs()
+    if calibration is not None:
+        costs = with_seconds(costs, calibration, planner)
+    return FitPlan(
+        tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
+    )
+
+
+def _there(
+    planner: Planner,
+    where: Where,
+    sizes: list[int | None],
+    checkpoint: Path | None,
+    calibrate: bool,
+    encoder: Any,
+    given: Any,
+) -> FitPlan:
+    """Plan for a running cluster, whose workers are measured."""
+    steps = _steps(planner)
+    with engine_for(where, planner.source, checkpoint) as engine:
+        machines = measured_machines(steps, engine)
+        limit = sizes[0] or machines.worker.limit_bytes
+        worker = replace(machines.worker, limit_bytes=limit, device_bytes=sizes[2])
+        planner = replace(
+            planner,
+            machines=replace(machines, worker=worker, driver_limit=sizes[1] or machines.driver_limit),
+        )
+        costs, calibration = planner.costs(), None
+        if calibrate:
+            question = asked(
+                planner.source, planner.settings, steps, costs, worker.threads, worker.workers, encoder, given
+            )
+
+            def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
+                return _on_workers(engine, question, due)
+
+            calibration, _ = calibrated(
+                question, planner, checkpoint, measure=measure, where="on the workers of the cluster"
+            )
+            costs = with_seconds(costs, calibration, planner)
+    return FitPlan(
+        tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
+    )
+
+
+def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
+    """Measure on every worker at once; their clocks need not agree."""
+    executor, answers = engine.executor, list[tuple[float, Measured]]()
+    handles = [executor.submit(_measured_there, question, due.left) for _ in range(executor.slots())]
+    try:
+        for handle in handles:
+            while executor.wait([handle], POLL_SECONDS) is None:
+                engine.heed_stop()
+            with contextlib.suppress(TaskLost):  # the others are enough
+                answers.append((0.0, executor.result(handle)))
+    finally:
+        executor.release(handles)
+    if not answers:
+        raise SmtdistError(
+            "No worker answered the calibration; plan with --no-calibrate, which states no times."
+        )
+    return answers
+
+
+def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
+    return measured(question, Deadline.after(seconds))
+
+
+def _steps(planner: Planner) -> list[Any]:
+    return fit_steps(planner.source, planner.settings, reused=planner.reused, given_atoms=planner.given_atoms)
+
+
+def _with_baselines(machines: Any, baselines: dict[str, int]) -> Any:
+    """Return the machines with what was measured; in one process the solve finds the kernels of all passes in memory."""
+    driver = machines.driver_baseline
+    if machines.worker.alone:
+        driver = max(driver, *baselines.values())
+    return replace(machines, baselines=baselines, driver_baseline=driver)
+
+
+def _remarks(planned: FitPlan) -> list[str]:
+    """Return what the table leaves open, a line each."""
+    worker, lines = planned.machines.worker, []
+    if worker.alone:
+        lines.append(f"This process alone, with {worker.threads} threads and {readable(worker.limit_bytes)}.")
+    else:
+        lines.append(
+            f"{worker.workers} workers like this machine, each with {worker.threads} threads and "
+            f"{readable(worker.limit_bytes)}; peak is for each, the solve runs on the driver "
+            f"({readable(planned.machines.driver_limit)})."
+        )
+    if planned.largest_dictionary is not None:
+        lines.append(f"At most {planned.largest_dictionary:,} atoms would fit. No scratch files.")
+    calibration = planned.calibration
+    if calibration is None:
+        lines.append("No times: nothing was measured.")
+        return lines
+    guessed = {
+        name: pace.basis for name, pace in calibration.paces.items() if not pace.basis.startswith("measured")
+    }
+    lines.append(
+        f"Times from {calibration.seconds:.1f} s of real kernels on some of the data {calibration.where}"
+        + "".join(f"; {name} {basis}" for name, basis in guessed.items())
+        + f"; the solve by n³ from {calibration.solve.size} rows."
+    )
+    return lines

@@ -1,0 +1,227 @@
+"""What a pass will move, write and take: plain arithmetic on its plan, and on rates where they were measured.
+
+bytes    sums S that meet on another worker (merges x S), the last one gathered (S), what every worker is sent;
+         with a checkpoint instead a file of S for each task, each merge and the result
+seconds  the slot with most tasks: reading and adding its samples, copying or storing its sum after each task;
+         then the levels on which sums meet, and handing the last one to the driver
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from smtdist.engine.plan import PassPlan
+
+DIGEST_BYTES: Final = 8
+"""Of the hash of a sample, which travels with the sum in the pass that takes them."""
+FILE_BYTES: Final = 9_000
+"""Of a file of the checkpoint beside its arrays: HDF5's own, about 400 bytes an array, and the counters."""
+WRITERS: Final = 2
+"""Sums that are written at once, whatever the number of workers."""
+TASK_SECONDS: Final = {False: 0.002, True: 0.03}
+"""To start a task and take its result, in this process and through Dask, as measured."""
+
+Curve = tuple[tuple[float, float], ...]
+"""(samples a slot has added so far, seconds the next one takes), ascending; constant before the first and after the last."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one pass that go through a network or a disk, in all.
+
+    Attributes
+    ----------
+    read : of the data, raw or encoded, as readers count them.
+    scattered : what tasks share, to every worker, and samples that are in the driver's memory.
+    moved : sums that go to another worker to meet one there.
+    gathered : the last sum, to the driver.
+    written, reread : files of the checkpoint, the finished pass among them.
+    """
+
+    read: int
+    scattered: int = 0
+    moved: int = 0
+    gathered: int = 0
+    written: int = 0
+    reread: int = 0
+
+    @property
+    def network(self) -> int:
+        """All that goes from one process to another."""
+        return self.scattered + self.moved + self.gathered
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+
+    def times(self, rounds: int) -> Traffic:
+        """Return the traffic of so many passes that are alike."""
+        return Traffic(*(rounds * value for value in asdict(self).values()))
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the bytes by name, and those of the network in all."""
+        return {
+            **{f"{name}_bytes": value for name, value in asdict(self).items()},
+            "network_bytes": self.network,
+        }
+
+
+def traffic(
+    plan: PassPlan,
+    *,
+    distributed: bool,
+    checkpointed: bool,
+    shared_bytes: int = 0,
+    sample_bytes: int = 0,
+    digests: bool = False,
+) -> Traffic:
+    """Return what an undisturbed pass moves; a lost task repeats its part.
+
+    shared_bytes : what all tasks need (atoms, whitening), once a worker; sample_bytes : of a sample that is in the
+    driver's memory, else 0; digests : whether the pass takes the hashes of the samples.
+    """
+    state, tasks, sums = plan.state_bytes, plan.n_tasks, plan.n_sums
+    hashes = DIGEST_BYTES * plan.n_samples if digests else 0
+    moved = plan.n_merges * state + hashes * plan.depth // 2
+    scattered = plan.slots * shared_bytes + sample_bytes * plan.n_samples
+    if not checkpointed:
+        sent = (scattered, moved, state + hashes) if distributed else (0, 0, 0)
+        return Traffic(plan.read_bytes, *sent)
+    file = state + FILE_BYTES
+    # a sum's k-th file has the hashes of k tasks; on each level of the merges all of them are written once
+    grown = hashes * (tasks / max(1, sums) + 1) / 2 if plan.exact else hashes
+    written = (tasks + plan.n_merges + 1) * file + math.ceil(grown) + (plan.depth + 1) * hashes
+    continued = tasks - sums if plan.exact else 0
+    reread = (continued + 2 * plan.n_merges + 1) * file + math.ceil(grown - hashes / max(1, sums))
+    return Traffic(plan.read_bytes, scattered if distributed else 0, 0, 0, written, max(0, reread))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a worker needs for one pass, as measured on real samples.
+
+    Attributes
+    ----------
+    read : seconds to read and decode a sample.
+    add : seconds to add a sample to the sum, while as many workers as will run share the machine; see `Curve`.
+    start : seconds before the first sample: kernels are loaded or compiled.
+    basis : how the figures came about, for people.
+    """
+
+    read: float
+    add: Curve
+    start: float = 0.0
+    basis: str = "measured"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the pace as plain JSON types."""
+        return {
+            "read_seconds_per_sample": self.read,
+            "add_seconds_per_sample": [list(point) for point in self.add],
+            "start_seconds": self.start,
+            "basis": self.basis,
+        }
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes a second of what is not arithmetic on samples: copying and adding sums, storing, loading, sending them."""
+
+    copy: float
+    merge: float
+    write: float
+    load: float
+    network: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the rates by name."""
+        return {f"{name}_bytes_per_second": value for name, value in asdict(self).items()}
+
+
+def added_seconds(curve: Curve, samples: float) -> float:
+    """Return the time of the first `samples` samples along a curve, linear in the logarithm of the samples so far.
+
+    >>> added_seconds(((1.0, 2.0),), 10)
+    20.0
+    >>> round(added_seconds(((1.0, 2.0), (100.0, 1.0)), 200) - added_seconds(((1.0, 2.0), (100.0, 1.0)), 100), 6)
+    100.0
+    """
+    (first, cost), total = curve[0], 0.0
+    total = cost * min(samples, first)
+    for (low, before), (high, after) in pairwise(curve):
+        stop = min(samples, high)
+        if stop > low:
+            slope = (after - before) / math.log(high / low)
+            # ∫ (b + m ln(x / l)) dx from l to s
+            total += before * (stop - low) + slope * (stop * math.log(stop / low) - (stop - low))
+    return total + curve[-1][1] * max(0.0, samples - max(first, curve[-1][0]))
+
+
+def pass_seconds(plan: PassPlan, pace: Pace, rates: Rates, *, distributed: bool, checkpointed: bool) -> float:
+    """Return the time of one undisturbed pass: the slot with most tasks, then the merges, then the hand-over."""
+    state, slots = plan.state_bytes, max(1, plan.slots)
+    tasks = math.ceil(plan.n_tasks / slots)
+    samples = min(plan.n_samples, math.ceil(plan.n_samples / max(1, plan.n_tasks)) * tasks)
+    working = pace.read * samples + added_seconds(pace.add, samples) + tasks * TASK_SECONDS[distributed]
+    # the workers' kernels are loaded once to measure memory on one of them, and then on the others
+    starting = pace.start * (2 if distributed and slots > 1 else 1)
+    if checkpointed:
+        storing = plan.n_tasks * state / rates.write / min(slots, WRITERS)
+        loading = max(0, plan.n_tasks - plan.n_sums) * state / rates.load / slots
+        level = 2 * state / rates.load + state / rates.merge + state / rates.write
+        handing = state / rates.load + state / rates.write
+    else:
+        storing, loading = tasks * state / rates.copy, 0.0
+        level = state / rates.network + state / rates.copy + state / rates.merge
+        handing = state / rates.network if distributed else 0.0
+    meeting = plan.depth * (level + TASK_SECONDS[distributed])
+    return starting + working + storing + loading + meeting + handing
+
+
+@dataclass(frozen=True)
+class SolveSpeed:
+    """What a dense symmetric eigensolve is made of, as measured: see `solve_seconds`.
+
+    Attributes
+    ----------
+    multiply : multiplications a second of products of matrices.
+    stream : bytes a second of a symmetric matrix that a product with a vector reads from memory, and from caches while it
+        has at most `cached_bytes`.
+    factor : a real solve of `size` rows, over what the model says of it.
+    """
+
+    multiply: float
+    stream: float
+    stream_cached: float
+    cached_bytes: int
+    factor: float = 1.0
+    size: int = 0
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the speed as plain JSON types."""
+        return asdict(self)
+
+
+def solve_seconds(n_atoms: int, n_components: int, diagonal: bool, speed: SolveSpeed) -> float:
+    """Return the time of `smallest_components` for K atoms and L components.
+
+    Reducing a matrix of n rows to tridiagonal form takes n products of what is left of it (half of it read, 4/3 n³ bytes)
+    with a vector, and 2/3 n³ multiplications; E eigenvectors n² E more. A full V is diagonalised first (E = K),
+    and C brought to its space by two products.
+    """
+
+    def reduced(vectors: int) -> float:
+        n = float(n_atoms)
+        inside = min(n, math.sqrt(speed.cached_bytes / 4))  # rows whose half fits the caches
+        streamed = (n**3 - inside**3) * 4 / 3 / speed.stream + inside**3 * 4 / 3 / speed.stream_cached
+        return streamed + (2 / 3 * n**3 + n * n * vectors) / speed.multiply
+
+    quality = 2.0 * n_atoms * n_atoms * n_components / speed.multiply
+    few = reduced(n_atoms if 2 * n_components > n_atoms else n_components)
+    if diagonal:
+        return speed.factor * (few + quality)
+    # all eigenvectors by divide and conquer cost 4/3 n³ more
+    products = (2 + 4 / 3) * float(n_atoms) ** 3 / speed.multiply
+    return speed.factor * (reduced(n_atoms) + products + few + 2 * quality)

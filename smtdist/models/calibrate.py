@@ -1,0 +1,270 @@
+"""Calibrate the passes of a fit: the fit itself on a few real samples, against the clock.
+
+The whitening of the sample is that of the data but for noise, and random patches of the sample under it are as the
+dictionary will be, so codes are as dense as they will be.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.source import Source
+from smtdist.engine.calibration import Deadline, along_square, grown, read_sample, timed
+from smtdist.engine.forecast import Curve, Pace
+from smtdist.engine.memory import BUDGET_SHARE
+from smtdist.engine.worker import probe
+from smtdist.kernels.threads import set_threads
+from smtdist.kernels.types import Encoder, Whitener
+from smtdist.kernels.whitening import integer_whitening, whitening_matrices
+from smtdist.models.dictionary import moved_once
+from smtdist.models.plan import PassCost, Step
+from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.candidates import Candidates
+from smtdist.statistics.centroids import Centroids
+from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.covariance import PatchMoment, covariance
+
+SHARES = {"whitening": 0.15, "dictionary": 0.2, "dictionary rounds": 0.25, "statistics": 1.0}
+"""Parts of the time left that a pass may take of what comes after it."""
+AGES = 3
+"""Later moments of a sketch's life at which its update is measured."""
+LEFT = 24 * 2**20
+"""What the first pass leaves in the heap, as measured: gaps that later arrays do not fit."""
+MOST_BYTES = 4 * 2**30
+"""Memory that a calibration takes at most."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a process is to measure: a fit's passes with their batches, and what it starts from."""
+
+    source: Source
+    settings: Configuration
+    steps: tuple[Step, ...]
+    batches: tuple[int, ...]
+    samples_per_slot: tuple[int, ...]
+    threads: int
+    processes: int  # that measure at the same time, and share the memory
+    whiten: NDArray[np.float64] | None = None  # of a model that is reused
+    mean: NDArray[np.int64] | None = None
+    grid: NDArray[np.float32] | None = None
+
+
+def asked(
+    source: Source,
+    settings: Configuration,
+    steps: list[Step],
+    costs: list[PassCost],
+    threads: int,
+    processes: int,
+    encoder: Encoder | None = None,
+    atoms: NDArray[np.floating[Any]] | None = None,
+) -> Asked:
+    """Return what to measure for a planned fit; `encoder` is that of a model whose dictionary is reused."""
+    plans = [cost.plan for cost in costs[: len(steps)]]
+    grid = None if atoms is None else np.asarray(atoms, np.float32)
+    whiten = mean = None
+    if encoder is not None:
+        whiten, mean, grid = encoder.whitener.whiten, encoder.whitener.global_mean, encoder.atoms
+    return Asked(
+        source,
+        settings,
+        tuple(steps),
+        tuple(plan.batch for plan in plans),
+        tuple(-(-plan.n_samples // max(1, plan.slots)) for plan in plans),
+        threads,
+        processes,
+        whiten,
+        mean,
+        grid,
+    )
+
+
+def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict[str, int]]:
+    """Return the pace of each pass, and the bytes in memory before it, by name; runs where a worker would.
+
+    Memory: the sums of the passes, one after another, where they fit in `MOST_BYTES`, else of fewer atoms.
+    """
+    set_threads(question.threads)
+    baselines: dict[str, int] = {}
+    images, reading = read_sample(question.source, max(question.batches), deadline.share(0.15))
+    whitener, grid, paces = None, question.grid, {}
+    for step, batch, samples in zip(question.steps, question.batches, question.samples_per_slot, strict=True):
+        # here and not before all of them: a pass leaves gaps in the heap to those that follow
+        in_use, start = _probed(step, question.threads)
+        baselines[step.name] = in_use - images.nbytes
+        due = deadline.share(SHARES.get(step.name, 0.3))
+        statistic = fitted(step.statistic, whitener, grid, question)
+        curve, basis, state = _curve(statistic, images, batch, samples, due, question.processes)
+        paces[step.name] = Pace(reading, curve, start, basis)
+        if isinstance(statistic, PatchMoment):
+            whitener = _whitener(statistic, state, question)
+        elif isinstance(statistic, Candidates):
+            grid = _atoms(state, question.settings.dictionary)
+        elif isinstance(statistic, Centroids):
+            grid = moved_once(statistic.encoder.atoms, state, question.settings)
+    return paces, baselines
+
+
+def probed(question: Asked) -> dict[str, int]:
+    """Return the bytes in memory before each pass, by name, with what passes leave behind as it usually is."""
+    set_threads(question.threads)
+    found = [_probed(step, question.threads)[0] for step in question.steps]
+    return {
+        step.name: one + LEFT * (at > 0)
+        for at, (step, one) in enumerate(zip(question.steps, found, strict=True))
+    }
+
+
+def _probed(step: Step, threads: int) -> tuple[int, float]:
+    """Return the bytes in memory with a pass's kernels compiled, and the seconds that took."""
+    started = time.perf_counter()
+    in_use = probe(step.statistic, step.source.shape, str(step.source.dtype), threads)
+    return in_use, time.perf_counter() - started
+
+
+def fitted(
+    statistic: Statistic, whitener: Whitener | None, grid: NDArray[np.float32] | None, question: Asked
+) -> Statistic:
+    """Return the statistic with the whitening and the atoms found so far, or given, in place of placeholders."""
+    if isinstance(statistic, Candidates) and whitener is not None:
+        return replace(statistic, whitener=whitener)
+    if isinstance(statistic, Centroids):
+        encoder = _encoder(statistic.encoder, whitener, grid, question)
+        spares = replace(statistic.spares, whitener=encoder.whitener)
+        return replace(statistic, encoder=encoder, spares=spares)
+    if isinstance(statistic, CodeSums):
+        return replace(statistic, encoder=_encoder(statistic.encoder, whitener, grid, question))
+    return statistic
+
+
+def _encoder(
+    encoder: Encoder, whitener: Whitener | None, grid: NDArray[np.float32] | None, question: Asked
+) -> Encoder:
+    if whitener is None:
+        whitener = encoder.whitener
+        if question.whiten is not None:
+            whitener = replace(whitener, whiten=question.whiten, global_mean=question.mean)
+    return replace(encoder, whitener=whitener, atoms=encoder.atoms if grid is None else grid)
+
+
+def _curve(
+    statistic: Statistic,
+    images: NDArray[Any],
+    batch: int,
+    samples: int,
+    due: Deadline,
+    processes: int,
+) -> tuple[Curve, str, State]:
+    """Return the seconds a sample takes, along the pass where that changes, how they were found, and a state."""
+    if isinstance(statistic, Candidates):
+        return _sketch_curve(statistic, images, batch, samples, due)
+    if isinstance(statistic, CodeSums):
+        return _sums_curve(statistic, images, batch, due, processes)
+    state = statistic.zero()
+    seconds, basis = _batch_seconds(statistic, state, images, batch, due)
+    return ((1.0, seconds / batch),), basis, state
+
+
+def _batch_seconds(
+    statistic: Statistic, state: State, images: NDArray[Any], batch: int, due: Deadline
+) -> tuple[float, str]:
+    """Return the seconds of a batch; the smallest size runs once before, so that memory is touched and kernels warm."""
+    statistic.update(state, images[:1], 0)
+
+    def measure(size: int) -> float:
+        return timed(lambda: statistic.update(state, _repeated(images, size), 0))
+
+    seconds, largest = grown(measure, batch, due)
+    return seconds, "measured" if largest == batch else f"from batches of up to {largest} of {batch} samples"
+
+
+def _repeated(images: NDArray[Any], size: int) -> NDArray[Any]:
+    """Return `size` images, some more than once where there are fewer."""
+    return images[:size] if size <= len(images) else images[np.arange(size) % len(images)]
+
+
+def _sketch_curve(
+    sketch: Candidates, images: NDArray[Any], batch: int, samples: int, due: Deadline
+) -> tuple[Curve, str, State]:
+    """Return the falling cost of a sketch: the more samples it has seen, the fewer patches are small enough to be made.
+
+    Aged by so many samples, a sketch has hashes smaller by that factor.
+    """
+    state = sketch.zero()
+    size = min(batch, len(images))
+    started = time.perf_counter()
+    sketch.update(state, images[:size], 0)
+    first = (time.perf_counter() - started) / size
+    kept = dict(state)
+    points = [(float(size), first)]
+    full = len(state["hash"]) == sketch.size
+    for step in range(1, AGES + 1):
+        seen = size * (max(samples, size) / size) ** (step / AGES)
+        if not full or seen <= points[-1][0] or due.left < points[-1][1] * size:
+            break
+        aged = {**kept, "hash": (kept["hash"] // math.ceil(seen / size)).astype(np.uint64)}
+        started = time.perf_counter()
+        sketch.update(aged, images[:size], round(seen))
+        points.append((seen, (time.perf_counter() - started) / size))
+    return tuple(points), "measured at several moments of the pass", kept
+
+
+def _sums_curve(
+    sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, processes: int
+) -> tuple[Curve, str, State]:
+    """Return the cost of the sums at the real K, or along a + b K + c K² where that needs too much memory or time."""
+    room = BUDGET_SHARE * min(MOST_BYTES, psutil.virtual_memory().available / processes)
+    n_atoms, found, basis = sums.n_atoms, list[tuple[int, float]](), "measured"
+    for size in _dictionaries(n_atoms):
+        part = replace(sums, encoder=replace(sums.encoder, atoms=sums.encoder.atoms[:size]))
+        needed = part.state_bytes() + part.batch_bytes(min(batch, len(images)))
+        # four times the time for twice the atoms, at worst
+        if found and (needed > room or _expected(found, size) > due.left):
+            break
+        seconds, basis = _batch_seconds(part, part.zero(), images, batch, due.share(0.6))
+        found.append((size, seconds))
+    seconds = along_square(found, n_atoms)
+    if found[-1][0] < n_atoms:
+        basis = f"by a + b K + c K² from K up to {found[-1][0]:,}"
+    return ((1.0, seconds / batch),), basis, {}
+
+
+def _dictionaries(n_atoms: int) -> list[int]:
+    """Return sizes of dictionaries to try, the real one last; small ones are cheap and few.
+
+    >>> _dictionaries(8192), _dictionaries(64)
+    ([512, 2048, 8192], [64])
+    """
+    return [size for size in (n_atoms // 16, n_atoms // 4) if size >= 128] + [n_atoms]
+
+
+def _expected(found: list[tuple[int, float]], size: int) -> float:
+    """Return the least that a measurement at this size will take: its smallest batch, twice."""
+    last, seconds = found[-1]
+    return seconds * size / last / 16
+
+
+def _whitener(moment: PatchMoment, state: State, question: Asked) -> Whitener | None:
+    """Return the whitener of the sample; None where all its patches are constant."""
+    if not int(state["n_positions"]):
+        return None
+    matrix, mean = covariance(state, moment.whitener)
+    if not matrix.any():
+        return None
+    whiten, _ = whitening_matrices(matrix, question.settings.ridge)
+    return replace(moment.whitener, whiten=integer_whitening(whiten), global_mean=mean)
+
+
+def _atoms(state: State, size: int) -> NDArray[np.float32] | None:
+    """Return so many random patches of the sample, some more than once where it has fewer; None where it has none."""
+    vectors = state["vector"].astype(np.float32)
+    return vectors[np.arange(size) % len(vectors)] if len(vectors) else None

@@ -1,0 +1,218 @@
+"""What a pass is said to cost, as tables: sums held, tasks, merges, bytes and seconds."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toys import Counted, Total, random_images
+
+from smtdist.engine import calibration
+from smtdist.engine.calibration import Deadline, along_line, along_square, grown, mean_paces, on_processes
+from smtdist.engine.forecast import (
+    FILE_BYTES,
+    TASK_SECONDS,
+    Pace,
+    Rates,
+    SolveSpeed,
+    Traffic,
+    added_seconds,
+    pass_seconds,
+    solve_seconds,
+    traffic,
+)
+from smtdist.engine.memory import size_of
+from smtdist.engine.plan import ALLOWANCE, PassPlan, WorkerLimits, plan_pass
+from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError
+
+GIB = 2**30
+
+
+class Large(Total):
+    """A sum of 1 GiB whose merge needs nothing, which makes what is held visible."""
+
+    def state_bytes(self):
+        return GIB
+
+    def merge_bytes(self):
+        return 0
+
+
+def plan_of(statistic, n_samples, *, workers=1, alone=False, checkpointed=False, limit=2**40, device=None):
+    source = Counted(np.zeros((n_samples, 2, 2, 1), np.uint8), [], chunk_samples=256)
+    limits = WorkerLimits(limit, 7, 1, workers, alone, device)
+    return plan_pass("p", statistic, source, limits, checkpointed=checkpointed)
+
+
+@pytest.mark.parametrize(
+    ("workers", "alone", "checkpointed", "n_samples", "streaming", "meeting"),
+    [
+        (1, True, False, 2560, 2, 0),  # a copy of the sum it continues; nobody to meet
+        (1, True, True, 2560, 1, 0),  # loaded, added to, written
+        (1, True, False, 256, 1, 0),  # the one task begins the one sum
+        (2, False, False, 2560, 2, 3),
+        (2, False, True, 2560, 1, 2),
+        (1, False, True, 2560, 1, 2),  # a second worker may join
+        (4, False, False, 256, 1, 0),
+    ],
+)
+def test_sums_that_a_worker_holds(workers, alone, checkpointed, n_samples, streaming, meeting):
+    plan = plan_of(Large(), n_samples, workers=workers, alone=alone, checkpointed=checkpointed)
+    assert (plan.streaming_sums, plan.meeting_sums) == (streaming, meeting)
+    most = max(streaming * GIB + plan.working_bytes, meeting * GIB + ALLOWANCE if meeting else 0)
+    assert plan.projected_bytes == 7 + most
+
+
+def test_a_resumed_run_counts_two_sums_that_meet():
+    plan = plan_of(Large(), 2560, alone=True, checkpointed=True)
+    assert plan.resuming(1) is plan
+    assert plan.resuming(2).projected_bytes == 7 + 2 * GIB + ALLOWANCE
+
+
+def test_sums_on_a_fixed_tree_are_counted_as_before():
+    plan = plan_of(Large(exact=False), 1280, workers=2)
+    assert (plan.streaming_sums, plan.meeting_sums) == (5, 5)  # 5 leaves: three levels, and two more
+    assert (plan.n_tasks, plan.n_sums, plan.n_merges, plan.depth) == (5, 5, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "workers", "tasks", "merges", "depth"),
+    [
+        (256, 4, 1, 0, 0),
+        (2560, 1, 10, 0, 0),
+        (2560, 3, 10, 2, 2),
+        (512, 8, 2, 1, 1),
+        (256 * 100, 8, 50, 7, 3),
+    ],
+)
+def test_tasks_merges_and_depth(n_samples, workers, tasks, merges, depth):
+    plan = plan_of(Total(), n_samples, workers=workers)
+    assert (plan.n_tasks, plan.n_merges, plan.depth) == (tasks, merges, depth)
+
+
+def test_gpu_memory_is_counted_and_refused():
+    with pytest.raises(MemoryBudgetError, match=r"1\.0 GiB on the GPU"):
+        plan_of(Large(), 2560, device=GIB)
+    plan = plan_of(Large(), 2560, device=4 * GIB)
+    assert GIB < plan.device_bytes < 1.1 * GIB
+    assert plan.streaming_sums == 3  # the one on the device is copied back beside start and copy
+
+
+def test_network_and_checkpoint_bytes():
+    plan = plan_of(Large(), 2560, workers=3)  # 10 tasks, 3 sums, 2 merges on 2 levels
+    local = traffic(plan, distributed=False, checkpointed=False, shared_bytes=5)
+    assert local == Traffic(plan.read_bytes)
+    moved = traffic(plan, distributed=True, checkpointed=False, shared_bytes=5, sample_bytes=4)
+    assert moved == Traffic(2560 * 4, scattered=15 + 2560 * 4, moved=2 * GIB, gathered=GIB)
+    assert moved.network == 15 + 2560 * 4 + 3 * GIB
+    stored = traffic(plan, distributed=True, checkpointed=True, shared_bytes=5)
+    file = GIB + FILE_BYTES
+    # each task, each merge and the result are written; 7 tasks and 2 merges begin by loading, and the driver loads the last
+    assert stored == Traffic(2560 * 4, scattered=15, written=13 * file, reread=(7 + 4 + 1) * file)
+
+
+def test_hashes_of_samples_travel_once():
+    plan = plan_of(Total(), 2560, workers=1)
+    plain, hashed = (
+        traffic(plan, distributed=True, checkpointed=stored, digests=digests)
+        for stored, digests in ((False, False), (False, True))
+    )
+    assert hashed.gathered - plain.gathered == 8 * 2560
+    written = traffic(plan, distributed=True, checkpointed=True, digests=True).written
+    # files of 1, 2, ... 10 tasks of 256 samples, and the result
+    assert written == 11 * (32 + FILE_BYTES) + 8 * 256 * 55 + 8 * 2560
+
+
+def test_seconds_follow_the_slot_with_most_tasks():
+    plan = plan_of(Large(), 2560, workers=4)  # 10 tasks on 4 slots: three rounds of 256 samples
+    pace = Pace(0.001, ((1.0, 0.002),), start=0.5)
+    rates = Rates(copy=GIB, merge=GIB / 2, write=GIB / 4, load=GIB / 8, network=GIB / 16)
+    level = 16 + 1 + 2 + TASK_SECONDS[True]
+    expected = 2 * 0.5 + 3 * 256 * 0.003 + 3 * TASK_SECONDS[True] + 3 * 1 + 2 * level + 16
+    found = pass_seconds(plan, pace, rates, distributed=True, checkpointed=False)
+    assert found == pytest.approx(expected)
+    stored = pass_seconds(plan, pace, rates, distributed=True, checkpointed=True)
+    level = 2 * 8 + 2 + 4 + TASK_SECONDS[True]
+    expected = 2 * 0.5 + 3 * 256 * 0.003 + 3 * TASK_SECONDS[True] + 10 * 4 / 2 + 6 * 8 / 4 + 2 * level + 12
+    assert stored == pytest.approx(expected)
+
+
+def test_a_falling_cost_is_summed_along_its_curve():
+    curve = ((10.0, 5.0), (1000.0, 1.0))
+    samples = np.arange(10, 1000) + 0.5
+    expected = 50 + np.interp(np.log(samples), np.log([10, 1000]), [5, 1]).sum() + 500
+    assert added_seconds(curve, 1500) == pytest.approx(expected, rel=1e-3)
+    assert added_seconds(curve, 4) == 20
+
+
+def test_solves_grow_with_the_cube_and_full_ones_cost_more():
+    speed = SolveSpeed(1e10, 1e10, 4e10, 2**22)
+    ratio = solve_seconds(16384, 32, True, speed) / solve_seconds(8192, 32, True, speed)
+    assert 7.5 < ratio < 8.5
+    assert solve_seconds(4096, 64, False, speed) > 2 * solve_seconds(4096, 64, True, speed)
+    assert solve_seconds(99, 9, True, replace(speed, factor=3.0)) == pytest.approx(
+        3 * solve_seconds(99, 9, True, speed)
+    )
+
+
+def test_measurements_grow_until_time_is_up(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(calibration.time, "time", lambda: now[0])
+
+    def measure(size):
+        now[0] += 2 + size / 100
+        return 2 + size / 100
+
+    assert grown(measure, 1000, Deadline.after(1000)) == (12.0, 1000)
+    seconds, largest = grown(measure, 1000, Deadline.after(12))
+    assert (largest, round(seconds, 6)) == (250, 12.0)  # the line through 62 and 250 gives what 1,000 takes
+
+
+def test_models_of_growth_find_what_they_are_models_of():
+    assert along_line([(8, 1.0), (16, 1.5)], 64) == pytest.approx(4.5)
+    assert along_line([(8, 2.0), (16, 1.0)], 64) == 1.0  # noise that falls is not followed below zero
+    times = [(k, 1 + k / 50 + (k / 100) ** 2) for k in (128, 512, 2048)]
+    assert along_square(times, 8192) == pytest.approx(1 + 8192 / 50 + 81.92**2, rel=1e-6)
+
+
+def test_paces_of_several_processes_are_averaged():
+    fast, slow = Pace(1.0, ((1.0, 2.0), (8.0, 1.0)), 3.0), Pace(3.0, ((1.0, 4.0),), 5.0)
+    (pace,) = mean_paces([{"p": fast}, {"p": slow}]).values()
+    assert (pace.read, pace.add, pace.start) == (2.0, ((1.0, 3.0),), 5.0)
+
+
+def test_processes_answer_at_once_or_not_at_all():
+    answers = on_processes(2, math.sqrt, 9.0, deadline=Deadline.after(10))
+    assert [result for _, result in answers] == [3.0, 3.0]
+    assert all(seconds > 0 for seconds, _ in answers)
+    with pytest.raises(SmtdistError, match="--no-calibrate"):
+        on_processes(1, math.sqrt, -1.0, deadline=Deadline.after(10))
+
+
+def test_rates_and_speed_are_measured_and_leave_nothing(tmp_path):
+    rates = calibration.byte_rates(tmp_path / "absent" / "checkpoint", Deadline.after(5))
+    assert min(rates.to_dict().values()) > 1e6
+    assert list(tmp_path.iterdir()) == []
+    speed = calibration.solve_speed(96, 8, False, Deadline.after(2))
+    assert speed.size == 256
+    assert solve_seconds(96, 8, False, speed) > 0
+
+
+def test_a_sample_is_spread_over_the_source():
+    images = random_images(0, 40)
+    source = Counted(images, [], chunk_samples=4)
+    found, pace = calibration.read_sample(source, 12, Deadline.after(60))
+    assert np.array_equal(found, images[np.r_[0:4, 16:20, 36:40]])
+    assert source.reads == [(0, 4), (16, 20), (36, 40)]
+    assert pace > 0
+
+
+@pytest.mark.parametrize("text", ["much", "16 XB", "", "-3GB", "0"])
+def test_sizes_that_are_none(text):
+    with pytest.raises(ConfigurationError, match=r"memory|number of bytes"):
+        size_of(text)
+
+
+def test_an_empty_plan_has_no_tasks():
+    plan = PassPlan("solve", (0,), 0, 0, 0, 0, 0, 0, 0, 0, slots=0)
+    assert (plan.n_tasks, plan.n_merges, plan.depth) == (0, 0, 0)

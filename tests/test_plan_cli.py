@@ -1,0 +1,178 @@
+"""`plan` as a script sees it: what it says of a fit, what it refuses, and that it writes nothing."""
+
+import json
+
+import h5py
+import pytest
+from drawing import small_images
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+from smtdist.configuration import Configuration
+from smtdist.data.array import ArraySource
+from smtdist.engine.calibration import Deadline
+from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.forecast import added_seconds
+from smtdist.engine.passes import Engine
+from smtdist.models.calibrate import asked, measured
+from smtdist.models.files import save
+from smtdist.models.fit import fit
+from smtdist.models.forecast import Planner, local_machines
+from smtdist.models.plan import finished_bytes, fit_steps
+
+SMALL = {"patch": 3, "feature": "gq", "threshold": 0.5, "context": 2, "dictionary": 160, "n_components": 6}
+PASS = {
+    "name",
+    "rounds",
+    "n_tasks",
+    "n_merges",
+    "depth",
+    "n_leaves",
+    "read_bytes",
+    "network_bytes",
+    "written_bytes",
+}
+PASS |= {"projected_bytes", "driver_bytes", "device_bytes", "checkpoint_bytes", "seconds"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train/images", data=small_images(1, 600, 8, 8)[..., 0], chunks=(100, 8, 8))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr("smtdist.models.forecast.SECONDS", 2.0)
+
+
+def run(data, *arguments, code=0, **changes):
+    chosen = [word for item in {**SMALL, **changes}.items() for word in ("--set", f"{item[0]}={item[1]}")]
+    words = ["plan", str(data), "--dataset", "train/images", *chosen, *map(str, arguments)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout if code == 0 else " ".join(result.stderr.split())
+
+
+def planned(data, *arguments, **changes):
+    return json.loads(run(data, *arguments, "--json", **changes))
+
+
+def planner(images, workers=0, **changes):
+    machines, shared = local_machines(workers, 1, None, None, None)
+    return Planner(ArraySource(images), Configuration(**{**SMALL, **changes}), machines, shared=shared)
+
+
+def test_a_plan_states_time_and_bytes_of_every_pass(data, tmp_path):
+    found = planned(data, "--workers", 0, "--checkpoint", tmp_path / "absent", dictionary_method="kmeans")
+    assert all(set(cost) >= PASS for cost in found["passes"])
+    assert [cost["seconds"] > 0 for cost in found["passes"]] == [True] * 5
+    total = found["total"]
+    assert total["seconds"] == pytest.approx(sum(cost["seconds"] for cost in found["passes"]))
+    assert total["passes"] == 13  # whitening, sketch, ten rounds, statistics
+    assert total["tasks"] == sum(cost["rounds"] * cost["n_tasks"] for cost in found["passes"])
+    assert total["written_bytes"] > found["passes"][3]["n_tasks"] * found["passes"][3]["state_bytes"]
+    assert total["network_bytes"] == total["scratch_bytes"] == 0
+    assert set(found["calibration"]["passes"]) == {cost["name"] for cost in found["passes"][:-1]}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_are_measured_in_processes_of_their_own(data):
+    found = planned(data, "--workers", 2, "--threads", 1, "--memory", "2GB")
+    assert found["machines"]["worker_bytes"] == 2 * 10**9
+    assert "processes of this machine" in found["calibration"]["where"]
+    sums = found["passes"][2]
+    assert sums["gathered_bytes"] == sums["moved_bytes"] == sums["state_bytes"]
+    assert sums["scattered_bytes"] > 2 * 160 * 9 * 4  # atoms, to both
+    assert found["total"]["seconds"] > sum(cost["seconds"] for cost in found["passes"])
+    out = run(data, "--workers", 2, "--memory", "2GB", "--no-calibrate")
+    assert "Memory it will take" in out
+    assert "2 workers like this machine" in out
+    assert "No times" in out
+
+
+def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
+    found = planned(data, "--no-calibrate", "--workers", 0, "--memory", "500MB")
+    most = found["largest_dictionary"]
+    assert 160 < most < 65_536
+    # what this process has in memory grows a little from call to call
+    planned(data, "--no-calibrate", "--workers", 0, "--memory", "500MB", dictionary=round(0.9 * most))
+    text = run(data, "--no-calibrate", "--memory", "500MB", code=1, dictionary=round(1.05 * most))
+    assert "what would do: at most" in text
+
+
+def test_a_refusal_says_which_memory_would_do(data):
+    large = {"dictionary": 8192, "code": 1}
+    text = run(data, "--no-calibrate", "--workers", 4, "--memory", "500MB", **large)
+    assert "what would do: at most" in text
+    needed = text.partition("workers of ")[2].partition(" ")[0]
+    enough = f"{1.02 * float(needed):.2f}GiB"
+    planned(data, "--no-calibrate", "--workers", 4, "--memory", enough, dictionary=8192)
+    assert "on the GPU" in run(data, "--no-calibrate", "--workers", 1, "--gpu-memory", "50MB", **large)
+
+
+def test_fewer_workers_share_the_memory_of_this_machine(monkeypatch):
+    monkeypatch.setattr("smtdist.models.forecast.memory_limit", lambda: 2**31)
+    crowded = planner(small_images(1, 600, 8, 8), workers=16, dictionary=2048)
+    (fewer,) = (word for word in crowded._remedies() if word.startswith("--workers"))
+    count = int(fewer.split()[1])
+    assert 0 < count < 16
+    assert planner(small_images(1, 600, 8, 8), workers=count, dictionary=2048).costs()
+
+
+def test_wrong_sizes_are_wrong_usage(data):
+    assert "16GB" in run(data, "--memory", "lots", code=2)
+
+
+def test_a_reused_dictionary_leaves_one_pass(data, tmp_path):
+    images = small_images(1, 600, 8, 8)
+    model, _ = fit(ArraySource(images), Configuration(**SMALL), Engine(SerialExecutor(1)))
+    save(model, tmp_path / "model.h5")
+    words = ["plan", data, "--dataset", "train/images", "--from-model", tmp_path / "model.h5", "--json"]
+    result = CliRunner().invoke(app, [*map(str, words), "--workers", "0"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [cost["name"] for cost in found["passes"]] == ["statistics", "solve"]
+    assert found["largest_dictionary"] is None
+    assert found["total"]["seconds"] > 0
+
+
+def test_a_running_cluster_is_measured(data):
+    with local_executor(1, threads=1) as executor:
+        address = executor.client.scheduler.address
+        found = planned(data, "--cluster", address, "--quiet")
+    assert found["machines"]["workers"] == 1
+    assert found["calibration"]["where"] == "on the workers of the cluster"
+    assert found["passes"][2]["meeting_sums"] == 3  # another worker may join
+    assert found["total"]["seconds"] > 0
+
+
+@pytest.mark.parametrize("method", ["random", "kmeans"])
+def test_a_calibration_sees_codes_as_dense_as_those_of_the_fit(method):
+    images = small_images(2, 300, 8, 8)
+    plan = planner(images, dictionary_method=method, dictionary_rounds=1)
+    steps, costs = fit_steps(plan.source, plan.settings), plan.costs()
+    question = asked(plan.source, plan.settings, steps, costs, 1, 1)
+    paces, baselines = measured(question, Deadline.after(3))
+    assert set(paces) == set(baselines) == {step.name for step in steps}
+    for pace in paces.values():
+        assert pace.read > 0
+        assert added_seconds(pace.add, 300) > 0
+    assert min(baselines.values()) > 0
+
+
+def test_what_the_solve_finds_in_memory_is_what_the_statistics_hold():
+    images = small_images(2, 300, 8, 8)
+    for changes in (
+        {},
+        {"feature": "vq"},
+        {"order": 2},
+        {"constant_patch": "activate_best", "context": "whole"},
+    ):
+        settings = Configuration(**{**SMALL, "dictionary": 32, **changes})
+        model, _ = fit(ArraySource(images), settings, Engine(SerialExecutor(1)))
+        held = sum(matrix.nbytes for matrix in model.statistics.matrices.values())
+        assert held <= finished_bytes(ArraySource(images), settings) <= 2 * held + 8 * 32**2
