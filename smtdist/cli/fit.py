@@ -116,8 +116,8 @@ def plan(
             for cost in plan_fit(source, settings, engine, reused=base is not None, given_atoms=count)
         ]
 
-    n_workers = where.resolved_workers(source)
-    if cluster in (None, "local"):
+    n_workers = where.resolved_workers(source) or 0
+    if where.is_local:
         found = costs(Engine(PlannedCluster(n_workers), EventStream(), checkpoint))
     else:
         with engine_for(where, source, checkpoint) as engine:
