@@ -84,8 +84,9 @@ class ClusterChoice:
         >>> ClusterChoice.from_dict(choice.name, choice.to_dict()) == choice
         True
         """
-        paths = {key: Path(options[key]) for key in ("config", "tls") if key in options}
-        return cls(name, **{**options, **paths})
+        values: dict[str, Any] = dict(options)
+        values.update({key: Path(options[key]) for key in ("config", "tls") if key in options})
+        return cls(name, **values)
 
 
 def is_loopback(host: str) -> bool:
