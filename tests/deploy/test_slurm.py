@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 
 import pytest
 from deploying import COMMAND, ROOT, assert_same_model, fit_arguments, smtdist, until, write_images
@@ -14,7 +13,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(missing()), reason=str(missing())),
 ]
-MORE = ["--set", "dictionary=1000", "--json", "--quiet"]
+MORE = ["--set", "dictionary=400", "--json", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return write_images(tmp_path_factory.mktemp("data") / "images.h5", 20_000, 16)
+    return write_images(tmp_path_factory.mktemp("data") / "images.h5", 6_000, 16)
 
 
 @pytest.fixture(scope="module")
@@ -51,25 +50,34 @@ def started(slurm, arguments, folder):
     )
 
 
-def has_partial_sums(folder):
-    """Tell whether the statistics pass has written a sum and not its result."""
-    found = list((folder / "checkpoint" / "statistics").glob("*.h5"))
-    return bool(found) and not any("result" in path.name for path in found)
+def in_mid_pass(slurm, folder):
+    """Stop both workers' processes once the statistics pass has written a sum; return their jobs."""
+    sums = folder / "checkpoint" / "statistics"
+
+    def under_way():
+        joined = [path for path in folder.glob("smtdist-logs/*") if "Registered to" in path.read_text()]
+        return len(joined) == 2 and any(sums.glob("*.h5"))
+
+    until(under_way, 240, "a partial sum, and two workers")
+    workers = slurm.jobs("smtdist-worker")
+    slurm("scancel", "--signal=STOP", "--full", *workers)
+    assert not (sums / "result.h5").exists(), "the pass has ended too soon to be disturbed"
+    return workers
 
 
 def test_a_killed_job_is_replaced_and_changes_nothing(slurm, data, want, tmp_path):
     run = started(slurm, on_slurm(data, tmp_path / "m.h5", tmp_path), tmp_path)
-    until(lambda: has_partial_sums(tmp_path), 120, "a sum of the statistics pass")
-    before = slurm.jobs("smtdist-worker")
-    slurm("scancel", "--signal=KILL", "--full", before[0])
-    killed_after = time.monotonic()
-    until(lambda: run.poll() is not None or set(slurm.jobs("smtdist-worker")) - set(before), 60, "a new job")
-    replaced = set(slurm.jobs("smtdist-worker")) - set(before)
+    lost, kept = in_mid_pass(slurm, tmp_path)
+    slurm("scancel", "--signal=KILL", "--full", lost)
+    new = until(
+        lambda: set(slurm.jobs("smtdist-worker")) - {lost, kept}, 120, "a job for the one that is lost"
+    )
+    slurm("scancel", "--signal=CONT", "--full", kept)
     out, err = run.communicate(timeout=300)
     assert run.returncode == 0, err
-    assert replaced, f"the run ended {time.monotonic() - killed_after:.0f} s after the kill without a new job"
+    assert len(new) == 1
     assert_same_model(tmp_path / "m.h5", want)
-    assert json.loads(out)["passes"][2]["n_samples"] == 20_000
+    assert json.loads(out)["passes"][2]["n_samples"] == 6_000
     assert_nothing_secret_is_left(tmp_path)
     until(lambda: not slurm.jobs("smtdist-worker", "RUNNING,PENDING"), 30, "the end of the workers' jobs")
 
@@ -85,10 +93,10 @@ def assert_nothing_secret_is_left(folder):
 def test_a_cancelled_batch_job_goes_on_when_it_is_submitted_again(slurm, data, want, tmp_path):
     script, site = FOLDER / "fit.sbatch", FOLDER / "slurm.yaml"
     out, checkpoint = tmp_path / "m.h5", tmp_path / "checkpoint"
-    arguments = [*fit_arguments(data, out, "--set", "dictionary=1000")[1:]]
+    arguments = [*fit_arguments(data, out, "--set", "dictionary=400")[1:]]
     submit = ["sbatch", "--parsable", f"--chdir={tmp_path}", script, checkpoint, site, "2", *arguments]
     first = slurm(*map(str, submit)).strip()
-    until(lambda: has_partial_sums(tmp_path), 120, "a sum of the statistics pass")
+    in_mid_pass(slurm, tmp_path)
     slurm("scancel", first)
     until(lambda: first not in slurm.jobs(state="RUNNING,COMPLETING"), 60, "the end of the job")
     assert not out.exists()
