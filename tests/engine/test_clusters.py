@@ -229,7 +229,7 @@ def operator(monkeypatch):
         def __init__(self, **options):
             asked.update(options)
             replicas = options["custom_cluster_spec"]["spec"]["worker"]["replicas"]
-            super().__init__(n_workers=replicas, processes=False, dashboard_address=None)
+            super().__init__(n_workers=replicas, processes=False, dashboard_address="127.0.0.1:0")
 
     package, module = types.ModuleType("dask_kubernetes"), types.ModuleType("dask_kubernetes.operator")
     package.operator, module.KubeCluster = module, KubeCluster
@@ -263,7 +263,10 @@ def test_cuda_gets_its_keywords_and_stays_on_loopback(monkeypatch, tmp_path):
         def __init__(self, **options):
             asked.update(options)
             super().__init__(
-                n_workers=options["n_workers"], processes=False, dashboard_address=None, silence_logs=50
+                n_workers=options["n_workers"],
+                processes=False,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=50,
             )
 
     module = types.ModuleType("dask_cuda")
@@ -289,7 +292,7 @@ def test_a_wait_for_workers_can_be_ended():
             raise SmtdistError("enough")
 
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         pytest.raises(SmtdistError, match="enough"),
         executor_on(cluster, waiting=waiting),
     ):
