@@ -24,6 +24,7 @@ from distributed import Client
 from smtdist.engine import tls
 
 pytest.importorskip("cryptography", reason="needs the extra tls")
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(600)]
 SCRIPT = ROOT / "deploy" / "local" / "cluster.sh"
 
 
