@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import typer
 
+from smtdist.cli.options import with_cluster_options
+
 
 class Command(NamedTuple):
     """`function` lives in `smtdist.cli.<module>`; `summary` is the first sentence of its docstring."""
@@ -114,6 +116,12 @@ COMMANDS: Final = {
         "Tell two spirals apart by noisy copies of their points, and show what the components are.",
         "--out spirals.png",
     ),
+    "tls": Command(
+        "tls",
+        "tls",
+        "Certificates that let scheduler, workers and clients of one cluster know one another.",
+        "init tls/",
+    ),
     "info": Command(
         "info",
         "info",
@@ -134,6 +142,8 @@ def load(name: str) -> Any:
     known = COMMANDS[name]
     function = getattr(import_module(f"smtdist.cli.{known.module}"), known.function)
     if isinstance(function, typer.Typer):  # a group of commands of its own
+        for inner in function.registered_commands:
+            inner.callback = inner.callback and with_cluster_options(inner.callback)
         group = typer.main.get_command(function)
         group.name, group.epilog = name, f"Example: smtdist {name} {known.arguments}"
         return group
@@ -142,5 +152,5 @@ def load(name: str) -> Any:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command(name, epilog=f"Example: smtdist {name} {known.arguments}")(function)
+    app.command(name, epilog=f"Example: smtdist {name} {known.arguments}")(with_cluster_options(function))
     return typer.main.get_command(app)

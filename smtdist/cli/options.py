@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.configuration import Configuration, parse_setting, preset
+from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import ConfigurationError, ModelError
 
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
@@ -83,8 +88,31 @@ Workers = Annotated[
     ),
 ]
 Cluster = Annotated[
-    str | None,
-    typer.Option(metavar="KIND|ADDRESS", help="local, or the address of a Dask scheduler, tcp://host:8786."),
+    ClusterChoice | None,
+    typer.Option(
+        parser=ClusterChoice,
+        metavar="KIND|ADDRESS",
+        help="local, slurm, ssh, kubernetes or cuda, or the address of a Dask scheduler, tls://host:8786.",
+    ),
+]
+ClusterConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="YAML for --cluster: Dask's configuration, with a section of the kind's own (see deploy/).",
+    ),
+]
+Tls = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Certificates for --cluster, made by smtdist tls init.")
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Accept connections to other machines without encryption.")
+]
+MaxWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Let the number of workers grow from --workers to this while there is work for them."
+    ),
 ]
 Checkpoint = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder for partial sums, visible to all workers.")
@@ -115,6 +143,63 @@ With = Annotated[
         help="Append the representation of another model, such as one fitted with grey=true; may be repeated.",
     ),
 ]
+
+
+_OF_CLUSTERS = {
+    "max_workers": (MaxWorkers, None),
+    "cluster_config": (ClusterConfig, None),
+    "tls": (Tls, None),
+    "insecure": (Insecure, False),
+}
+"""What belongs to --cluster: every command that takes it takes these too, and gets one ClusterChoice of them all."""
+
+
+def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose `cluster` also says what the options beside --cluster say; others come back as they are."""
+    known = inspect.signature(command).parameters
+    if "cluster" not in known or "cluster_config" in known:
+        return command
+    hints = get_type_hints(command, include_extras=True)
+    parameters = []
+    for name, parameter in known.items():
+        parameters.append(parameter.replace(annotation=hints[name]))
+        if name == "cluster":
+            parameters += [
+                parameter.replace(name=beside, annotation=annotation, default=default)
+                for beside, (annotation, default) in _OF_CLUSTERS.items()
+            ]
+
+    @functools.wraps(command)
+    def whole(**values: Any) -> None:
+        beside = {name: values.pop(name) for name in _OF_CLUSTERS}
+        command(**{**values, "cluster": _chosen(values["cluster"], **beside)})
+
+    del whole.__wrapped__  # its annotations are not those of the options
+    whole.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    whole.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return whole
+
+
+def _chosen(
+    cluster: ClusterChoice | None,
+    max_workers: int | None,
+    cluster_config: Path | None,
+    tls: Path | None,
+    insecure: bool,
+) -> ClusterChoice | None:
+    """Return the cluster with its options, absolute paths and all; what cannot be meant is wrong usage."""
+    if cluster is None and not any((max_workers, cluster_config, tls, insecure)):
+        return None
+    try:
+        return replace(
+            cluster or ClusterChoice(),
+            config=cluster_config and cluster_config.absolute(),
+            tls=tls and tls.absolute(),
+            insecure=insecure,
+            max_workers=max_workers,
+        ).checked()
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
 
 
 def other_models(paths: list[Path] | None) -> list[Model]:

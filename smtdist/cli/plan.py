@@ -89,10 +89,10 @@ def plan(
     where = Where(workers, cluster, quiet)
     try:
         sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
-        machines, shared = local_machines(where.resolved_workers(source), threads, *sizes)
+        machines, shared = local_machines(where.resolved_workers(source) or 0, threads, *sizes)
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
-    here = cluster in (None, "local")
+    here = where.is_local
     planner = Planner(
         source,
         settings,

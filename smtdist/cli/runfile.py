@@ -13,6 +13,7 @@ from typing import Any, Self
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.checkpoint import sentence_for
+from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import CheckpointError, ConfigurationError
 
 SCHEMA = 1
@@ -31,11 +32,11 @@ class Run:
     atoms: Path | None
     overwrite: bool
     workers: int | None
-    cluster: str | None
+    cluster: ClusterChoice | None
     described: dict[str, Any] | None = None
     key: str = ""
 
-    def moved(self, workers: int | None, cluster: str | None, overwrite: bool) -> Self:
+    def moved(self, workers: int | None, cluster: ClusterChoice | None, overwrite: bool) -> Self:
         """Return the run on other machines; what is not given stays."""
         if workers is None and cluster is None:
             return replace(self, overwrite=self.overwrite or overwrite)
@@ -79,7 +80,8 @@ def write_run(checkpoint: Path, run: Run, source: Source, key: str) -> None:
         "atoms": run.atoms and str(run.atoms),
         "overwrite": run.overwrite,
         "workers": run.workers,
-        "cluster": run.cluster,
+        "cluster": run.cluster and run.cluster.name,
+        "cluster_options": {} if run.cluster is None else run.cluster.to_dict(),
         "described": described(source),
         "key": key,
     }
@@ -109,11 +111,20 @@ def read_run(checkpoint: Path) -> Run:
         optional: dict[str, Any] = {
             name: content[name] and Path(content[name]) for name in ("from_model", "atoms")
         }
-        plain = {
-            name: content[name] for name in ("dataset", "overwrite", "workers", "cluster", "described", "key")
-        }
+        plain = {name: content[name] for name in ("dataset", "overwrite", "workers", "described", "key")}
+        if content["cluster"] is not None:
+            cluster = ClusterChoice.from_dict(content["cluster"], content.get("cluster_options", {}))
+        else:
+            cluster = None
         settings = Configuration.from_dict(content["settings"])
-        return Run(data=content["data"], out=Path(content["out"]), settings=settings, **optional, **plain)
+        return Run(
+            data=content["data"],
+            out=Path(content["out"]),
+            settings=settings,
+            cluster=cluster,
+            **optional,
+            **plain,
+        )
     except (OSError, ValueError, KeyError, TypeError, ConfigurationError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from smtdist.cli.errors import WrongUsage
 from smtdist.data.source import Source
+from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import ConfigurationError, InterruptedRun
@@ -37,16 +38,21 @@ class Where:
     """Where the work is done, as the user said it."""
 
     workers: int | None = None
-    cluster: str | None = None
+    cluster: ClusterChoice | None = None
     quiet: bool = False
 
-    def resolved_workers(self, source: Source) -> int:
-        """Return the number of local processes: as told, else 0; for large data half the cores."""
-        if self.workers is not None:
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the work is done by this machine's processes, as many as are chosen here."""
+        return self.cluster is None or self.cluster.is_local
+
+    def resolved_workers(self, source: Source) -> int | None:
+        """Return the number of workers: as told, else 0, for large data half the cores; others know their own size."""
+        if self.workers is not None or not self.is_local:
             return self.workers
         cores = available_cores()
         large = cores > 2 and source.n_samples * source.sample_bytes > LARGE
-        return min(MOST_WORKERS, max(1, cores // 2)) if large or self.cluster == "local" else 0
+        return min(MOST_WORKERS, max(1, cores // 2)) if large or self.cluster is not None else 0
 
 
 @contextmanager
@@ -64,10 +70,17 @@ def engine_for(
         stack.enter_context(stopping_on_signals(stop))
         if not where.quiet:
             events.subscribe(stack.enter_context(ProgressView(error_console())))
-        if workers and where.cluster in (None, "local"):
+        if workers and where.is_local:
             events.emit("note", text=f"Starting {workers} worker process{'es' * (workers > 1)}")
+        elif where.cluster is not None:
+            events.emit("note", text=f"Cluster: {where.cluster.name}; waiting for its first worker")
+
+        def waiting() -> None:
+            if stop.is_set():
+                raise InterruptedRun("Stopped as asked.", stop.exit_code)
+
         try:
-            executor = stack.enter_context(executor_for(where.cluster, workers))
+            executor = stack.enter_context(executor_for(where.cluster, workers, waiting))
         except ConfigurationError as error:
             raise WrongUsage(str(error)) from error
         dashboard = getattr(executor, "dashboard", None)

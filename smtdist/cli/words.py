@@ -219,8 +219,8 @@ def _planned(
         raise WrongUsage("Give the text that is to be planned for.")
     source = TextSource.open(text)
     settings, model = _asked(changes, base)
-    if where.cluster in (None, "local"):
-        engine = Engine(PlannedCluster(where.resolved_workers(source)), EventStream(), checkpoint)
+    if where.is_local:
+        engine = Engine(PlannedCluster(where.resolved_workers(source) or 0), EventStream(), checkpoint)
         costs = plan_words(source, settings, engine, base=model)
     else:
         with engine_for(where, source, checkpoint) as engine:

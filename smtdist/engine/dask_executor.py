@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +19,7 @@ from distributed import wait as wait_for
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
+from smtdist.engine.adaptive import Demand
 from smtdist.engine.events import Report
 from smtdist.engine.executor import Handle, TaskLost, available_cores
 from smtdist.engine.memory import memory_limit
@@ -24,6 +27,10 @@ from smtdist.errors import SmtdistError
 
 _ALONE = threading.Lock()
 """Held by the task that runs: the plan counts one task's memory a worker, whatever its number of threads."""
+
+LOOPBACK = "127.0.0.1"
+SILENT = 50
+"""Log level of Dask in this process: what concerns a person is said by events and errors."""
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
@@ -43,8 +50,18 @@ CONFIGURATION = {
 class DaskExecutor:
     """Runs tasks on the workers of a client; each worker runs one task at a time with its share of the threads."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self, client: Client, demand: Demand | None = None, waiting: Callable[[], None] | None = None
+    ) -> None:
+        """Wait for a first worker: as long as it takes where `waiting` is called each second, else for a minute.
+
+        `demand` is told what runs, where the number of workers follows the work.
+        """
         self.client = client
+        self.demand = demand
+        self._submitted: weakref.WeakSet[Future] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._waiting = waiting
         self._topic = f"smtdist-{uuid.uuid4().hex[:12]}"
         self._receiver: Report = lambda event: None
         self._permit: Semaphore | None = None
@@ -54,12 +71,16 @@ class DaskExecutor:
             self._permit = Semaphore(max_leases=WRITERS, name=self._topic)
 
     def _wait_for_workers(self) -> dict[str, Any]:
-        try:
-            self.client.wait_for_workers(1, timeout=60)
-        except TimeoutError:
-            raise SmtdistError(
-                f"No worker joined {self.client.scheduler.address} in 60 seconds; start one, then resume."
-            ) from None
+        for second in itertools.count():
+            with contextlib.suppress(TimeoutError):
+                self.client.wait_for_workers(1, timeout=1)
+                break
+            if self._waiting is not None:
+                self._waiting()
+            elif second >= 60:
+                raise SmtdistError(
+                    f"No worker joined {self.client.scheduler.address} in 60 seconds; start one, then resume."
+                )
         return self._info()
 
     def _info(self) -> dict[str, Any]:
@@ -74,7 +95,20 @@ class DaskExecutor:
 
     def slots(self) -> int:
         """Return the number of workers there are now."""
-        return len(self._info())
+        workers = len(self._info())
+        if self.demand is not None:
+            self.demand.seen(self.running(), workers)
+        return workers
+
+    def running(self) -> int:
+        """Return the number of tasks that were submitted and have not ended."""
+        with self._lock:  # asked by the cluster's own thread too
+            futures = list(self._submitted)
+        return sum(not future.done() for future in futures)
+
+    def wanted(self, present: int) -> int:
+        """Return the number of workers that the work asks for, given how many there are or will be."""
+        return present if self.demand is None else self.demand.wanted(self.running(), present)
 
     def threads(self) -> int:
         """Return the cores a worker may use: its threads, or the share its own cluster gave it."""
@@ -96,7 +130,7 @@ class DaskExecutor:
             holders = self.client.who_has([near]) if near is not None else {}
             workers = [address for addresses in holders.values() for address in addresses]
             where = {"workers": workers, "allow_other_workers": True} if workers else {}
-            return self.client.submit(
+            future = self.client.submit(
                 _call,
                 function,
                 self._topic,
@@ -106,6 +140,9 @@ class DaskExecutor:
                 key=_key(function),
                 **where,
             )
+            with self._lock:
+                self._submitted.add(future)
+            return future
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError) as error:
             raise TaskLost(str(error)) from error
 
@@ -173,30 +210,62 @@ def local_executor(
 
     Each worker gets an equal share of the cores, for kernels and BLAS alike, and of this process's memory limit.
     """
-    share = threads or max(1, available_cores() // workers)
-    limit = limit_bytes or memory_limit() // (workers + 1)
-    environment = {
-        name: str(share)
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SMTDIST_THREADS")
+    with local_cluster(workers, threads, limit_bytes) as cluster, executor_on(cluster) as executor:
+        yield executor
+
+
+@contextmanager
+def local_cluster(
+    workers: int,
+    threads: int | None = None,
+    limit_bytes: int | None = None,
+    most: int | None = None,
+    **options: Any,
+) -> Iterator[LocalCluster]:
+    """Start the processes alone; there may be `most` later, of which each gets its share from the start.
+
+    `options` are LocalCluster's.
+    """
+    most = most or workers
+    share = threads or max(1, available_cores() // most)
+    chosen = {
+        "n_workers": workers,
+        "threads_per_worker": 1,
+        "processes": True,
+        "memory_limit": limit_bytes or memory_limit() // (most + 1),
+        "host": LOOPBACK,
+        "dashboard_address": f"{LOOPBACK}:0",
+        "worker_dashboard_address": f"{LOOPBACK}:0",
+        "silence_logs": SILENT,
+        **options,
     }
     with (
-        dask.config.set({**CONFIGURATION, "distributed.nanny.pre-spawn-environ": environment}),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=limit,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=50,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        dask.config.set({**CONFIGURATION, "distributed.nanny.pre-spawn-environ": thread_environment(share)}),
+        LocalCluster(**chosen) as cluster,
     ):
-        executor = DaskExecutor(client)
+        yield cluster
+
+
+@contextmanager
+def executor_on(
+    cluster: Any,
+    demand: Demand | None = None,
+    waiting: Callable[[], None] | None = None,
+    **options: Any,
+) -> Iterator[DaskExecutor]:
+    """Connect to a cluster, or to the address of one (`options` are the Client's), and close what was opened."""
+    with Client(cluster, set_as_default=False, **options) as client:
+        executor = DaskExecutor(client, demand, waiting)
         try:
             yield executor
         finally:
             executor.close()
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """Return the environment of a worker process whose one task may use so many threads."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SMTDIST_THREADS")
+    return {name: str(threads) for name in names}
 
 
 def _key(function: Callable[..., Any]) -> str:

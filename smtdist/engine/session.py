@@ -1,24 +1,29 @@
-"""Choose an executor from what a user writes: a number of workers, a client, or an address."""
+"""Choose an executor from what a user writes: a number of workers, a client, a kind of cluster, or an address."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from distributed import Client
 
-from smtdist.engine.dask_executor import DaskExecutor, local_executor
-from smtdist.engine.executor import Executor, SerialExecutor
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.engine.cluster_choice import ClusterChoice
+from smtdist.engine.clusters import executor_of
+from smtdist.engine.dask_executor import DaskExecutor
+from smtdist.engine.executor import Executor
+from smtdist.errors import ConfigurationError
 
 
 @contextmanager
-def executor_for(cluster: Any = None, workers: int | None = None) -> Iterator[Executor]:
+def executor_for(
+    cluster: Any = None, workers: int | None = None, waiting: Callable[[], None] | None = None
+) -> Iterator[Executor]:
     """Yield an executor for `cluster`, closing only what was opened here.
 
     `cluster` is None or "local" (a LocalCluster of `workers` processes, or for 0 workers or none given this process
-    alone), a scheduler's address, a `distributed.Client`, or an executor.
+    alone), another kind or a scheduler's address, a `ClusterChoice` (either with options), a `distributed.Client`, or
+    an executor. `waiting` is called each second while a cluster that was started here has no worker yet.
     """
     if hasattr(cluster, "slots"):
         yield cluster
@@ -28,26 +33,11 @@ def executor_for(cluster: Any = None, workers: int | None = None) -> Iterator[Ex
             yield executor
         finally:
             executor.close()
-    elif cluster in (None, "local"):
-        if workers:
-            with local_executor(workers) as executor:
-                yield executor
-        else:
-            yield SerialExecutor()
-    elif isinstance(cluster, str) and ":" in cluster:
-        try:
-            client = Client(cluster, timeout="20s", set_as_default=False)
-        except OSError as error:
-            raise SmtdistError(
-                f"No Dask scheduler answers at {cluster} ({error}); start one with `dask scheduler`."
-            ) from error
-        with client:
-            executor = DaskExecutor(client)
-            try:
-                yield executor
-            finally:
-                executor.close()
+    elif cluster is None or isinstance(cluster, str | ClusterChoice):
+        choice = cluster if isinstance(cluster, ClusterChoice) else ClusterChoice(cluster or "local")
+        with executor_of(choice, workers, waiting) as chosen:
+            yield chosen
     else:
         raise ConfigurationError(
-            f"{cluster!r} is no cluster; give local, a scheduler's address such as tcp://host:8786, or a Client."
+            f"{cluster!r} is no cluster; give local, a scheduler's address such as tls://host:8786, or a Client."
         )

@@ -1,0 +1,116 @@
+"""Which cluster a run uses, as a person says it, and what may not be said: plain data, checked without Dask."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from smtdist.errors import ConfigurationError
+
+KINDS = ("local", "slurm", "ssh", "kubernetes", "cuda")
+ENCRYPTED = ("tls", "wss")
+SCALING = ("local", "slurm", "kubernetes")
+"""Kinds whose number of workers can follow the work."""
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """A kind of cluster or a scheduler's address, and how to start or reach it.
+
+    `config` is a YAML file (Dask's own configuration, with a section of the kind's keywords; a DaskCluster resource for
+    kubernetes), `tls` a folder of `smtdist tls init`, `insecure` accepts connections without encryption that leave this
+    machine, and `max_workers` lets the number of workers grow from `workers` on while there is work.
+
+    >>> ClusterChoice("slurm", config=Path("site.yaml")).is_address
+    False
+    >>> ClusterChoice("tls://node7:8786").is_address
+    True
+    """
+
+    name: str = "local"
+    config: Path | None = None
+    tls: Path | None = None
+    insecure: bool = False
+    max_workers: int | None = None
+
+    @property
+    def is_address(self) -> bool:
+        """Tell a scheduler's address from a kind."""
+        return ":" in self.name
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the work is done by processes of this machine alone, as many as we choose."""
+        return self.name == "local"
+
+    def checked(self) -> Self:
+        """Return the choice, or say what cannot be meant."""
+        if not self.is_address and self.name not in KINDS:
+            near = difflib.get_close_matches(self.name, KINDS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; give {', '.join(KINDS)}, or an address."
+            raise ConfigurationError(f"{self.name!r} is no cluster{hint}")
+        if self.max_workers is not None and self.name not in SCALING:
+            raise ConfigurationError(
+                f"The number of workers follows the work with {', '.join(SCALING)} only, not with {self.name}; "
+                f"leave --max-workers out."
+            )
+        if self.config is not None and not self.config.is_file():
+            raise ConfigurationError(f"There is no configuration {self.config}; give a YAML file.")
+        if self.tls is not None and not self.tls.is_dir():
+            raise ConfigurationError(f"There is no folder {self.tls}; make it with `smtdist tls init`.")
+        if self.tls is not None and self.insecure:
+            raise ConfigurationError(
+                "--tls asks for encryption and --insecure does without; give one of them."
+            )
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the choice as plain JSON types, without the name."""
+        plain: dict[str, Any] = asdict(self)
+        del plain["name"]
+        given = {key: value for key, value in plain.items() if value not in (None, False)}
+        return {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+
+    @classmethod
+    def from_dict(cls, name: str, options: dict[str, Any]) -> Self:
+        """Return the choice that `to_dict` has written.
+
+        >>> choice = ClusterChoice("slurm", tls=Path("tls"), max_workers=8)
+        >>> ClusterChoice.from_dict(choice.name, choice.to_dict()) == choice
+        True
+        """
+        values: dict[str, Any] = dict(options)
+        values.update({key: Path(options[key]) for key in ("config", "tls") if key in options})
+        return cls(name, **values)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host's every address is of this machine's loopback interface.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("192.0.2.1"), is_loopback("")
+    (True, True, False, False)
+    """
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or "0.0.0.0", None)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_loopback for entry in found)
+
+
+def refuse_open(choice: ClusterChoice, what: str, remedy: str) -> None:
+    """Refuse connections that leave this machine without encryption, unless they were asked for."""
+    if not choice.insecure:
+        raise ConfigurationError(
+            f"{what}: whoever shares the network could read the data and run code on all its machines; {remedy}, "
+            f"or accept that with --insecure."
+        )
+
+
+def private_folder(parent: Path) -> Path:
+    """Return the path of a folder for certificates of this run alone; nobody has made it yet."""
+    return parent / f".smtdist-tls-{socket.gethostname()}-{os.getpid()}"

@@ -1,0 +1,359 @@
+"""Clusters by kind, each with the package that knows it: one function a kind, which starts it and stops it.
+
+All start workers that run one task at a time. Whatever leaves this machine is encrypted: with the certificates of
+`--tls` or of Dask's configuration, on SLURM else with certificates made for the run; or it is refused.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import distributed
+from distributed import Client
+
+from smtdist.engine import tls
+from smtdist.engine.adaptive import Demand, policy
+from smtdist.engine.cluster_choice import (
+    ENCRYPTED,
+    ClusterChoice,
+    is_loopback,
+    refuse_open,
+)
+from smtdist.engine.cluster_setup import (
+    as_environment,
+    certificates_of,
+    package,
+    sections,
+    security_of,
+    started,
+)
+from smtdist.engine.dask_executor import (
+    CONFIGURATION,
+    LOOPBACK,
+    SILENT,
+    DaskExecutor,
+    executor_on,
+    local_cluster,
+    thread_environment,
+)
+from smtdist.engine.executor import Executor, SerialExecutor
+from smtdist.errors import ConfigurationError, SmtdistError
+
+Waiting = Callable[[], None]
+"""Called each second while a first worker is awaited; it may raise to end the wait."""
+
+LOST_WORKER = {"distributed.deploy.lost-worker-timeout": "5s"}
+"""How long after a worker has gone its job is given up and replaced; Dask's 15 s are for networks that blink."""
+
+
+def executor_of(
+    choice: ClusterChoice, workers: int | None, waiting: Waiting | None = None
+) -> AbstractContextManager[Executor]:
+    """Return the executor of a cluster that is started now and stopped at the end, or of one that runs already."""
+    choice.checked()
+    if choice.max_workers is not None and choice.max_workers < max(1, workers or 1):
+        raise ConfigurationError(
+            f"--max-workers {choice.max_workers} is less than the {workers} workers to start with."
+        )
+    if choice.is_address:
+        return _address(choice)
+    start = {"local": _local, "slurm": _slurm, "ssh": _ssh, "kubernetes": _kubernetes, "cuda": _cuda}
+    return start[choice.name](choice, workers, waiting)
+
+
+@contextmanager
+def _address(choice: ClusterChoice) -> Iterator[Executor]:
+    """Connect to a scheduler that runs already."""
+    with dask.config.set(sections(choice)[1]):
+        security = security_of(choice, ("client",))
+        scheme, separator, rest = choice.name.partition("://")
+        if not separator:
+            scheme, rest = "tls" if security else "tcp", choice.name
+        address = f"{scheme}://{rest}"
+        encrypted = scheme in ENCRYPTED
+        if encrypted and security is None:
+            raise ConfigurationError(
+                f"{address} asks who connects; give --tls with the folder of `smtdist tls init` that it was started "
+                f"with, or name your certificates in Dask's configuration (distributed.comm.tls)."
+            )
+        if not encrypted and choice.tls is not None:
+            raise ConfigurationError(f"{address} is not encrypted, so --tls has no use; give tls://{rest}.")
+        if not encrypted and scheme != "inproc" and not is_loopback(rest.rsplit(":", 1)[0]):
+            remedy = "start the scheduler with certificates of `smtdist tls init` and give tls:// with --tls"
+            refuse_open(choice, f"{address} is reached without encryption", remedy)
+        with ExitStack() as stack:
+            try:
+                client = stack.enter_context(
+                    Client(
+                        address,
+                        security=security if encrypted else None,
+                        timeout="20s",
+                        set_as_default=False,
+                    )
+                )
+            except OSError as error:
+                remedy = "check that --tls is the folder it was started with, and is still valid" * encrypted
+                raise SmtdistError(
+                    f"No Dask scheduler answers at {address} ({error}); {remedy or 'start one with `dask scheduler`'}."
+                ) from error
+            executor = DaskExecutor(client)
+            stack.callback(executor.close)
+            yield executor
+
+
+@contextmanager
+def _local(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
+    """Processes of this machine, on the loopback interface unless the section `local` says otherwise."""
+    if not workers and choice.max_workers is None:
+        yield SerialExecutor()
+        return
+    options, other = sections(choice)
+    with dask.config.set(other):
+        security = security_of(choice)
+        if security is not None:
+            options.update(security=security, protocol="tls://")
+        elif "interface" in options or not is_loopback(str(options.get("host", LOOPBACK))):
+            refuse_open(
+                choice,
+                "A local cluster beyond the loopback interface needs certificates",
+                "give --tls with a folder of `smtdist tls init`",
+            )
+        first = max(1, workers or 1)
+        with local_cluster(first, most=choice.max_workers, **options) as cluster:
+            if choice.max_workers is None:
+                with executor_on(cluster) as executor:
+                    yield executor
+            else:
+                with _following(cluster, first, choice.max_workers, waiting) as executor:
+                    yield executor
+
+
+@contextmanager
+def _slurm(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
+    """Jobs of dask-jobqueue, a worker each unless `processes` says more; lost ones are submitted again."""
+    jobqueue = package("dask_jobqueue", "dask-jobqueue", "slurm")
+    if not workers:
+        raise ConfigurationError(
+            "A SLURM cluster has no size of its own; say how many workers with --workers."
+        )
+    if shutil.which("sbatch") is None:
+        raise SmtdistError("There is no sbatch here; start this on a machine that submits SLURM jobs.")
+    other = sections(choice)[1]
+    with dask.config.set({**CONFIGURATION, **LOST_WORKER, **other}):
+
+        def site(key: str, default: Any = None) -> Any:
+            return dask.config.get(f"jobqueue.slurm.{key}", None) or default
+
+        processes, cores = int(site("processes", 1)), int(site("job-cpu", 0)) or int(site("cores", 0))
+        if not cores or not site("memory"):
+            raise ConfigurationError(
+                "A SLURM job needs a size; give cores and memory in the section jobqueue.slurm of --cluster-config."
+            )
+        extra = [str(word) for word in site("worker-extra-args", [])]
+        if "--dashboard-address" not in extra:
+            extra += ["--dashboard-address", f"{LOOPBACK}:0"]
+        environment = {
+            **thread_environment(max(1, cores // processes)),
+            **as_environment({**CONFIGURATION, **other}),
+        }
+        environment["DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON"] = repr(
+            thread_environment(cores // processes)
+        )
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+        with certificates_of(choice, Path(site("shared-temp-directory", "."))) as security:
+            cluster = started(
+                "SLURM",
+                jobqueue.SLURMCluster,
+                cores=processes,  # a worker runs one task at a time, on all of its share of the cores
+                processes=processes,
+                job_cpu=cores,
+                security=security,
+                scheduler_options={"dashboard_address": f"{LOOPBACK}:0", **site("scheduler-options", {})},
+                worker_extra_args=extra,
+                job_script_prologue=[*site("job-script-prologue", []), *exports],
+                silence_logs=SILENT,
+            )
+            with cluster:
+                _require_acceptable(cluster.job_script())
+                jobs = -(-workers // processes)
+                most = -(-(choice.max_workers or workers) // processes)
+                with _following(cluster, jobs * processes, most * processes, waiting) as executor:
+                    yield executor
+
+
+def _require_acceptable(script: str) -> None:
+    """Ask SLURM whether it would take a job: dask-jobqueue submits in the background, where nobody hears the answer."""
+    asked = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True)
+    if asked.returncode:
+        said = " ".join(asked.stderr.split())
+        raise SmtdistError(
+            f"SLURM would not take a worker's job ({said}); change the section jobqueue.slurm of --cluster-config."
+        )
+
+
+@contextmanager
+def _ssh(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
+    """A scheduler on the first host and a worker on each other one, started through SSH."""
+    package("asyncssh", "asyncssh", "ssh")
+    options, other = sections(choice)
+    hosts = [str(host) for host in options.pop("hosts", [])]
+    if len(hosts) < 2:
+        raise ConfigurationError(
+            "The section ssh needs `hosts`: first the scheduler's, then one for each worker; a host may stand twice."
+        )
+    if workers and workers > len(hosts) - 1:
+        raise ConfigurationError(
+            f"--workers asks for {workers}, but the section ssh has {len(hosts) - 1} hosts for workers; add hosts "
+            f"(a host may stand more than once)."
+        )
+    hosts = hosts[: 1 + (workers or len(hosts))]
+    away = not all(is_loopback(host) for host in hosts)
+    connect = options.pop("connect_options", {})
+    for one in connect if isinstance(connect, list) else [connect]:
+        one.setdefault("connect_timeout", "30s")
+        if away and one.get("known_hosts", ()) is None:
+            refuse_open(choice, "`known_hosts: null` takes any machine for the right one", "leave it out")
+    ours = {"dashboard_address": f"{LOOPBACK}:0"}
+    scheduler = {**ours, **options.pop("scheduler_options", {})}
+    worker = {**ours, **options.pop("worker_options", {})}
+    with dask.config.set({**CONFIGURATION, **other}):
+        security = security_of(choice)
+        inherited: dict[str, Any] = {}
+        if security is None and away:
+            refuse_open(
+                choice,
+                "The processes on the hosts would talk without encryption",
+                "copy a folder of `smtdist tls init` to the same path on all hosts and give it with --tls",
+            )
+        if security is not None:
+            inherited = tls.configuration_of(security)
+            if any("\n" in str(value) for value in inherited.values()):
+                raise ConfigurationError(
+                    "Dask's configuration holds a key itself, which everybody on the hosts would see in the list of "
+                    "processes; keep it in a file and name that."
+                )
+            scheduler["protocol"] = worker["protocol"] = "tls://"
+        with dask.config.set(inherited):
+            cluster = started(
+                "SSH",
+                distributed.SSHCluster,
+                hosts,
+                connect_options=connect,
+                scheduler_options=scheduler,
+                worker_options=worker,
+                security=security,
+                silence_logs=SILENT,
+                **options,
+            )
+            with cluster, executor_on(cluster, waiting=waiting) as executor:
+                yield executor
+
+
+@contextmanager
+def _kubernetes(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
+    """A DaskCluster resource, handed as it is to the operator, and deleted at the end."""
+    operator = package("dask_kubernetes.operator", "dask-kubernetes", "kubernetes")
+    resource, _ = sections(choice)
+    if resource.get("kind") != "DaskCluster":
+        raise ConfigurationError(
+            "--cluster kubernetes needs a DaskCluster resource; give one such as deploy/kubernetes/cluster.yaml with "
+            "--cluster-config."
+        )
+    instead = "create the resource with kubectl, forward its port, and give --cluster tls://localhost:8786 with --tls"
+    if choice.tls is not None or _mentions_tls(resource):
+        raise ConfigurationError(f"dask-kubernetes itself connects without encryption only; {instead}.")
+    refuse_open(choice, "The pods of this resource would talk without encryption", instead)
+    if workers:
+        resource["spec"]["worker"]["replicas"] = workers
+    first = int(resource["spec"]["worker"].get("replicas", 1))
+    cluster = started(
+        "Kubernetes",
+        operator.KubeCluster,
+        custom_cluster_spec=resource,
+        namespace=resource.get("metadata", {}).get("namespace"),
+        shutdown_on_close=True,
+        quiet=True,
+    )
+    demand = None if choice.max_workers is None else Demand(first, choice.max_workers)
+    with cluster, executor_on(cluster, demand, waiting or (lambda: None)) as executor:
+        if demand is None:
+            yield executor
+        else:
+            with _scaled(cluster, executor, first):
+                yield executor
+
+
+def _mentions_tls(resource: dict[str, Any]) -> bool:
+    container = resource["spec"]["scheduler"]["spec"]["containers"][0]
+    words = [*container.get("command", []), *container.get("args", [])]
+    return any(str(word).startswith(("tls", "--tls", "--protocol=tls")) for word in words)
+
+
+@contextmanager
+def _cuda(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
+    """A worker for each GPU of this machine, on the loopback interface."""
+    dask_cuda = package("dask_cuda", "dask-cuda", "cuda")
+    options, other = sections(choice, required=False)
+    if workers:
+        options["n_workers"] = workers
+    with dask.config.set({**CONFIGURATION, **other}):
+        security = security_of(choice)
+        if security is not None:
+            options.update(security=security, protocol="tls://")
+        elif "interface" in options or not is_loopback(str(options.get("host", LOOPBACK))):
+            remedy = "give --tls with a folder of `smtdist tls init`"
+            refuse_open(choice, "A cluster beyond the loopback interface needs certificates", remedy)
+        ours = {
+            "host": LOOPBACK,
+            "dashboard_address": f"{LOOPBACK}:0",
+            "worker_dashboard_address": f"{LOOPBACK}:0",
+            "silence_logs": SILENT,
+        }
+        cluster = started("CUDA", dask_cuda.LocalCUDACluster, **{**ours, **options})
+        with cluster, executor_on(cluster, waiting=waiting) as executor:
+            yield executor
+
+
+@contextmanager
+def _following(cluster: Any, minimum: int, maximum: int, waiting: Waiting | None) -> Iterator[DaskExecutor]:
+    """Keep the number of workers between two bounds as the work asks, and replace those that are lost."""
+    executors: list[DaskExecutor] = []
+    cluster.adapt(
+        Adaptive=policy(lambda present: executors[0].wanted(present) if executors else present),
+        minimum=minimum,
+        maximum=maximum,
+        interval="1s",
+        wait_count=1,
+    )
+    with executor_on(cluster, Demand(minimum, maximum), waiting or (lambda: None)) as executor:
+        executors.append(executor)
+        yield executor
+
+
+@contextmanager
+def _scaled(cluster: Any, executor: DaskExecutor, present: int, seconds: float = 5.0) -> Iterator[None]:
+    """Ask a cluster that Dask's own Adaptive cannot steer for as many workers as the work wants, now and then."""
+    ended = threading.Event()
+
+    def follow(present: int) -> None:
+        while not ended.wait(seconds):
+            wanted = executor.wanted(present)
+            if wanted != present:
+                cluster.scale(wanted)
+                present = wanted
+
+    thread = threading.Thread(target=follow, args=(present,), name="smtdist-scale", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
