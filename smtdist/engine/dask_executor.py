@@ -22,9 +22,6 @@ from smtdist.engine.executor import Handle, TaskLost, available_cores
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import SmtdistError
 
-_ALONE = threading.Lock()
-"""Held by the task that runs: the plan counts one task's memory a worker, whatever its number of threads."""
-
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
 
@@ -210,7 +207,8 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
     def report(event: dict[str, Any]) -> None:
         worker.log_event(topic, event)
 
-    with _ALONE:
+    # the plan counts one task's memory a worker, whatever its number of threads; workers may share a process
+    with vars(worker).setdefault("_smtdist_alone", threading.Lock()):
         return function(*arguments, report=report, permit=lambda: permit)
 
 

@@ -55,6 +55,17 @@ def test_a_worker_runs_one_task_at_a_time_whatever_its_threads(executor):
     assert drained(executor, [executor.submit(_meet) for _ in range(2)]) == ["alone", "alone"]
 
 
+def test_workers_that_share_a_process_do_not_wait_for_each_other():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        two = DaskExecutor(client)
+        BARRIER.reset()
+        assert drained(two, [two.submit(_meet) for _ in range(2)]) == ["together", "together"]
+        two.close()
+
+
 def test_results_feed_other_tasks_and_events_arrive(executor):
     arrived = threading.Event()
     seen = []
