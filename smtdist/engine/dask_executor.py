@@ -25,6 +25,9 @@ from smtdist.errors import SmtdistError
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
 
+HOLDERS = 4
+"""Workers that a shared value is brought to; from there it spreads as tasks need it."""
+
 CONFIGURATION = {
     # a worker that dies three times is the default's idea of a poisonous task; on preemptible nodes it is a Tuesday
     "distributed.scheduler.allowed-failures": 20,
@@ -71,7 +74,7 @@ class DaskExecutor:
 
     def slots(self) -> int:
         """Return the number of workers there are now."""
-        return len(self._info())
+        return len(self.client.nthreads())  # the short answer: `scheduler_info` tells the life of each worker
 
     def threads(self) -> int:
         """Return the cores a worker may use: its threads, or the share its own cluster gave it."""
@@ -84,8 +87,12 @@ class DaskExecutor:
         return min(limits) if limits else memory_limit()
 
     def share(self, value: Any, *, everywhere: bool = True) -> Handle:
-        """Scatter a value, by hand-over to every worker or to one."""
-        return self.client.scatter(value, broadcast=everywhere, hash=False)
+        """Scatter a value to one worker or to a few, from whom the others fetch it with their first task.
+
+        A broadcast to all would be undone meanwhile: the scheduler's memory manager drops replicas that no task
+        asks for yet, the broadcast makes them again, and with many workers that never ends.
+        """
+        return self.client.scatter(value, broadcast=HOLDERS if everywhere else False, hash=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
