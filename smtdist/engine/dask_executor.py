@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 import uuid
@@ -13,7 +12,6 @@ from typing import Any
 
 import dask
 from distributed import Client, Future, LocalCluster, Semaphore, get_worker
-from distributed import wait as wait_for
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
@@ -48,6 +46,9 @@ class DaskExecutor:
         self._topic = f"smtdist-{uuid.uuid4().hex[:12]}"
         self._receiver: Report = lambda event: None
         self._permit: Semaphore | None = None
+        self._news = threading.Condition()
+        self._awaited: set[Future] = set()  # tasks that were neither handed on by `wait` nor released
+        self._ended: set[Future] = set()  # those of them that have ended
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
         with client.as_current():
@@ -100,7 +101,7 @@ class DaskExecutor:
             holders = self.client.who_has([near]) if near is not None else {}
             workers = [address for addresses in holders.values() for address in addresses]
             where = {"workers": workers, "allow_other_workers": True} if workers else {}
-            return self.client.submit(
+            future = self.client.submit(
                 _call,
                 function,
                 self._topic,
@@ -112,14 +113,30 @@ class DaskExecutor:
             )
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError) as error:
             raise TaskLost(str(error)) from error
+        with self._news:
+            self._awaited.add(future)
+        future.add_done_callback(self._has_ended)
+        return future
+
+    def _has_ended(self, future: Future) -> None:
+        """Note a task that ended, in a thread of the client's."""
+        with self._news:
+            if future in self._awaited:
+                self._ended.add(future)
+                self._news.notify_all()
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
-        """Return one future that is done."""
-        # tasks whose shared values died with every worker are cancelled by the scheduler, which `check` reports
-        quiet = contextlib.suppress(TimeoutError, asyncio.TimeoutError, FuturesCancelledError)
-        with self.client.as_current(), quiet:
-            wait_for(handles, timeout=timeout, return_when="FIRST_COMPLETED")
-        return next((handle for handle in handles if handle.done()), None)
+        """Return one future that is done; asking Dask about all of them each time would cost as much as they are many."""
+        wanted = set(handles)
+        with self._news:
+            known = next((handle for handle in wanted - self._awaited if handle.done()), None)
+            if known is not None:
+                return known
+            self._news.wait_for(lambda: not wanted.isdisjoint(self._ended), timeout)
+            handle = next((handle for handle in self._ended if handle in wanted), None)
+            self._awaited.discard(handle)
+            self._ended.discard(handle)
+        return handle
 
     def check(self, handle: Handle) -> None:
         """Raise what the task raised, without fetching its result."""
@@ -145,6 +162,9 @@ class DaskExecutor:
     def release(self, handles: list[Handle]) -> None:
         """Cancel what still runs and drop what is done."""
         futures = [handle for handle in handles if isinstance(handle, Future)]
+        with self._news:
+            self._awaited.difference_update(futures)
+            self._ended.difference_update(futures)
         running = [future for future in futures if not future.done()]
         if running and self.client.status == "running":
             self.client.cancel(running, force=True, reason="released")

@@ -102,9 +102,10 @@ class Reduction:
             for gone in self._unsound(idle):
                 idle.remove(gone)
                 tasks.extend(_cut(gone.covers, self.per_task))
-            while tasks and len(self.running) < max(1, self.executor.slots()):
+            slots = max(1, self.executor.slots())
+            while tasks and len(self.running) < slots:
                 add(tasks.popleft(), idle.pop() if idle else None)
-            while not tasks and len(idle) > 1 and len(self.running) < max(1, self.executor.slots()):
+            while not tasks and len(idle) > 1 and len(self.running) < slots:
                 meet(idle.pop(0), idle.pop(0))
             self._next()
         return idle[0]
@@ -151,7 +152,8 @@ class Reduction:
             for node in [node for node in sorted(have) if node.index % 2 == 0]:
                 if node in have and sibling(node) in have:
                     meet(node)
-            while tasks and len(self.running) < max(1, self.executor.slots()):
+            slots = max(1, self.executor.slots())
+            while tasks and len(self.running) < slots:
                 grow(tasks.popleft())
             self._next()
         return have[top]

@@ -15,7 +15,7 @@ BARRIER = threading.Barrier(2)
 @pytest.fixture(scope="module")
 def executor():
     with (
-        LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         found = DaskExecutor(client)
@@ -100,3 +100,20 @@ def test_a_cancelled_task_is_lost(executor):
     handle.cancel()
     with pytest.raises(TaskLost):
         executor.check(handle)
+
+
+def test_each_task_is_handed_on_once_and_a_released_one_never(executor):
+    handles = [executor.submit(_add, number, 1) for number in range(5)]
+    kept, dropped = handles[:4], handles[4]
+    executor.release([dropped])
+    seen = [executor.wait(handles, 10.0) for _ in kept]
+    assert set(seen) == set(kept)
+    assert executor.wait([dropped, executor.share(1)], 0.0) is not dropped
+    assert executor.wait(seen[:1], 0.0) is seen[0], "asked again, one that is done is done"
+
+
+def test_waiting_ends_after_the_timeout_with_nothing(executor):
+    BARRIER.reset()
+    handle = executor.submit(_meet)
+    assert executor.wait([handle], 0.01) is None
+    assert drained(executor, [handle]) == ["alone"]
