@@ -23,6 +23,7 @@ IMAGES = random_images(0, 203)
 def small_leaves(monkeypatch):
     """Leaves of a few samples, so that a small array has a real tree."""
     monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 4)
+    monkeypatch.setattr(plan, "TASKS_PER_WORKER", 1)  # or every task here would be a leaf
 
 
 def total(engine, statistic=None, source=None):
@@ -103,6 +104,22 @@ def test_a_stopped_run_resumes_and_reads_each_leaf_once(tmp_path, exact, after):
     assert record["read_bytes"] == 0
     assert record["resumed_leaves"] == 51
     np.testing.assert_array_equal(again.state["total"], want.state["total"], strict=True)
+
+
+@pytest.mark.parametrize("tasks", [(51, 6), (6, 51)])
+@pytest.mark.parametrize("after", [3, 30])
+def test_a_run_resumes_with_tasks_of_another_size(tmp_path, monkeypatch, tasks, after):
+    """As on another number of workers: what is there of the fixed tree is kept, nodes below a task's included."""
+    engine = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k")
+    engine.events.subscribe(StopAfter(engine, after))
+    monkeypatch.setattr(plan, "MAX_TASKS", tasks[0])
+    with pytest.raises(InterruptedRun):
+        total(engine, Total(False))
+    monkeypatch.setattr(plan, "MAX_TASKS", tasks[1])
+    got, record = total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(False))
+    assert record["resumed_leaves"] > 0
+    want, _ = total(Engine(SerialExecutor(1)), Total(False))
+    np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
