@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from smtdist.errors import SmtdistError
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
+
+SLOTS_SECONDS = 0.5
+"""How long the number of workers is believed: a question to a busy scheduler can take longer than handing on a task."""
 
 HOLDERS = 4
 """Workers that a shared value is brought to; from there it spreads as tasks need it."""
@@ -49,6 +53,8 @@ class DaskExecutor:
         self._news = threading.Condition()
         self._awaited: set[Future] = set()  # tasks that were neither handed on by `wait` nor released
         self._ended: set[Future] = set()  # those of them that have ended
+        self._holders: dict[Future, list[str]] = {}  # of tasks that have ended: where their results were
+        self._slots, self._counted_at = 0, -SLOTS_SECONDS
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
         with client.as_current():
@@ -74,8 +80,14 @@ class DaskExecutor:
         return str(link) if link and ":0/" not in link else None
 
     def slots(self) -> int:
-        """Return the number of workers there are now."""
-        return len(self.client.nthreads())  # the short answer: `scheduler_info` tells the life of each worker
+        """Return the number of workers there are now, or were half a second ago."""
+        now = time.monotonic()
+        if now - self._counted_at > SLOTS_SECONDS:
+            self._slots = len(
+                self.client.nthreads()
+            )  # the short answer: `scheduler_info` tells all their lives
+            self._counted_at = now
+        return self._slots
 
     def threads(self) -> int:
         """Return the cores a worker may use: its threads, or the share its own cluster gave it."""
@@ -98,8 +110,7 @@ class DaskExecutor:
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
         try:
-            holders = self.client.who_has([near]) if near is not None else {}
-            workers = [address for addresses in holders.values() for address in addresses]
+            workers = self._holders_of(near) if near is not None else []
             where = {"workers": workers, "allow_other_workers": True} if workers else {}
             future = self.client.submit(
                 _call,
@@ -117,6 +128,15 @@ class DaskExecutor:
             self._awaited.add(future)
         future.add_done_callback(self._has_ended)
         return future
+
+    def _holders_of(self, near: Future) -> list[str]:
+        """Return the workers that hold a result, and ask at once about all that have ended meanwhile."""
+        if near not in self._holders:
+            with self._news:
+                asked = [near, *self._ended - {near}]
+            found = self.client.who_has(asked)
+            self._holders.update({future: list(found.get(future.key, ())) for future in asked})
+        return self._holders[near]
 
     def _has_ended(self, future: Future) -> None:
         """Note a task that ended, in a thread of the client's."""
@@ -165,6 +185,8 @@ class DaskExecutor:
         with self._news:
             self._awaited.difference_update(futures)
             self._ended.difference_update(futures)
+        for future in futures:
+            self._holders.pop(future, None)
         running = [future for future in futures if not future.done()]
         if running and self.client.status == "running":
             self.client.cancel(running, force=True, reason="released")

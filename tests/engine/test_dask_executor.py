@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import TaskLost
@@ -119,3 +119,20 @@ def test_waiting_ends_after_the_timeout_with_nothing(executor):
     handle = executor.submit(_meet)
     assert executor.wait([handle], 0.01) is None
     assert drained(executor, [handle]) == ["alone"]
+
+
+def _where(value, *, report, permit):
+    return get_worker().address
+
+
+def test_a_task_goes_where_the_result_is_that_it_is_near():
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        three = DaskExecutor(client)
+        firsts = [three.submit(_where, 0) for _ in range(6)]
+        places = drained(three, firsts)
+        seconds = [three.submit(_where, first, near=first) for first in firsts]
+        assert drained(three, seconds) == places
+        three.close()

@@ -11,7 +11,7 @@ from toys import Counted, Total, random_images
 
 from smtdist.data import leaves
 from smtdist.engine import plan
-from smtdist.engine.events import EventStream
+from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, InterruptedRun, MemoryBudgetError, SmtdistError
@@ -179,6 +179,16 @@ def test_events_tell_one_story():
     samples = [event["n_samples"] for event in events[1:-1]]
     assert samples == sorted(samples)
     assert samples[-1] == 203 == record["n_samples"]
+
+
+def test_a_task_that_reports_again_counts_once():
+    seen = []
+    progress = PassProgress("sum", EventStream(seen.append))
+    for task, count in (("a", 3), ("b", 5), ("a", 4), ("a", 1), ("b", 5)):
+        progress({"pass": "sum", "task": task, "n_samples": count, "n_positions": 2 * count, "read_bytes": 0})
+    progress({"pass": "another", "task": "c", "n_samples": 9, "n_positions": 9, "read_bytes": 9})
+    assert [event["n_samples"] for event in seen] == [3, 8, 9, 6, 6]
+    assert [event["n_positions"] for event in seen] == [6, 16, 18, 12, 12]
 
 
 def test_rounds_broadcast_and_update_until_nothing_changes():
