@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from typing import Final
 
 MIN_LEAF_SAMPLES: Final = 256
-MAX_LEAVES: Final = 1024
+FEW_LEAVES: Final = 1024
+MAX_LEAVES: Final = 16_384
+FINE_LEAF_SAMPLES: Final = 64
+FINE_LEAF_BYTES: Final = 2**19
+"""What a leaf of large data has at least, in samples and raw bytes, before there are more than 1,024 of them."""
 
 
 def leaf_bounds(n_samples: int, chunk_samples: int, sample_bytes: int = 1) -> list[int]:
     """Return the boundaries 0 = b₀ < b₁ < ... = n_samples; leaf i is samples bᵢ to bᵢ₊₁ (excluded).
 
-    A leaf is the smallest multiple of `chunk_samples` that has at least 256 samples and makes at most 1,024
-    leaves; the last one may be shorter. `sample_bytes` is among what a leaf may depend on, but the present
-    rule only needs it to be positive: leaves are streamed, so that their size costs no memory. Raises
-    ValueError for numbers below 1.
+    A leaf is the smallest multiple of `chunk_samples` that has at least 256 samples; the last one may be shorter. Where
+    that makes more than 1,024 leaves, in whole chunks or not, they are as many as a thousand workers need to end at the
+    same time: at most 16,384, of at least 64 samples and 512 KiB (or of as many samples as 1,024 leaves would have).
+    Raises ValueError for numbers below 1.
 
     >>> leaf_bounds(1000, 100), leaf_bounds(600, 512), leaf_bounds(10, 64)
     ([0, 300, 600, 900, 1000], [0, 512, 600], [0, 10])
@@ -27,7 +31,10 @@ def leaf_bounds(n_samples: int, chunk_samples: int, sample_bytes: int = 1) -> li
     ):
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1.")
-    wanted = max(MIN_LEAF_SAMPLES, -(-n_samples // MAX_LEAVES))
+    wanted = MIN_LEAF_SAMPLES
+    if n_samples > FEW_LEAVES * wanted:
+        fine = max(FINE_LEAF_SAMPLES, -(-FINE_LEAF_BYTES // sample_bytes))
+        wanted = max(min(fine, -(-n_samples // FEW_LEAVES)), -(-n_samples // MAX_LEAVES))
     leaf = chunk_samples * -(-wanted // chunk_samples)
     return [*range(0, n_samples, leaf), n_samples]
 

@@ -30,7 +30,7 @@ from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial
 from smtdist.errors import CheckpointError
 from smtdist.statistics.base import State, check_state
 
-SCHEMA = 2
+SCHEMA = 3
 DIGESTS = "_digests"
 
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ from typing import Any
 
 import dask
 from distributed import Client, Future, LocalCluster, Semaphore, get_worker
-from distributed import wait as wait_for
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
@@ -25,15 +25,18 @@ from smtdist.engine.executor import Handle, TaskLost, available_cores
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import SmtdistError
 
-_ALONE = threading.Lock()
-"""Held by the task that runs: the plan counts one task's memory a worker, whatever its number of threads."""
-
 LOOPBACK = "127.0.0.1"
 SILENT = 50
 """Log level of Dask in this process: what concerns a person is said by events and errors."""
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
+
+SLOTS_SECONDS = 0.5
+"""How long the number of workers is believed: a question to a busy scheduler can take longer than handing on a task."""
+
+HOLDERS = 4
+"""Workers that a shared value is brought to; from there it spreads as tasks need it."""
 
 CONFIGURATION = {
     # a worker that dies three times is the default's idea of a poisonous task; on preemptible nodes it is a Tuesday
@@ -65,6 +68,11 @@ class DaskExecutor:
         self._topic = f"smtdist-{uuid.uuid4().hex[:12]}"
         self._receiver: Report = lambda event: None
         self._permit: Semaphore | None = None
+        self._news = threading.Condition()
+        self._awaited: set[Future] = set()  # tasks that were neither handed on by `wait` nor released
+        self._ended: set[Future] = set()  # those of them that have ended
+        self._holders: dict[Future, list[str]] = {}  # of tasks that have ended: where their results were
+        self._slots, self._counted_at = 0, -SLOTS_SECONDS
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
         with client.as_current():
@@ -94,11 +102,14 @@ class DaskExecutor:
         return str(link) if link and ":0/" not in link else None
 
     def slots(self) -> int:
-        """Return the number of workers there are now."""
-        workers = len(self._info())
+        """Return the number of workers there are now, or were half a second ago."""
+        now = time.monotonic()
+        if now - self._counted_at > SLOTS_SECONDS:
+            # the short answer: `scheduler_info` tells all their lives
+            self._slots, self._counted_at = len(self.client.nthreads()), now
         if self.demand is not None:
-            self.demand.seen(self.running(), workers)
-        return workers
+            self.demand.seen(self.running(), self._slots)
+        return self._slots
 
     def running(self) -> int:
         """Return the number of tasks that were submitted and have not ended."""
@@ -121,14 +132,17 @@ class DaskExecutor:
         return min(limits) if limits else memory_limit()
 
     def share(self, value: Any, *, everywhere: bool = True) -> Handle:
-        """Scatter a value, by hand-over to every worker or to one."""
-        return self.client.scatter(value, broadcast=everywhere, hash=False)
+        """Scatter a value to one worker or to a few, from whom the others fetch it with their first task.
+
+        A broadcast to all would be undone meanwhile: the scheduler's memory manager drops replicas that no task
+        asks for yet, the broadcast makes them again, and with many workers that never ends.
+        """
+        return self.client.scatter(value, broadcast=HOLDERS if everywhere else False, hash=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
         try:
-            holders = self.client.who_has([near]) if near is not None else {}
-            workers = [address for addresses in holders.values() for address in addresses]
+            workers = self._holders_of(near) if near is not None else []
             where = {"workers": workers, "allow_other_workers": True} if workers else {}
             future = self.client.submit(
                 _call,
@@ -140,19 +154,43 @@ class DaskExecutor:
                 key=_key(function),
                 **where,
             )
-            with self._lock:
-                self._submitted.add(future)
-            return future
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError) as error:
             raise TaskLost(str(error)) from error
+        with self._lock:
+            self._submitted.add(future)
+        with self._news:
+            self._awaited.add(future)
+        future.add_done_callback(self._has_ended)
+        return future
+
+    def _holders_of(self, near: Future) -> list[str]:
+        """Return the workers that hold a result, and ask at once about all that have ended meanwhile."""
+        if near not in self._holders:
+            with self._news:
+                asked = [near, *self._ended - {near}]
+            found = self.client.who_has(asked)
+            self._holders.update({future: list(found.get(future.key, ())) for future in asked})
+        return self._holders[near]
+
+    def _has_ended(self, future: Future) -> None:
+        """Note a task that ended, in a thread of the client's."""
+        with self._news:
+            if future in self._awaited:
+                self._ended.add(future)
+                self._news.notify_all()
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
-        """Return one future that is done."""
-        # tasks whose shared values died with every worker are cancelled by the scheduler, which `check` reports
-        quiet = contextlib.suppress(TimeoutError, asyncio.TimeoutError, FuturesCancelledError)
-        with self.client.as_current(), quiet:
-            wait_for(handles, timeout=timeout, return_when="FIRST_COMPLETED")
-        return next((handle for handle in handles if handle.done()), None)
+        """Return one future that is done; asking Dask about all of them each time would cost as much as they are many."""
+        wanted = set(handles)
+        with self._news:
+            known = next((handle for handle in wanted - self._awaited if handle.done()), None)
+            if known is not None:
+                return known
+            self._news.wait_for(lambda: not wanted.isdisjoint(self._ended), timeout)
+            handle = next((handle for handle in self._ended if handle in wanted), None)
+            self._awaited.discard(handle)
+            self._ended.discard(handle)
+        return handle
 
     def check(self, handle: Handle) -> None:
         """Raise what the task raised, without fetching its result."""
@@ -178,6 +216,11 @@ class DaskExecutor:
     def release(self, handles: list[Handle]) -> None:
         """Cancel what still runs and drop what is done."""
         futures = [handle for handle in handles if isinstance(handle, Future)]
+        with self._news:
+            self._awaited.difference_update(futures)
+            self._ended.difference_update(futures)
+        for future in futures:
+            self._holders.pop(future, None)
         running = [future for future in futures if not future.done()]
         if running and self.client.status == "running":
             self.client.cancel(running, force=True, reason="released")
@@ -279,7 +322,8 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
     def report(event: dict[str, Any]) -> None:
         worker.log_event(topic, event)
 
-    with _ALONE:
+    # the plan counts one task's memory a worker, whatever its number of threads; workers may share a process
+    with vars(worker).setdefault("_smtdist_alone", threading.Lock()):
         return function(*arguments, report=report, permit=lambda: permit)
 
 

@@ -45,11 +45,16 @@ class PassProgress:
     def __init__(self, name: str, stream: EventStream) -> None:
         self._name = name
         self._stream = stream
-        self._totals: dict[str, Event] = {}
+        self._tasks: dict[str, Event] = {}
+        self._totals = dict.fromkeys(
+            COUNTED, 0
+        )  # kept, because adding up all tasks for each report is their square
 
     def __call__(self, event: Event) -> None:
         """Take one task's report."""
         if event.get("pass") == self._name:
-            self._totals[event["task"]] = event
-            totals = {key: sum(task[key] for task in self._totals.values()) for key in COUNTED}
-            self._stream.emit("progress", **{"pass": self._name, **totals})
+            before = self._tasks.get(event["task"], {})
+            self._tasks[event["task"]] = event
+            for key in COUNTED:
+                self._totals[key] += event[key] - before.get(key, 0)
+            self._stream.emit("progress", **{"pass": self._name, **self._totals})

@@ -19,6 +19,8 @@ from smtdist.errors import MemoryBudgetError
 from smtdist.statistics.base import Statistic
 
 MAX_TASKS = 64
+TASKS_PER_WORKER = 16
+"""Tasks of a pass, at most: 64, or 16 a worker, so that waiting for the last one costs few percent of the pass."""
 BATCH_TARGET = 384 * 1024**2
 """Workspace beyond which larger batches bring nothing."""
 DISK_BYTES_PER_SECOND = 5e8
@@ -142,7 +144,9 @@ def plan_pass(
     bounds = tuple(source.leaf_bounds())
     leaf = max(stop - start for start, stop in pairwise(bounds))
     state = statistic.state_bytes()
-    per_task = _leaves_per_task(len(bounds) - 1, leaf * work_per_sample if checkpointed else 0.0, state)
+    per_task = _leaves_per_task(
+        len(bounds) - 1, leaf * work_per_sample if checkpointed else 0.0, state, limits.workers
+    )
     streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, checkpointed)
     # samples in the driver's memory travel with the task that needs them, once as sent and once as received
     carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
@@ -225,9 +229,9 @@ def _task_level(per_task: int, n_leaves: int) -> int:
     return min((per_task - 1).bit_length(), root(n_leaves).level)
 
 
-def _leaves_per_task(n_leaves: int, work_per_leaf: float, state_bytes: int) -> int:
-    """Return how many leaves travel together: at most 64 tasks a pass, and little time spent on checkpoints."""
-    leaves = math.ceil(n_leaves / MAX_TASKS)
+def _leaves_per_task(n_leaves: int, work_per_leaf: float, state_bytes: int, workers: int) -> int:
+    """Return how many leaves travel together: 64 tasks a pass, or 16 a worker; little time spent on checkpoints."""
+    leaves = math.ceil(n_leaves / max(MAX_TASKS, TASKS_PER_WORKER * workers))
     if work_per_leaf:
         writing, computing = state_bytes / DISK_BYTES_PER_SECOND, work_per_leaf / MULTIPLICATIONS_PER_SECOND
         leaves = max(leaves, math.ceil(10 * writing / computing))

@@ -17,7 +17,7 @@ from smtdist.engine import worker
 from smtdist.engine.executor import Executor, Handle, TaskLost
 from smtdist.engine.partial import Cover, Partial, StoredPartial, join, missing
 from smtdist.engine.plan import PassPlan
-from smtdist.engine.tree import Node, parent, promoted, root, sibling
+from smtdist.engine.tree import Node, nodes_over, parent, promoted, root, sibling
 from smtdist.errors import SmtdistError
 
 ATTEMPTS = 20
@@ -102,9 +102,10 @@ class Reduction:
             for gone in self._unsound(idle):
                 idle.remove(gone)
                 tasks.extend(_cut(gone.covers, self.per_task))
-            while tasks and len(self.running) < max(1, self.executor.slots()):
+            slots = max(1, self.executor.slots())
+            while tasks and len(self.running) < slots:
                 add(tasks.popleft(), idle.pop() if idle else None)
-            while not tasks and len(idle) > 1 and len(self.running) < max(1, self.executor.slots()):
+            while not tasks and len(idle) > 1 and len(self.running) < slots:
                 meet(idle.pop(0), idle.pop(0))
             self._next()
         return idle[0]
@@ -114,8 +115,12 @@ class Reduction:
         have: dict[Node, _Sum] = {}
         for one in resumed:
             have[_node_of(one.covers, self.n_leaves)] = one
-        covered = {leaf for one in resumed for start, stop in one.covers for leaf in range(start, stop)}
-        tasks = deque(node for node in self._task_nodes(level, 0, self.n_leaves) if node.first not in covered)
+        covered = tuple(sorted(piece for one in resumed for piece in one.covers))
+        tasks = deque(
+            node
+            for first, last in missing(covered, self.n_leaves)
+            for node in nodes_over(first, last, level, self.n_leaves)
+        )
 
         def grow(node: Node) -> None:
             def ended(handle: Handle | None) -> None:
@@ -147,11 +152,12 @@ class Reduction:
             for node in [node for node, one in have.items() if self._unsound([one])]:
                 del have[node]
                 first, last = node.leaves(self.n_leaves)
-                tasks.extend(self._task_nodes(level, first, last))
+                tasks.extend(nodes_over(first, last, level, self.n_leaves))
             for node in [node for node in sorted(have) if node.index % 2 == 0]:
                 if node in have and sibling(node) in have:
                     meet(node)
-            while tasks and len(self.running) < max(1, self.executor.slots()):
+            slots = max(1, self.executor.slots())
+            while tasks and len(self.running) < slots:
                 grow(tasks.popleft())
             self._next()
         return have[top]
@@ -177,10 +183,6 @@ class Reduction:
             ended(None)
         else:
             self.running[handle] = ended
-
-    def _task_nodes(self, level: int, first: int, last: int) -> list[Node]:
-        """Return the nodes of a level, or what stands for them at the ragged end, over a range of leaves."""
-        return [promoted(Node(level, i), self.n_leaves) for i in range(first >> level, -(-last >> level))]
 
     def _unsound(self, sums: list[_Sum]) -> list[_Sum]:
         """Return the sums that nobody holds any more; their leaves must be added anew."""

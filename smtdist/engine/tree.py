@@ -50,3 +50,19 @@ def sibling(node: Node) -> Node:
 def parent(node: Node) -> Node:
     """Return the node above."""
     return Node(node.level + 1, node.index // 2)
+
+
+def nodes_over(first: int, last: int, level: int, n_leaves: int) -> list[Node]:
+    """Return the fewest nodes of at most `level` that cover leaves `first` to `last` (excluded), which nodes can cover.
+
+    >>> nodes_over(1, 5, 1, 5)
+    [Node(level=0, index=1), Node(level=1, index=1), Node(level=2, index=1)]
+    """
+    nodes, at = [], first
+    while at < last:
+        up = min(level, root(n_leaves).level)
+        while at % (1 << up) or Node(up, at >> up).leaves(n_leaves)[1] > last:
+            up -= 1
+        nodes.append(promoted(Node(up, at >> up), n_leaves))
+        at = nodes[-1].leaves(n_leaves)[1]
+    return nodes

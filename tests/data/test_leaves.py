@@ -25,10 +25,10 @@ from smtdist.data.leaves import leaf_bounds
         (60_000, 64, 235, 256),
         (60_000, 100_000, 1, 60_000),
         (262_144, 1, 1024, 256),
-        (262_145, 1, 1021, 257),
-        (1_281_167, 32, 1001, 1280),
-        (10**9, 1, 1024, 976_563),
-        (10**9, 1024, 1024, 976_896),
+        (262_145, 1, 1534, 171),
+        (1_281_167, 32, 6673, 192),
+        (10**9, 1, 16_384, 61_036),
+        (10**9, 1024, 16_277, 61_440),
     ],
 )
 def test_table(n_samples: int, chunk_samples: int, n_leaves: int, leaf: int) -> None:
@@ -37,18 +37,27 @@ def test_table(n_samples: int, chunk_samples: int, n_leaves: int, leaf: int) -> 
     assert bounds[1] == leaf
 
 
-@given(st.integers(1, 10**7), st.integers(1, 10**5))
-def test_leaves_cover_the_samples_in_whole_chunks(n_samples: int, chunk_samples: int) -> None:
-    bounds = leaf_bounds(n_samples, chunk_samples, 1)
+@pytest.mark.parametrize(("side", "chunk", "leaf"), [(64, 85, 85), (224, 6, 84)])
+def test_imagenet_has_a_dozen_leaves_for_each_of_a_thousand_workers(side: int, chunk: int, leaf: int) -> None:
+    bounds = leaf_bounds(1_281_167, chunk, side * side * 3)
+    assert bounds[1] == leaf
+    assert len(bounds) - 1 >= 15_000
+
+
+@given(st.integers(1, 10**7), st.integers(1, 10**5), st.integers(1, 10**6))
+def test_leaves_cover_the_samples_in_whole_chunks(
+    n_samples: int, chunk_samples: int, sample_bytes: int
+) -> None:
+    bounds = leaf_bounds(n_samples, chunk_samples, sample_bytes)
     sizes = np.diff(bounds)
     assert bounds[0] == 0
     assert bounds[-1] == n_samples
-    assert len(sizes) <= 1024
+    assert len(sizes) <= (1024 if n_samples <= 262_144 else 16_384)
     assert (sizes > 0).all()
     assert all(bound % chunk_samples == 0 for bound in bounds[:-1])
     assert len(set(sizes[:-1].tolist())) <= 1
     assert sizes[-1] <= sizes[0]
-    assert len(sizes) == 1 or sizes[0] >= 256
+    assert len(sizes) == 1 or sizes[0] >= (256 if n_samples <= 262_144 else 64)
 
 
 @pytest.mark.parametrize("numbers", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import TaskLost
@@ -57,6 +57,17 @@ def test_a_worker_runs_one_task_at_a_time_whatever_its_threads(executor):
     assert drained(executor, [executor.submit(_meet) for _ in range(2)]) == ["alone", "alone"]
 
 
+def test_workers_that_share_a_process_do_not_wait_for_each_other():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        two = DaskExecutor(client)
+        BARRIER.reset()
+        assert drained(two, [two.submit(_meet) for _ in range(2)]) == ["together", "together"]
+        two.close()
+
+
 def test_results_feed_other_tasks_and_events_arrive(executor):
     arrived = threading.Event()
     seen = []
@@ -91,3 +102,39 @@ def test_a_cancelled_task_is_lost(executor):
     handle.cancel()
     with pytest.raises(TaskLost):
         executor.check(handle)
+
+
+def test_each_task_is_handed_on_once_and_a_released_one_never(executor):
+    handles = [executor.submit(_add, number, 1) for number in range(5)]
+    kept, dropped = handles[:4], handles[4]
+    executor.release([dropped])
+    seen = []
+    while len(seen) < len(kept):
+        handle = executor.wait([handle for handle in kept if handle not in seen], 1.0)
+        seen += [handle] if handle is not None else []
+    assert set(seen) == set(kept)
+    assert executor.wait(seen[:1], 0.0) is seen[0], "asked again, one that is done is done"
+
+
+def test_waiting_ends_after_the_timeout_with_nothing(executor):
+    BARRIER.reset()
+    handle = executor.submit(_meet)
+    assert executor.wait([handle], 0.01) is None
+    assert drained(executor, [handle]) == ["alone"]
+
+
+def _where(value, *, report, permit):
+    return get_worker().address
+
+
+def test_a_task_goes_where_the_result_is_that_it_is_near():
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        three = DaskExecutor(client)
+        firsts = [three.submit(_where, 0) for _ in range(6)]
+        places = drained(three, firsts)
+        seconds = [three.submit(_where, first, near=first) for first in firsts]
+        assert drained(three, seconds) == places
+        three.close()

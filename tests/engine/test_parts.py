@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import Counted, Total, random_images
 
+from smtdist.data import leaves
 from smtdist.data.array import ArraySource
 from smtdist.engine import memory, tree
 from smtdist.engine.partial import Counters, join, missing
@@ -50,14 +51,22 @@ def test_counters_add_and_peaks_do_not():
     assert both == Counters(11, 22, 33, 40, {0: "a", 1: "b"})
 
 
-def test_leaves_and_tasks_do_not_depend_on_memory_or_workers():
+def test_tasks_follow_the_workers_and_leaves_do_not():
+    source = Counted(random_images(0, 2000), [], chunk_samples=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaves, "MIN_LEAF_SAMPLES", 4)
+        plans = {n: plan_pass("p", Total(), source, WorkerLimits(10**9, 0, 1, n)) for n in (1, 4, 16, 1000)}
+    assert {plan.n_leaves for plan in plans.values()} == {500}
+    assert [plan.leaves_per_task for plan in plans.values()] == [8, 8, 2, 1]
+
+
+def test_leaves_do_not_depend_on_memory_or_workers():
     source = Counted(random_images(0, 2000), [], chunk_samples=10)
     plans = [
         plan_pass("p", Total(), source, WorkerLimits(limit, 1000, threads, workers))
         for limit, threads, workers in ((int((ALLOWANCE + 18_000) / 0.55), 1, 1), (10**9, 8, 64))
     ]
     assert plans[0].bounds == plans[1].bounds
-    assert plans[0].leaves_per_task == plans[1].leaves_per_task
     assert plans[0].batch < plans[1].batch
     assert plans[1].projected_bytes == 1000 + 2 * 32 + 100 * plans[1].batch + 260 * 36 + ALLOWANCE
 
@@ -97,3 +106,15 @@ def test_arrays_in_memory_are_counted_and_refused_with_the_advice_to_write_a_fil
         MemoryBudgetError, match=r"18\.0 KiB of samples that travel from memory: write them to a file"
     ):
         plan_pass("p", Total(), source, WorkerLimits(100, 0, 1, 2))
+
+
+@given(st.integers(1, 70), st.integers(0, 7), st.data())
+def test_any_nodes_may_be_made_anew_at_any_level(n_leaves, level, data):
+    """Whichever nodes are lost or missing, those that replace them cover the same leaves and are nodes of the tree."""
+    for old in tree.nodes_over(0, n_leaves, data.draw(st.integers(0, 7)), n_leaves):
+        first, last = old.leaves(n_leaves)
+        made = tree.nodes_over(first, last, level, n_leaves)
+        ranges = [node.leaves(n_leaves) for node in made]
+        assert [leaf for begin, end in ranges for leaf in range(begin, end)] == list(range(first, last))
+        assert all(node == tree.promoted(node, n_leaves) for node in made)
+        assert all(end - begin <= 1 << level for begin, end in ranges)

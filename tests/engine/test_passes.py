@@ -11,7 +11,7 @@ from toys import Counted, Total, random_images
 
 from smtdist.data import leaves
 from smtdist.engine import plan
-from smtdist.engine.events import EventStream
+from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, InterruptedRun, MemoryBudgetError, SmtdistError
@@ -23,6 +23,7 @@ IMAGES = random_images(0, 203)
 def small_leaves(monkeypatch):
     """Leaves of a few samples, so that a small array has a real tree."""
     monkeypatch.setattr(leaves, "MIN_LEAF_SAMPLES", 4)
+    monkeypatch.setattr(plan, "TASKS_PER_WORKER", 1)  # or every task here would be a leaf
 
 
 def total(engine, statistic=None, source=None):
@@ -105,6 +106,22 @@ def test_a_stopped_run_resumes_and_reads_each_leaf_once(tmp_path, exact, after):
     np.testing.assert_array_equal(again.state["total"], want.state["total"], strict=True)
 
 
+@pytest.mark.parametrize("tasks", [(51, 6), (6, 51)])
+@pytest.mark.parametrize("after", [3, 30])
+def test_a_run_resumes_with_tasks_of_another_size(tmp_path, monkeypatch, tasks, after):
+    """As on another number of workers: what is there of the fixed tree is kept, nodes below a task's included."""
+    engine = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k")
+    engine.events.subscribe(StopAfter(engine, after))
+    monkeypatch.setattr(plan, "MAX_TASKS", tasks[0])
+    with pytest.raises(InterruptedRun):
+        total(engine, Total(False))
+    monkeypatch.setattr(plan, "MAX_TASKS", tasks[1])
+    got, record = total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"), Total(False))
+    assert record["resumed_leaves"] > 0
+    want, _ = total(Engine(SerialExecutor(1)), Total(False))
+    np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="one"))
     with pytest.raises(CheckpointError, match="belongs to another run"):
@@ -162,6 +179,16 @@ def test_events_tell_one_story():
     samples = [event["n_samples"] for event in events[1:-1]]
     assert samples == sorted(samples)
     assert samples[-1] == 203 == record["n_samples"]
+
+
+def test_a_task_that_reports_again_counts_once():
+    seen = []
+    progress = PassProgress("sum", EventStream(seen.append))
+    for task, count in (("a", 3), ("b", 5), ("a", 4), ("a", 1), ("b", 5)):
+        progress({"pass": "sum", "task": task, "n_samples": count, "n_positions": 2 * count, "read_bytes": 0})
+    progress({"pass": "another", "task": "c", "n_samples": 9, "n_positions": 9, "read_bytes": 9})
+    assert [event["n_samples"] for event in seen] == [3, 8, 9, 6, 6]
+    assert [event["n_positions"] for event in seen] == [6, 16, 18, 12, 12]
 
 
 def test_rounds_broadcast_and_update_until_nothing_changes():
