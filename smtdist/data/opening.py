@@ -35,21 +35,30 @@ class EncodedSettings(Protocol):
 
 
 def open_source(
-    path: str | os.PathLike[str], name: str, settings: EncodedSettings | None = None, *, fitted: bool = False
+    path: str | os.PathLike[str],
+    name: str,
+    settings: EncodedSettings | None = None,
+    *,
+    fitted: bool = False,
+    skip_damaged: bool = False,
 ) -> Source:
     """Return the images that `name` means in an HDF5 file, a Zarr store or what an address (`scheme://`) names.
 
     A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images, decoded as `settings` say;
     any other group means its `images`. `resize`, `crop` or `channels` set for plain images raise a
     ConfigurationError; with `fitted` they are those of a model, which also takes plain images of the size it saw.
-    Raises DataError for what cannot be read.
+    Raises DataError for what cannot be read; with `skip_damaged`, damaged images do not count where a few are looked at.
     """
     with damage_named(path):
-        return _opened(path, name, settings, fitted)
+        return _opened(path, name, settings, fitted, skip_damaged)
 
 
 def _opened(
-    path: str | os.PathLike[str], name: str, settings: EncodedSettings | None, fitted: bool
+    path: str | os.PathLike[str],
+    name: str,
+    settings: EncodedSettings | None,
+    fitted: bool,
+    skip_damaged: bool,
 ) -> Source:
     if is_zarr(path):
         plain: Source = ZarrSource.open(path, _named(name, not _is_array(open_node(full_path(path), name))))
@@ -60,7 +69,7 @@ def _opened(
             inside = _named(name, group is not None and IMAGES in group)
         if encoded:
             chosen = (settings.resize, settings.crop, settings.channels) if settings else ()
-            return EncodedSource.open(path, name, *chosen)
+            return EncodedSource.open(path, name, *chosen, skip_damaged=skip_damaged)
         plain = Hdf5Source.open(path, inside)
     if settings is not None and not fitted:
         refuse_scaling(plain.name, settings)

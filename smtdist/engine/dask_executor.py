@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +21,18 @@ from distributed.scheduler import KilledWorker
 from smtdist.engine.events import Report
 from smtdist.engine.executor import Handle, TaskLost, available_cores
 from smtdist.engine.memory import memory_limit
-from smtdist.errors import SmtdistError
+from smtdist.errors import ClusterLostError, SmtdistError
 
 _ALONE = threading.Lock()
 """Held by the task that runs: the plan counts one task's memory a worker, whatever its number of threads."""
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
+
+CLUSTER_TOPICS = ("all", "worker-restart-memory")
+"""Where the scheduler says which workers come and go, and nannies which they end."""
+
+NOTICE_STEPS, NOTICE_SECONDS = 30, 0.1
 
 CONFIGURATION = {
     # a worker that dies three times is the default's idea of a poisonous task; on preemptible nodes it is a Tuesday
@@ -45,11 +51,16 @@ class DaskExecutor:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self._address = client.scheduler.address
         self._topic = f"smtdist-{uuid.uuid4().hex[:12]}"
         self._receiver: Report = lambda event: None
         self._permit: Semaphore | None = None
+        self._seen: dict[str, Any] = {}
+        self._restarted: set[str] = set()
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
+        for topic in CLUSTER_TOPICS:
+            client.subscribe_topic(topic, self._receive_cluster)
         with client.as_current():
             self._permit = Semaphore(max_leases=WRITERS, name=self._topic)
 
@@ -63,8 +74,25 @@ class DaskExecutor:
         return self._info()
 
     def _info(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        with self._reachable():
+            workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        self._seen.update(workers)
         return workers
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        """Tell a scheduler that is gone, with all that the cluster held, from a task or a worker that is lost."""
+        lost = f"The Dask scheduler at {self._address} was lost"
+        if self.client.status != "running":
+            raise ClusterLostError(lost)
+        try:
+            yield
+        except (OSError, TimeoutError, RuntimeError, asyncio.CancelledError, FuturesCancelledError) as error:
+            for _ in range(NOTICE_STEPS):  # the connection breaks before the client knows what that means
+                if self.client.status != "running":
+                    raise ClusterLostError(lost) from error
+                time.sleep(NOTICE_SECONDS)
+            raise
 
     @property
     def dashboard(self) -> str | None:
@@ -78,7 +106,8 @@ class DaskExecutor:
 
     def threads(self) -> int:
         """Return the cores a worker may use: its threads, or the share its own cluster gave it."""
-        return int(self.client.submit(_task_threads, pure=False).result())
+        with self._reachable():
+            return int(self.client.submit(_task_threads, pure=False).result())
 
     def limit_bytes(self) -> int:
         """Return the smallest memory limit of the workers."""
@@ -88,24 +117,26 @@ class DaskExecutor:
 
     def share(self, value: Any, *, everywhere: bool = True) -> Handle:
         """Scatter a value, by hand-over to every worker or to one."""
-        return self.client.scatter(value, broadcast=everywhere, hash=False)
+        with self._reachable():
+            return self.client.scatter(value, broadcast=everywhere, hash=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
         try:
-            holders = self.client.who_has([near]) if near is not None else {}
-            workers = [address for addresses in holders.values() for address in addresses]
-            where = {"workers": workers, "allow_other_workers": True} if workers else {}
-            return self.client.submit(
-                _call,
-                function,
-                self._topic,
-                self._permit,
-                *arguments,
-                pure=False,
-                key=_key(function),
-                **where,
-            )
+            with self._reachable():
+                holders = self.client.who_has([near]) if near is not None else {}
+                workers = [address for addresses in holders.values() for address in addresses]
+                where = {"workers": workers, "allow_other_workers": True} if workers else {}
+                return self.client.submit(
+                    _call,
+                    function,
+                    self._topic,
+                    self._permit,
+                    *arguments,
+                    pure=False,
+                    key=_key(function),
+                    **where,
+                )
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError) as error:
             raise TaskLost(str(error)) from error
 
@@ -122,6 +153,8 @@ class DaskExecutor:
         if handle.status == "finished":
             return
         if handle.status != "error":
+            if self.client.status != "running":
+                raise ClusterLostError(f"The Dask scheduler at {self._address} was lost")
             raise TaskLost(f"a task was {handle.status}")
         error = handle.exception()
         if isinstance(
@@ -134,7 +167,8 @@ class DaskExecutor:
         """Return the task's result, straight from its worker."""
         self.check(handle)
         try:
-            return self.client.gather(handle, direct=True)
+            with self._reachable():
+                return self.client.gather(handle, direct=True)
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError, KilledWorker) as error:
             raise TaskLost(str(error)) from error
 
@@ -156,13 +190,33 @@ class DaskExecutor:
         finally:
             self._receiver = previous
 
+    def _receive_cluster(self, stamped: tuple[float, Any]) -> None:
+        """Pass on that a worker was lost, with what its last heartbeat said."""
+        event = stamped[1]
+        if not isinstance(event, dict):
+            return
+        if "rss" in event:  # the nanny's last word before it ends a worker beyond its memory
+            self._restarted.add(event.get("worker", ""))
+        elif event.get("action") == "remove-worker" and not event.get("expected"):
+            about = self._seen.pop(event["worker"], {})
+            over = event["worker"] in self._restarted
+            self._receiver(
+                {
+                    "lost_worker": event["worker"],
+                    "in_use": about.get("metrics", {}).get("memory"),
+                    "limit_bytes": about.get("memory_limit"),
+                    "cause": "ended by its nanny, beyond its memory limit" if over else "",
+                }
+            )
+
     def _receive(self, stamped: tuple[float, Any]) -> None:
         self._receiver(stamped[1])
 
     def close(self) -> None:
         """Stop listening; the client stays open."""
         if self.client.status == "running":
-            self.client.unsubscribe_topic(self._topic)
+            for topic in (self._topic, *CLUSTER_TOPICS):
+                self.client.unsubscribe_topic(topic)
 
 
 @contextmanager
@@ -208,7 +262,7 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
     worker = get_worker()
 
     def report(event: dict[str, Any]) -> None:
-        worker.log_event(topic, event)
+        worker.log_event(topic, {**event, "worker": worker.address})
 
     with _ALONE:
         return function(*arguments, report=report, permit=lambda: permit)

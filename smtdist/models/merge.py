@@ -13,7 +13,7 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.models.fit import Record, finished, solve, summed, timed_solve
+from smtdist.models.fit import Record, finished, left_out, solve, summed, timed_solve
 from smtdist.models.model import Model, image_geometry
 from smtdist.statistics.sums import Statistics
 
@@ -100,7 +100,7 @@ def update(
         total = _not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
     del present, more
     embedding, solved = timed_solve(total, settings, engine)
-    result = finished(model, total, embedding)
+    result = finished(model, total, embedding, None, left_out(source, engine))
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     return result, [record, solved]
 
