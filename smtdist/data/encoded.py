@@ -38,7 +38,6 @@ from smtdist.errors import ConfigurationError, DataError, UnreadableError
 from smtdist.kernels.threads import even_ranges, run_ranges, threads
 
 T = TypeVar("T")
-
 PIECE_BYTES: Final = 16 * 2**20
 """Encoded bytes read at once; an image that is larger is read alone."""
 

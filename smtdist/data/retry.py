@@ -107,7 +107,8 @@ def opened_patiently(source: Source) -> Iterator[Reader]:
 class _PatientReader(Reader):
     def __init__(self, source: Source, stack: ExitStack) -> None:
         super().__init__(source)
-        self._stack, self._reader = stack, None
+        self._stack = stack
+        self._reader: Reader | None = None
 
     def open(self) -> None:
         self._reader = self._reader or patiently(lambda: self._stack.enter_context(self.source.opened()))

@@ -29,8 +29,11 @@ _ALONE = threading.Lock()
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
 
-CLUSTER_TOPICS = ("all", "worker-restart-memory")
-"""Where the scheduler says which workers come and go, and nannies which they end."""
+MEMORY_TOPIC = "worker-restart-memory"
+"""Where nannies say which worker they end because of its memory."""
+
+LEAVING = ("closing", "closing_gracefully")
+"""What a worker's status is when it goes as it was told to."""
 
 NOTICE_STEPS, NOTICE_SECONDS = 30, 0.1
 
@@ -59,8 +62,7 @@ class DaskExecutor:
         self._restarted: set[str] = set()
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
-        for topic in CLUSTER_TOPICS:
-            client.subscribe_topic(topic, self._receive_cluster)
+        client.subscribe_topic(MEMORY_TOPIC, self._receive_memory)
         with client.as_current():
             self._permit = Semaphore(max_leases=WRITERS, name=self._topic)
 
@@ -76,7 +78,9 @@ class DaskExecutor:
     def _info(self) -> dict[str, Any]:
         with self._reachable():
             workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
-        self._seen.update(workers)
+        before, self._seen = self._seen, workers
+        for address in before.keys() - workers.keys():
+            self._tell_lost(address, before[address])
         return workers
 
     @contextmanager
@@ -190,24 +194,26 @@ class DaskExecutor:
         finally:
             self._receiver = previous
 
-    def _receive_cluster(self, stamped: tuple[float, Any]) -> None:
-        """Pass on that a worker was lost, with what its last heartbeat said."""
-        event = stamped[1]
-        if not isinstance(event, dict):
+    def _receive_memory(self, stamped: tuple[float, Any]) -> None:
+        if isinstance(stamped[1], dict):
+            self._restarted.add(stamped[1].get("worker", ""))
+
+    def _tell_lost(self, address: str, about: dict[str, Any]) -> None:
+        """Pass on that a worker is gone, with what its last heartbeat said.
+
+        Workers are compared from one look to the next: the scheduler's own stream of comings and goings may hold what
+        it cannot serialise, which cuts off whoever listens.
+        """
+        if about.get("status") in LEAVING:
             return
-        if "rss" in event:  # the nanny's last word before it ends a worker beyond its memory
-            self._restarted.add(event.get("worker", ""))
-        elif event.get("action") == "remove-worker" and not event.get("expected"):
-            about = self._seen.pop(event["worker"], {})
-            over = event["worker"] in self._restarted
-            self._receiver(
-                {
-                    "lost_worker": event["worker"],
-                    "in_use": about.get("metrics", {}).get("memory"),
-                    "limit_bytes": about.get("memory_limit"),
-                    "cause": "ended by its nanny, beyond its memory limit" if over else "",
-                }
-            )
+        self._receiver(
+            {
+                "lost_worker": address,
+                "in_use": about.get("metrics", {}).get("memory"),
+                "limit_bytes": about.get("memory_limit"),
+                "cause": "ended by its nanny, beyond its memory limit" if address in self._restarted else "",
+            }
+        )
 
     def _receive(self, stamped: tuple[float, Any]) -> None:
         self._receiver(stamped[1])
@@ -215,7 +221,7 @@ class DaskExecutor:
     def close(self) -> None:
         """Stop listening; the client stays open."""
         if self.client.status == "running":
-            for topic in (self._topic, *CLUSTER_TOPICS):
+            for topic in (self._topic, MEMORY_TOPIC):
                 self.client.unsubscribe_topic(topic)
 
 

@@ -102,7 +102,7 @@ def _refusal(folder: Path, record: Record | None) -> CheckpointError:
 @contextmanager
 def _beating(folder: Path) -> Iterator[None]:
     """Keep the record true while the block runs, and remove it afterwards."""
-    record = {
+    record: Record = {
         "host": _host(),
         "pid": os.getpid(),
         "process_started": _started(os.getpid()),

@@ -284,6 +284,7 @@ class Tally:
 
     @property
     def read_bytes(self) -> int:
+        """Bytes that this run has taken from storage."""
         return sum(self._read.values())
 
 

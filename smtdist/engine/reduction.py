@@ -207,9 +207,9 @@ class Reduction:
     def _next(self) -> None:
         """Wait for one task and hand it on; a lost one goes back where it came from."""
         self.heed_stop()
+        self.attendance.check()
         handle = self.executor.wait(list(self.running), POLL_SECONDS)
         if handle is None:
-            self.attendance.check()
             return
         ended = self.running.pop(handle)
         try:
