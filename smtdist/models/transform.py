@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.retry import Ranges, joined_ranges, opened_patiently
+from smtdist.data.retry import count as count_samples
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
@@ -146,13 +148,38 @@ def represent_range(
     represent: Represent | Concatenate, source: Source, start: int, stop: int
 ) -> NDArray[np.floating[Any]]:
     """Represent samples [start, stop) of a source."""
+    pieces = list(_pieces(represent, source, start, stop, None))
+    return np.concatenate([values for _, values in pieces])
+
+
+def represent_sound(
+    represent: Represent | Concatenate, source: Source, start: int, stop: int
+) -> tuple[NDArray[np.floating[Any]], Ranges]:
+    """Represent the samples in [start, stop) that can be read; the others are NaN, and their ranges are returned."""
+    skipped: list[tuple[int, int]] = []
+    pieces = list(_pieces(represent, source, start, stop, skipped))
+    blank = np.zeros((1, *source.shape[1:]), source.dtype)
+    like = pieces[0][1] if pieces else represent(blank)
+    result = np.full((stop - start, *like.shape[1:]), np.nan, like.dtype)
+    for first, values in pieces:
+        result[first - start : first - start + len(values)] = values
+    return result, joined_ranges(skipped)
+
+
+def _pieces(
+    represent: Represent | Concatenate,
+    source: Source,
+    start: int,
+    stop: int,
+    skipped: list[tuple[int, int]] | None,
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     set_threads(represent.threads)
-    with source.opened() as reader:
-        parts = []
-        for first, images in batches(reader, start, stop, block_samples(source), represent.batch):
+    with opened_patiently(source) as reader:
+        for first, images in batches(
+            reader, start, stop, block_samples(source), represent.batch, skipped=skipped
+        ):
             with located(source.name, first):
-                parts.append(represent(images))
-        return np.concatenate(parts)
+                yield first, represent(images)
 
 
 def transform(
@@ -166,7 +193,8 @@ def transform(
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     """Yield (first sample, representations (m, rows', columns', L)) for all samples, in whatever order they end.
 
-    With `others` the representations of all models are concatenated to (m, features), from one read of the data.
+    With `others` the representations of all models are concatenated to (m, features), from one read of the data. Where the
+    engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their ranges in the end.
     """
     for one in (model, *others):
         _require_images(one, source)
@@ -188,7 +216,11 @@ def transform(
         workers=engine.executor.slots(),
         projected_bytes=0,
     )
-    for (start, stop), result in engine.map(represent_range, represent, source, ranges):
+    skipping, left_out = engine.on_bad_chunk == "skip", list[tuple[int, int]]()
+    function = represent_sound if skipping else represent_range
+    for (start, stop), found in engine.map(function, represent, source, ranges):
+        result, bad = found if skipping else (found, ())
+        left_out.extend(bad)
         done += stop - start
         engine.events.emit(
             "progress",
@@ -198,7 +230,10 @@ def transform(
             read_bytes=done * source.stored_bytes // source.n_samples,
         )
         yield start, result
-    engine.events.emit("pass_finished", **{"pass": "transform"}, n_samples=done)
+    engine.skipped[source.name, source.n_samples] = joined_ranges(left_out)
+    engine.events.emit(
+        "pass_finished", **{"pass": "transform"}, n_samples=done, n_skipped=count_samples(left_out)
+    )
 
 
 def _require_images(model: Model, source: Source) -> None:

@@ -130,7 +130,7 @@ def test_storage_that_changes_its_mind_ends_the_run(tmp_path):
 
 def test_no_sample_at_all_is_a_sentence(tmp_path):
     path = write_plain(tmp_path / "a.h5", bad=range(16))
-    with pytest.raises(DataError, match="No sample of .* can be read"):
+    with pytest.raises(DataError, match=r"No sample of .* can be read"):
         fitted(path)
 
 
@@ -195,3 +195,32 @@ def test_the_commands_skip_say_so_and_go_on_from_a_run_that_ended(tmp_path):
     assert "128 samples of" in " ".join(run("info", out).stdout.split())
     end = run(*asked, "--on-bad-chunk", "skip", "--overwrite").stdout
     assert "could not be read and were skipped: 192 to 255, 576 to 639" in end
+
+
+def test_transform_leaves_rows_without_numbers(tmp_path):
+    sound, bad = write_plain(tmp_path / "a.h5"), write_plain(tmp_path / "b.h5", bad=(0, 9))
+    model = tmp_path / "m.h5"
+    run("fit", sound, "--dataset", "x", "--out", model, *WORDS)
+    for path, name in ((sound, "y"), (bad, "z")):
+        asked = ["transform", model, path, "--dataset", "x", "--out", tmp_path / f"{name}.h5", "--json"]
+        told = json.loads(run(*asked, "--on-bad-chunk", "skip").stdout)
+    assert told["skipped"][0]["ranges"] == [[0, 64], [576, 640]]
+    with h5py.File(tmp_path / "y.h5") as whole, h5py.File(tmp_path / "z.h5") as holed:
+        want, got = whole["z"][()], holed["z"][()]
+        assert json.loads(holed.attrs["skipped"]) == told["skipped"]
+        assert json.loads(whole.attrs["skipped"]) == []
+    for start, stop in told["skipped"][0]["ranges"]:
+        want[start:stop] = np.nan
+    np.testing.assert_array_equal(got, want)
+    assert "damaged there" in run(*asked, "--overwrite", code=1).stderr
+
+
+def test_an_update_skips_and_the_model_keeps_count(tmp_path):
+    sound, bad, model = write_plain(tmp_path / "a.h5"), tmp_path / "b.h5", tmp_path / "m.h5"
+    run("fit", sound, "--dataset", "x", "--out", model, *WORDS)
+    write_plain(bad, bad=(2,))
+    words = ["update", model, bad, "--dataset", "x", "--allow-repeats"]
+    run(*words, code=1)
+    run(*words, "--on-bad-chunk", "skip")
+    assert files.load(model).provenance["skipped"][0]["ranges"] == [[128, 192]]
+    assert files.load(model).statistics.n_samples == 2 * N - 64
