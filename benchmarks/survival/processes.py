@@ -44,7 +44,9 @@ class Cluster:
         folder.mkdir(parents=True, exist_ok=True)
         self._file, self.workers = folder / "scheduler.json", workers
         self._file.unlink(missing_ok=True)
-        self.scheduler = self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+        self.scheduler = self._start(
+            "dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"
+        )
         _until(self._file.exists)
         self.address = json.loads(self._file.read_text())["address"]
         self.nannies = self._start(

@@ -77,7 +77,9 @@ class DaskExecutor:
 
     def _info(self) -> dict[str, Any]:
         with self._reachable():
-            workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+            # not `scheduler_info`: what it returns is replaced now and then by a summary that names no workers
+            about = self.client.sync(self.client.scheduler.identity, n_workers=-1)
+        workers: dict[str, Any] = about["workers"]
         before, self._seen = self._seen, workers
         for address in before.keys() - workers.keys():
             self._tell_lost(address, before[address])

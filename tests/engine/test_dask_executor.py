@@ -15,7 +15,9 @@ BARRIER = threading.Barrier(2)
 @pytest.fixture(scope="module")
 def executor():
     with (
-        LocalCluster(n_workers=1, threads_per_worker=4, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=4, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         found = DaskExecutor(client)
