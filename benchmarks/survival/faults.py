@@ -153,7 +153,11 @@ def _stored(scene: Scene) -> Path:
 
 
 def truncate(scene: Scene) -> None:
-    """Cut a file of the checkpoint off somewhere in its data."""
+    """Cut a file of the checkpoint off somewhere in its data, once nobody works on it any more.
+
+    Tasks outlive their driver: they would replace the file, by the sum that they had begun from it when it was whole.
+    """
+    scene.cluster.close()
     path = _stored(scene)
     first, last = _data(path)
     content = path.read_bytes()
@@ -162,7 +166,8 @@ def truncate(scene: Scene) -> None:
 
 
 def flip(scene: Scene) -> None:
-    """Flip three bits in the arrays of a file of the checkpoint."""
+    """Flip three bits in the arrays of a file of the checkpoint, once nobody works on it any more."""
+    scene.cluster.close()
     path = _stored(scene)
     content = bytearray(path.read_bytes())
     with h5py.File(path) as file:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shutil
 import sys
 import tempfile
@@ -213,11 +214,19 @@ def chosen(cases: list[int]) -> list[tuple[int, Fault]]:
     return [(case, THIRTY[case]) for case in cases]
 
 
+def _with_earlier(folder: Path, rows: list[Row]) -> list[Row]:
+    """Return the last table with these cases in place of what they were."""
+    earlier = sorted(folder.glob("*-survival.json"))
+    found = json.loads(earlier[-1].read_text())["result"]["cases"] if earlier else []
+    by_case = {row["case"]: Row(**row) for row in found} | {row.case: row for row in rows}
+    return [by_case[case] for case in sorted(by_case)]
+
+
 def main() -> None:
     """Run the cases and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--cases", type=int, default=len(THIRTY), help="how many of the thirty")
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of single cases")
+    parser.add_argument("--only", type=int, nargs="*", help="single cases, put into the last table")
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--out", default="", help="folder for the tables")
     options = parser.parse_args()
@@ -231,6 +240,7 @@ def main() -> None:
         finally:
             chaos.close()
     if options.out:
+        rows = _with_earlier(Path(options.out), rows) if options.only else rows
         path = write_record(options.out, "survival", {"cases": [asdict(row) for row in rows]})
         path.with_suffix(".md").write_text(table(rows))
     print(table(rows))
