@@ -9,6 +9,14 @@ class DataError(SmtdistError):
     """The input cannot be read or is not what was asked for."""
 
 
+class UnreadableError(DataError):
+    """Stored samples that a filter, a checksum or a decoder refuses: damage that every reader finds (may be skipped)."""
+
+
+class UnreachableError(DataError):
+    """A remote source that does not answer now, and may answer later (is tried again)."""
+
+
 class ConfigurationError(SmtdistError, ValueError):
     """A setting, or a combination of settings, that has no meaning."""
 
@@ -23,6 +31,10 @@ class ModelError(SmtdistError):
 
 class CheckpointError(SmtdistError):
     """A checkpoint folder that does not belong to this run, or cannot be read or written."""
+
+
+class ClusterLostError(SmtdistError):
+    """The scheduler went away with all that the cluster held; what had been checkpointed can be resumed."""
 
 
 class InterruptedRun(SmtdistError):

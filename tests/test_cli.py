@@ -265,7 +265,7 @@ def test_resume_refuses_other_data(data, tmp_path):
     with h5py.File(copy, "w") as file:
         file["train/images"] = np.zeros((500, 8, 8), np.uint8)
     _, err = run("resume", folder, "--overwrite", code=1)
-    assert "no longer what" in err
+    assert "has 500 samples, had 600" in err
     _, err = run("resume", tmp_path, code=1)
     assert "no run.json" in err
 

@@ -11,9 +11,9 @@ from smtdist.cli import app
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.calibration import Deadline
-from smtdist.engine.dask_executor import local_executor
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.calibrate import asked, measured
 from smtdist.models.files import save

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
 from smtdist.data.table import as_table
-from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.kernel.model import fit_model
 from smtdist.models.kernel.settings import KernelSettings

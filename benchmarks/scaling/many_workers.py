@@ -21,7 +21,7 @@ import dask
 import psutil
 from distributed import Client, Scheduler, Worker
 
-from smtdist.engine.dask_executor import CONFIGURATION
+from smtdist.engine.local_cluster import CONFIGURATION
 
 LIGHT = {
     **CONFIGURATION,

@@ -18,7 +18,7 @@ import h5py
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_setting
 from smtdist.data.array import as_source
-from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.files import save
 from smtdist.models.fit import fit

@@ -27,7 +27,7 @@ from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_setting
 from smtdist.data.opening import open_source
 from smtdist.data.writing import lenient
-from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit

@@ -27,7 +27,8 @@ import h5py
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration, parse_setting
 from smtdist.data.opening import open_source
-from smtdist.engine.dask_executor import DaskExecutor, local_executor
+from smtdist.engine.dask_executor import DaskExecutor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 

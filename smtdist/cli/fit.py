@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,12 @@ from smtdist.data.locations import full_location
 from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
+from smtdist.engine.lock import held
+from smtdist.engine.manifest import require_same
 from smtdist.errors import CheckpointError, DataError
 from smtdist.models import files
 from smtdist.models.fit import fit as fit_model
-from smtdist.models.fit import run_key
+from smtdist.models.fit import run_facts, run_key
 from smtdist.models.model import Model
 from smtdist.monitor import tables
 
@@ -36,6 +39,7 @@ def fit(
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,
+    on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
@@ -54,8 +58,9 @@ def fit(
         overwrite=overwrite,
         workers=workers,
         cluster=cluster,
+        on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
     )
-    _report(_fitted(run, open_source(data, dataset, run.settings), base, given, checkpoint, quiet), json)
+    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet), json)
 
 
 def resume(
@@ -64,6 +69,7 @@ def resume(
     ],
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
@@ -71,12 +77,14 @@ def resume(
 ) -> None:
     """Go on with a fit that was stopped, from its checkpoint; the result has the same bits."""
     run = read_run(checkpoint)
-    run = run.moved(workers, cluster, overwrite)
+    run = run.moved(workers, cluster, overwrite, opt.bad_chunk(on_bad_chunk))
     check_target(run.out, run.overwrite)
-    source = open_source(run.data, run.dataset, run.settings)
     base, given = inputs(run.from_model, run.atoms)
-    run.require_same_data(source, run_key(source, run.settings, given, base), checkpoint)
-    _report(_fitted(run, source, base, given, checkpoint, quiet), json)
+    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet), json)
+
+
+def _opened(run: Run) -> Source:
+    return open_source(run.data, run.dataset, run.settings, skip_damaged=run.on_bad_chunk == "skip")
 
 
 def inputs(
@@ -114,14 +122,24 @@ def _fitted(
 ) -> dict[str, Any]:
     """Fit, save, and return what `fit --json` says."""
     key = run_key(source, run.settings, given, base)
-    if checkpoint is not None:
-        write_run(checkpoint, run, source, key)
-    with engine_for(
-        Where(run.workers, run.cluster, quiet), source, checkpoint and checkpoint.absolute(), key
-    ) as engine:
-        model, records = fit_model(source, run.settings, engine, atoms=given, base=base)
-    written = files.save(model, run.out, overwrite=run.overwrite)
-    return {"model": str(run.out), "bytes": written, "passes": records, **summary(model)}
+    where, folder = Where(run.workers, run.cluster, quiet), checkpoint and checkpoint.absolute()
+    with ExitStack() as stack:
+        if folder is not None:  # refused before any worker starts
+            stack.enter_context(held(folder))
+            require_same(folder, run_facts(source, run.settings, given, base))
+            write_run(folder, run, key)
+        with engine_for(where, source, folder, key) as engine:
+            engine.holds_checkpoint, engine.on_bad_chunk = folder is not None, run.on_bad_chunk
+            model, records = fit_model(source, run.settings, engine, atoms=given, base=base)
+        written = files.save(model, run.out, overwrite=run.overwrite)
+    skipped = model.provenance.get("skipped", [])
+    return {
+        "model": str(run.out),
+        "bytes": written,
+        "passes": records,
+        **summary(model),
+        "skipped": skipped,
+    }
 
 
 def summary(model: Model) -> dict[str, Any]:
@@ -152,4 +170,5 @@ def model_line(result: dict[str, Any]) -> str:
     return (
         f"{result['model']}: {tables.size(result['bytes'])}, {result['n_atoms']:,} atoms "
         f"({result['n_dead']:,} never fire), rank {result['rank']:,}, {result['n_components']:,} components"
+        + tables.skipped_phrase(result.get("skipped", []))
     )

@@ -68,6 +68,10 @@ def described(model: Model) -> dict[str, Any]:
     }
 
 
+def _skipped(provenance: dict[str, Any]) -> str:
+    return tables.skipped_phrase(provenance.get("skipped", []))
+
+
 def _readable(facts: dict[str, Any]) -> list[tuple[str, str]]:
     geometry, provenance, spectrum = facts["geometry"], facts["provenance"], facts["spectrum"]
     source = provenance.get("source", {})
@@ -84,6 +88,7 @@ def _readable(facts: dict[str, Any]) -> list[tuple[str, str]]:
             f"{geometry['height']} x {geometry['width']} x {geometry['channels']}, "
             f"patches of {geometry['patch']}",
         ),
+        *([("skipped", skipped.removeprefix("; "))] if (skipped := _skipped(provenance)) else []),
         ("atoms", f"{facts['n_atoms']:,}, of which {facts['n_dead']:,} never fire"),
         ("rank", f"{facts['rank']:,}"),
         ("components", f"{facts['n_components_stored']:,} stored"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Iterable
+from json import loads
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from smtdist.data.opening import labels_name, open_labels
 from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
+from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.run import Linear, Neighbours, Settings, classified, classifier
@@ -85,9 +87,11 @@ def fit(
         raise WrongUsage(str(error)) from error
     source = samples_of((data, dataset))
     key = f"{settings.to_json()} {source.describe()}"
-    with engine_for(
-        Where(workers, cluster, quiet), source, checkpoint and checkpoint.absolute(), key
-    ) as engine:
+    where, folder = Where(workers, cluster, quiet), checkpoint and checkpoint.absolute()
+    with (
+        engine_for(where, source, folder, key) as engine,
+        engine.run_of(lambda: Facts.of(source, loads(settings.to_json()))),
+    ):
         found, records = fit_model(source, settings, engine)
     size = save_kernel(found, out, overwrite=overwrite)
     result = {**found.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}

@@ -89,6 +89,7 @@ def update(
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,
+    on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
@@ -102,11 +103,12 @@ def update(
     target = model if out is None else out
     if out is not None:
         check_target(out, overwrite)
-    present = opt.need_embedding(files.load(model), model)
-    source = open_source(data, dataset, present.settings, fitted=True)
+    present, bad = opt.need_embedding(files.load(model), model), opt.bad_chunk(on_bad_chunk) or "raise"
+    source = open_source(data, dataset, present.settings, fitted=True, skip_damaged=bad == "skip")
     key = run_key(source, present.settings, base=present)
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+        engine.on_bad_chunk = bad
         result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
     written = files.save(result, target, overwrite=out is None or overwrite)
     _report(result, target, {"bytes": written, "passes": records}, json)

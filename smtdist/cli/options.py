@@ -117,6 +117,14 @@ MaxWorkers = Annotated[
 Checkpoint = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder for partial sums, visible to all workers.")
 ]
+OnBadChunk = Annotated[
+    str | None,
+    typer.Option(
+        "--on-bad-chunk",
+        metavar="raise|skip",
+        help="Samples that cannot be read or decoded end the run (raise, the default), or are left out and named (skip).",
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -207,6 +215,13 @@ def other_models(paths: list[Path] | None) -> list[Model]:
     from smtdist.models import files
 
     return [need_embedding(files.load(path, statistics=False), path) for path in paths or []]
+
+
+def bad_chunk(asked: str | None) -> str | None:
+    """Return what is done about samples that cannot be read; another word is wrong usage."""
+    if asked not in (None, "raise", "skip"):
+        raise WrongUsage(f"--on-bad-chunk is {asked!r}; choose raise or skip.")
+    return asked
 
 
 def settings_from(

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import math
 import time
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.opening import open_source
+from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.models import files
+from smtdist.models.fit import left_out
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import feature_count
 from smtdist.models.transform import transform as transformed
 from smtdist.monitor import tables
+
+if TYPE_CHECKING:
+    from smtdist.engine.passes import Engine
+
+
+def listed(source: Source, engine: Engine) -> list[dict[str, Any]]:
+    """Return which samples could not be read and have NaN, as a model file lists them; nothing where all could."""
+    found = left_out(source, engine)
+    return [found] if found else []
 
 
 def transform(
@@ -30,6 +42,7 @@ def transform(
     with_: opt.With = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
@@ -39,7 +52,8 @@ def transform(
     started = time.perf_counter()
     check_target(out, overwrite)
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
-    source = open_source(data, dataset, fitted.settings, fitted=True)
+    bad = opt.bad_chunk(on_bad_chunk) or "raise"
+    source = open_source(data, dataset, fitted.settings, fitted=True, skip_damaged=bad == "skip")
     others = opt.other_models(with_)
     shape: tuple[int, ...] = fitted.feature_shape(fitted.components(components, drop).shape[1])
     if others:
@@ -53,10 +67,19 @@ def transform(
         "drop": fitted.settings.drop if drop is None else drop,
     }
     with engine_for(Where(workers, cluster, quiet), source) as engine:
+        engine.on_bad_chunk = bad
         pieces = transformed(fitted, source, engine, n_components=components, drop=drop, others=others)
         size = save_representation(
-            out, pieces, source.n_samples, shape, fitted.settings.dtype, attributes, overwrite=overwrite
+            out,
+            pieces,
+            source.n_samples,
+            shape,
+            fitted.settings.dtype,
+            attributes,
+            overwrite=overwrite,
+            ending=lambda: {"skipped": dumps(listed(source, engine))},
         )
+        skipped = listed(source, engine)
     features = math.prod(shape)
     result = {
         "out": str(out.absolute()),
@@ -64,10 +87,12 @@ def transform(
         "n_features": features,
         "feature_shape": list(shape),
         "bytes": size,
+        "skipped": skipped,
         "seconds": time.perf_counter() - started,
     }
     if json:
         print_json(result)
     else:
         line = f"{result['out']}: {source.n_samples:,} samples x {features:,} features, {tables.size(size)}"
+        line += tables.skipped_phrase(skipped)
         result_console().print(line, highlight=False, soft_wrap=True)

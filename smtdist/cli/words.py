@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +15,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.text import TextSource
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models.plan import PlannedCluster
@@ -188,7 +191,11 @@ def _computed(
     settings, base = _asked(changes, model or from_model)
     key = words_key(source, settings, base)
     folder = None if checkpoint is None else checkpoint.absolute()
-    with engine_for(where, source, folder, key) as engine:
+    given = {} if base is None else {"the model": hashlib.blake2b(repr(base.basis).encode()).hexdigest()}
+    with (
+        engine_for(where, source, folder, key) as engine,
+        engine.run_of(lambda: Facts.of(source, asdict(settings), given)),
+    ):
         if base is None:
             return fit_words(source, settings, engine)
         if from_model is not None:

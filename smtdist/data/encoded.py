@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +36,10 @@ from smtdist.data.hdf5 import (
 )
 from smtdist.data.remote import CACHE_BYTES, is_url
 from smtdist.data.source import Reader, Source, aligned_samples
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, UnreadableError
 from smtdist.kernels.threads import even_ranges, run_ranges, threads
 
+T = TypeVar("T")
 PIECE_BYTES: Final = 16 * 2**20
 """Encoded bytes read at once; an image that is larger is read alone."""
 
@@ -85,11 +86,14 @@ class EncodedSource(Source):
         resize: int | None = None,
         crop: int | None = None,
         channels: int | None = None,
+        *,
+        skip_damaged: bool = False,
     ) -> EncodedSource:
         """Check the offsets and look at up to 32 headers; no pixel is decoded.
 
         `resize`, `crop`: see `smtdist.data.decode.resized`; with neither, all images must have the size of the first.
         `channels`: 1 or 3; None takes the group's attribute, else 3 if any header looked at is in colour, else 1.
+        `skip_damaged`: leave damaged images out of that look; with none that is sound, they are refused all the same.
         Memory: 2 MiB, for the offsets of 65,536 images at a time. Raises DataError for a group without such images,
         ConfigurationError for a `crop` larger than `resize`.
         """
@@ -131,6 +135,11 @@ class EncodedSource(Source):
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: path:group."""
         return f"{self.path}:{self.group}"
+
+    @property
+    def damage_samples(self) -> int:
+        """Return 1: each image is encoded by itself."""
+        return 1
 
     @property
     def stored_bytes(self) -> int:
@@ -217,7 +226,7 @@ class _EncodedReader(Reader):
         source = self.source
         _, height, width, channels = source.shape
         try:
-            header = read_header(part)
+            header = _sound(read_header, part)
             if source.resize is None and source.crop is None:
                 require_size(header, height, width)
             self._require_planned(header)
@@ -226,9 +235,9 @@ class _EncodedReader(Reader):
                     "the image is in colour, but the group was taken for grey by its first look; set channels=3, or "
                     "channels=1 to make every image grey."
                 )
-            return resized(decode(part, channels, header), source.resize, source.crop)
+            return resized(_sound(decode, part, channels, header), source.resize, source.crop)
         except DataError as error:
-            raise DataError(f"{source.name}, sample {sample}: {error}") from error
+            raise type(error)(f"{source.name}, sample {sample}: {error}") from error
 
     def _require_planned(self, header: Header) -> None:
         height, width, limit = header.height, header.width, self.source.max_pixels
@@ -242,6 +251,14 @@ class _EncodedReader(Reader):
                 f"the image is {width} x {height}, more than {LONGEST} times as long as wide, which cannot be scaled in the "
                 f"memory planned for; cut it, or leave it out."
             )
+
+
+def _sound(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a decoder; what it refuses is damage, unlike images that are sound but not what was asked for."""
+    try:
+        return function(*arguments)
+    except DataError as error:
+        raise UnreadableError(str(error)) from error
 
 
 def _pieces(bounds: list[int]) -> Iterator[tuple[int, int]]:

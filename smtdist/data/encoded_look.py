@@ -20,7 +20,7 @@ from smtdist.data.hdf5 import (
     require_readable,
 )
 from smtdist.data.remote import file_size, full_path
-from smtdist.errors import DataError
+from smtdist.errors import DataError, UnreadableError
 
 OFFSETS_AT_ONCE: Final = 2**16
 LOOKED_AT: Final = 32
@@ -39,7 +39,7 @@ class EncodedLook:
     ----------
     samples, stored, largest : images, their bytes together, and those of the largest.
     cached : bytes of one stored chunk of `bytes` and of `offsets` together.
-    headers : of some images, by their numbers; the first is always there.
+    headers : of some images, by their numbers, ascending; one is always there.
     channels, max_pixels : the attributes of the group, None where it has none.
     file_bytes : size of the file.
     """
@@ -56,8 +56,8 @@ class EncodedLook:
     file_bytes: int
 
     @classmethod
-    def at(cls, path: str | os.PathLike[str], group: str) -> Self:
-        """Check the offsets and look at up to 32 headers; no pixel is decoded.
+    def at(cls, path: str | os.PathLike[str], group: str, skip_damaged: bool = False) -> Self:
+        """Check the offsets and look at up to 32 headers, passing by damaged ones if asked; no pixel is decoded.
 
         Memory: 2 MiB, for the offsets of 65,536 images at a time. Raises DataError for a group without such images.
         """
@@ -73,7 +73,7 @@ class EncodedLook:
                 stored=stored,
                 largest=largest,
                 cached=_chunk_bytes(data) + _chunk_bytes(offsets),
-                headers=_headers(data, offsets, name),
+                headers=_headers(data, offsets, name, skip_damaged),
                 channels=_attribute(data.parent, "channels", name, (1, 3)),
                 max_pixels=_attribute(data.parent, "max_pixels", name, range(1, 2**63)),
                 file_bytes=file_size(where),
@@ -91,7 +91,7 @@ class EncodedLook:
 
     def sample_shape(self, resize: int | None, crop: int | None) -> tuple[int, int]:
         """Return (rows, columns) of every sample, or raise a DataError for the first header that gives others."""
-        first = self.headers[0]
+        first = self.headers[min(self.headers)]
         for sample, header in self.headers.items():
             try:
                 shape = resized_shape(header.height, header.width, resize, crop)
@@ -110,7 +110,7 @@ class EncodedLook:
 
     def telling(self) -> dict[int, Header]:
         """Return the few headers that decide: the first, and those of extreme sizes, shapes and channels."""
-        first = self.headers[0]
+        first = self.headers[min(self.headers)]
         extremes: list[Any] = [
             lambda header: -min(header.height, header.width),
             lambda header: header.height * header.width,
@@ -118,7 +118,10 @@ class EncodedLook:
             lambda header: header.channels,
             lambda header: (header.height, header.width) != (first.height, first.width),
         ]
-        chosen = {0, *(max(self.headers, key=lambda n: measure(self.headers[n])) for measure in extremes)}
+        chosen = {
+            min(self.headers),
+            *(max(self.headers, key=lambda n: measure(self.headers[n])) for measure in extremes),
+        }
         return {number: self.headers[number] for number in sorted(chosen)}
 
 
@@ -164,7 +167,7 @@ def _checked_offsets(data: Any, offsets: Any, name: str) -> tuple[int, int, int]
     return n_samples, int(bounds[-1]) - first, largest
 
 
-def _headers(data: Any, offsets: Any, name: str) -> dict[int, Header]:
+def _headers(data: Any, offsets: Any, name: str, skip_damaged: bool) -> dict[int, Header]:
     """Read the headers of up to 32 images, evenly from first to last, by their numbers."""
     n_samples = len(offsets) - 1
     headers = {}
@@ -173,7 +176,11 @@ def _headers(data: Any, offsets: Any, name: str) -> dict[int, Header]:
         try:
             headers[sample] = read_header(bytes_of(data, start, stop, name))
         except DataError as error:
-            raise DataError(f"{name}, sample {sample}: {error}") from error
+            damage = DataError(f"{name}, sample {sample}: {error}")
+            if not skip_damaged:
+                raise damage from error
+    if not headers:
+        raise damage
     return headers
 
 
@@ -215,7 +222,7 @@ def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
     try:
         return dataset[start:stop]  # type: ignore[no-any-return]  # h5py has no types
     except (OSError, RuntimeError) as error:
-        raise DataError(
+        raise UnreadableError(
             f"{name}, {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); the file is damaged there: "
             f"restore it from its origin."
         ) from error

@@ -18,7 +18,7 @@ from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
-from smtdist.errors import DataError, SmtdistError
+from smtdist.errors import DataError, SmtdistError, UnreadableError
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
@@ -167,7 +167,7 @@ class _Hdf5Reader(Reader):
         try:
             self._stored.read_direct(target, np.s_[start:stop])
         except (OSError, RuntimeError) as error:
-            raise DataError(
+            raise UnreadableError(
                 f"{self.source.name}, samples {start} to {stop - 1}: the stored data cannot be read "
                 f"({reason_of(error)}); the file is damaged there: restore it from its origin."
             ) from error

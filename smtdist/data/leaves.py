@@ -31,27 +31,24 @@ def leaf_bounds(n_samples: int, chunk_samples: int, sample_bytes: int = 1) -> li
     ):
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1.")
-    wanted = MIN_LEAF_SAMPLES
-    if n_samples > FEW_LEAVES * wanted:
-        fine = max(FINE_LEAF_SAMPLES, -(-FINE_LEAF_BYTES // sample_bytes))
-        wanted = max(min(fine, -(-n_samples // FEW_LEAVES)), -(-n_samples // MAX_LEAVES))
+    wanted = _leaf_samples(n_samples, sample_bytes)
     leaf = chunk_samples * -(-wanted // chunk_samples)
     return [*range(0, n_samples, leaf), n_samples]
 
 
-def shard_bounds(files: Sequence[tuple[int, int]]) -> list[int]:
+def shard_bounds(files: Sequence[tuple[int, int]], sample_bytes: int = 1) -> list[int]:
     """Return the boundaries of leaves over samples that lie in several files, given as (samples, chunk_samples).
 
-    A leaf never has samples of two files. With w = max(256, ⌈N / 1024⌉ of all N samples) a file of n samples is cut into
-    max(1, ⌊n / w⌋) leaves as equal as its chunks allow, so that there are at most 1,024 leaves and one a file more, and
-    no short leaf at the end of every file. Costs O(leaves). Raises ValueError for numbers below 1.
+    A leaf never has samples of two files. With w samples, what `leaf_bounds` asks of a leaf of all N samples, a file of n
+    is cut into max(1, ⌊n / w⌋) leaves as equal as its chunks allow: no short leaf at the end of every file, and at most
+    one leaf a file more than in one file. Costs O(leaves). Raises ValueError for numbers below 1.
 
     >>> shard_bounds([(1280, 16), (1280, 16)]), shard_bounds([(600, 100), (10, 10)])
     ([0, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 2304, 2560], [0, 300, 600, 610])
     """
-    if not files or min(min(file) for file in files) < 1:
+    if not files or min(min(file) for file in files) < 1 or sample_bytes < 1:
         raise ValueError("Every file needs at least one sample and chunks of at least one.")
-    wanted = max(MIN_LEAF_SAMPLES, -(-sum(samples for samples, _ in files) // MAX_LEAVES))
+    wanted = _leaf_samples(sum(samples for samples, _ in files), sample_bytes)
     bounds, first = [0], 0
     for samples, chunk in files:
         leaf = -(-samples // max(1, samples // wanted))
@@ -60,3 +57,11 @@ def shard_bounds(files: Sequence[tuple[int, int]]) -> list[int]:
         first += samples
         bounds.append(first)
     return bounds
+
+
+def _leaf_samples(n_samples: int, sample_bytes: int) -> int:
+    """Return how many samples a leaf has at least, chunks left aside."""
+    if n_samples <= FEW_LEAVES * MIN_LEAF_SAMPLES:
+        return MIN_LEAF_SAMPLES
+    fine = max(FINE_LEAF_SAMPLES, -(-FINE_LEAF_BYTES // sample_bytes))
+    return max(min(fine, -(-n_samples // FEW_LEAVES)), -(-n_samples // MAX_LEAVES))

@@ -25,11 +25,11 @@ Look = Source | EncodedLook
 """Plain images, ready to be read, or encoded ones that settings make a source of."""
 
 
-def look_at(path: str | os.PathLike[str], name: str) -> Look:
+def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False) -> Look:
     """Return the images that `name` means in an HDF5 file, a Zarr store or what an address names.
 
     A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images; any other group means its
-    `images`. Raises DataError for what cannot be read.
+    `images`. Raises DataError for what cannot be read; with `skip_damaged` not for some damaged ones of encoded images.
     """
     with damage_named(path):
         if is_zarr(path):
@@ -39,7 +39,7 @@ def look_at(path: str | os.PathLike[str], name: str) -> Look:
             group = _group(file, name)
             encoded = group is not None and is_encoded(group)
             inside = _named(name, group is not None and IMAGES in group)
-        return EncodedLook.at(path, name) if encoded else Hdf5Source.open(path, inside)
+        return EncodedLook.at(path, name, skip_damaged) if encoded else Hdf5Source.open(path, inside)
 
 
 def image_sets(path: str | os.PathLike[str]) -> list[str]:

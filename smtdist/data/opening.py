@@ -35,7 +35,12 @@ class EncodedSettings(Protocol):
 
 
 def open_source(
-    location: Location, name: str, settings: EncodedSettings | None = None, *, fitted: bool = False
+    location: Location,
+    name: str,
+    settings: EncodedSettings | None = None,
+    *,
+    fitted: bool = False,
+    skip_damaged: bool = False,
 ) -> Source:
     """Return the images that `name` means in an HDF5 file, a Zarr store, what an address names, or in many files.
 
@@ -44,7 +49,8 @@ def open_source(
     A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images, decoded as `settings` say;
     any other group means its `images`. `resize`, `crop` or `channels` set for plain images raise a
     ConfigurationError; with `fitted` they are those of a model, which also takes plain images of the size it saw.
-    Without a manifest every file is opened once. Raises DataError for what cannot be read.
+    Without a manifest every file is opened once. Raises DataError for what cannot be read; with `skip_damaged`, damaged
+    images do not count where a few are looked at.
     """
     found = resolved(location)
     if isinstance(found, Parsed):
@@ -53,9 +59,9 @@ def open_source(
         label, looks = found.label, []
         for path in found.paths:
             with file_named(path):
-                looks.append(look_at(path, name))
+                looks.append(look_at(path, name, skip_damaged))
     else:
-        label, looks = found, [look_at(found, name)]
+        label, looks = found, [look_at(found, name, skip_damaged)]
     scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
     source = joined(looks, label, name.strip("/"), *scaling)
     if settings is not None and not fitted and isinstance(looks[0], Source):

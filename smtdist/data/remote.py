@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from smtdist.errors import DataError
+from smtdist.errors import DataError, UnreachableError
 
 BLOCK_BYTES: Final = 4 * 2**20
 CACHED_BLOCKS: Final = 8
@@ -99,7 +99,7 @@ class _Plain(io.RawIOBase):
                 view[done : done + len(part)] = part
                 done += len(part)
         except Exception as error:
-            raise OSError(f"{self._url} stopped answering: {_reason(error)}") from error
+            raise ConnectionError(f"{self._url} stopped answering: {_reason(error)}") from error
         return done
 
 
@@ -136,7 +136,7 @@ def _size(filesystem: Any, inside: str, url: str) -> int:
 
 
 def _unreachable(url: str, error: Exception) -> DataError:
-    return DataError(
+    return UnreachableError(
         f"{url} cannot be reached ({_reason(error)}); check the address, the network and the permissions."
     )
 

@@ -77,7 +77,8 @@ class ShardedSource(Source):
 
     def leaf_bounds(self) -> list[int]:
         """Return where leaves begin: anew with each file."""
-        return shard_bounds([(shard.n_samples, shard.chunk_samples) for shard in self.shards])
+        files = [(shard.n_samples, shard.chunk_samples) for shard in self.shards]
+        return shard_bounds(files, self.sample_bytes)
 
     def describe(self) -> dict[str, Any]:
         """Return kind, label, dataset, shape, dtype, alignment, files and a hash of what each file is, as plain JSON."""

@@ -52,6 +52,11 @@ class Source:
         return self.chunk_samples * self.sample_bytes
 
     @property
+    def damage_samples(self) -> int:
+        """Samples that cannot be read if one of them cannot: a row of chunks, unless the kind of source knows better."""
+        return self.chunk_samples
+
+    @property
     def stored_bytes(self) -> int:
         """Bytes that reading every sample once takes from storage: raw ones, or encoded ones for encoded images."""
         return self.n_samples * self.sample_bytes

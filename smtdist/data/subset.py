@@ -27,6 +27,11 @@ class ChunkSubset(Source):
     file_bytes = None
 
     @property
+    def damage_samples(self) -> int:
+        """Return that of the whole."""
+        return self.whole.damage_samples
+
+    @property
     def stored_bytes(self) -> int:
         """Return the subset's share of the whole; encoded samples differ in size, so that it is their mean then."""
         return self.whole.stored_bytes * self.n_samples // self.whole.n_samples

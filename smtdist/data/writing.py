@@ -7,7 +7,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,11 +114,28 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     try:
         yield temporary
         os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
+        replace_durably(temporary, target)
     except OSError as error:
         raise ModelError(f"{target} could not be written: {why_unwritable(error)}.") from error
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Rename a finished file so that a crash of the machine leaves the old one or the whole new one.
+
+    Without the first fsync a file system may store the name before the bytes; without the second, of the folder, it may
+    forget the name. Folders that cannot be synced (some network file systems) are left to their server.
+    """
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
+    with suppress(OSError):
+        folder = os.open(os.path.dirname(os.path.abspath(target)), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def check_target(path: str | os.PathLike[str], overwrite: bool) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import Reader, Source, image_shape, pixel_dtype
-from smtdist.errors import DataError
+from smtdist.errors import DataError, UnreadableError
 
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
@@ -117,7 +117,7 @@ class _ZarrReader(Reader):
             try:
                 rows = self._stored[at:end]
             except Exception as error:  # stores and codecs have errors of their own
-                raise DataError(
+                raise UnreadableError(
                     f"{self.source.name}, samples {at} to {end - 1}: the stored data cannot be read "
                     f"({' '.join(str(error).split()).rstrip('.') or type(error).__name__}); restore them from their origin."
                 ) from error

@@ -24,9 +24,9 @@ from scipy.linalg.blas import dsymv
 from scipy.optimize import nnls
 
 from smtdist.data.source import Source
-from smtdist.engine.checkpoint import write_arrays
 from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import Pace, Rates, SolveSpeed, solve_seconds
+from smtdist.engine.stored import write_arrays
 from smtdist.errors import SmtdistError
 from smtdist.solve.generalized import smallest_components
 

@@ -1,11 +1,17 @@
 """The checkpoint folder: partial sums and finished passes as HDF5, each naming the leaves it covers.
 
     FOLDER/run.json               what is being computed, for `smtdist resume`
+    FOLDER/manifest.json          what it is computed from: see `manifest.py`
+    FOLDER/driver.lock, .json     whose folder it is now: see `lock.py`
     FOLDER/<pass>/<cover>.h5      partial sums, each over the leaves that its name hashes
     FOLDER/<pass>/result.h5       the finished pass; its partials are gone
 
-Files are written beside their final name and renamed, so a file that is there is whole. A task that replaces a
+Files are written beside their final name, synced and renamed, so a file that is there is whole. A task that replaces a
 partial writes the new one first; a crash in between leaves both, and the larger one wins.
+
+Every file carries checksums (`stored.py`). One that fails them counts for nothing: it is reported and deleted, and its
+leaves, or its pass, are computed again. That is always safe, because a sum is only ever what its file says it covers, and
+because leaves give the same bits whenever they are added. A file of another run or another schema is never deleted.
 """
 
 from __future__ import annotations
@@ -13,25 +19,32 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
 
 from smtdist.data.fingerprint import Digests
-from smtdist.data.writing import lenient, why_unwritable
+from smtdist.data.writing import why_unwritable
 from smtdist.engine.executor import TaskLost
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial
+from smtdist.engine.stored import Damage, read_arrays, write_arrays
 from smtdist.errors import CheckpointError
 from smtdist.statistics.base import State, check_state
 
-SCHEMA = 3
-DIGESTS = "_digests"
+DIGESTS = "_digests/"
+SKIPPED = "_skipped"
+
+Note = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+class DamagedPartial(TaskLost):
+    """A partial sum whose file fails its checksum: what it covered is lost like a task, and is computed again."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +64,17 @@ class PassFolder:
         return StoredPartial(str(path), covers) if path.exists() else None
 
     def load(self, stored: StoredPartial) -> Partial:
-        """Read a partial sum; TaskLost where another task has replaced it, as one that was given up for lost may."""
-        if not Path(stored.path).exists():
-            raise TaskLost(f"{stored.path} has been replaced")
-        return _read(Path(stored.path), self.key)
+        """Read a partial sum; TaskLost where another task has replaced it, as one that was given up for lost may.
+
+        One that is damaged is lost too: the folder is then read anew, which reports and deletes it.
+        """
+        path = Path(stored.path)
+        try:
+            return self._read(path)
+        except FileNotFoundError:
+            raise TaskLost(f"{path} has been replaced") from None
+        except Damage as damage:
+            raise DamagedPartial(f"{path} is damaged: {damage}") from damage
 
     def discard(self, stored: StoredPartial) -> None:
         """Delete a partial sum that another one includes."""
@@ -67,25 +87,35 @@ class PassFolder:
             if path.name != "result.h5":
                 path.unlink(missing_ok=True)
 
-    def result(self) -> Partial | None:
-        """Return the finished pass, if it is there."""
+    def result(self, note: Note = _silent) -> Partial | None:
+        """Return the finished pass, if it is there; a damaged one is reported and deleted, and the pass computed again."""
         path = Path(self.path, "result.h5")
-        return _read(path, self.key) if path.exists() else None
+        try:
+            return self._read(path)
+        except FileNotFoundError:
+            return None
+        except Damage as damage:
+            note(
+                f"{path} is damaged ({damage}): the pass is computed again; have the disk of that folder checked."
+            )
+            path.unlink(missing_ok=True)
+            return None
 
-    def resume(self, like: State) -> list[StoredPartial]:
-        """Return disjoint partial sums, the largest first, and delete what they include and what is half-written."""
-        Path(self.path).mkdir(parents=True, exist_ok=True)
+    def resume(self, like: State, note: Note = _silent) -> list[StoredPartial]:
+        """Return disjoint partial sums, the largest first, and delete what they include and what is half-written.
+
+        Damaged ones are reported and deleted. Memory: one partial sum.
+        """
+        with sentence_for(Path(self.path)):
+            Path(self.path).mkdir(parents=True, exist_ok=True)
         found = []
-        for path in Path(self.path).iterdir():
+        for path in sorted(Path(self.path).iterdir()):
             if path.suffix != ".h5":
                 path.unlink(missing_ok=True)
                 continue
-            partial = _read(path, self.key)
-            if not check_state(partial.state, like):
-                raise CheckpointError(
-                    f"{path} was written by another version of this pass; use another checkpoint folder."
-                )
-            found.append(StoredPartial(str(path), partial.covers))
+            covers = self._covers(path, like, note)
+            if covers is not None:
+                found.append(StoredPartial(str(path), covers))
         found.sort(key=lambda stored: (-sum(stop - start for start, stop in stored.covers), stored.covers))
         chosen: list[StoredPartial] = []
         taken: set[int] = set()
@@ -98,6 +128,24 @@ class PassFolder:
                 chosen.append(stored)
         return chosen
 
+    def _covers(self, path: Path, like: State, note: Note) -> Cover | None:
+        """Return what a partial sum covers once all of it is known to be good, None where there is none any more."""
+        try:
+            partial = self._read(path)
+        except FileNotFoundError:  # a task that was given up for lost has just replaced it
+            return None
+        except Damage as damage:
+            note(
+                f"{path} is damaged ({damage}): its leaves are computed again; have the disk of that folder checked."
+            )
+            path.unlink(missing_ok=True)
+            return None
+        if not check_state(partial.state, like):
+            raise CheckpointError(
+                f"{path} was written by another version of this pass; use another checkpoint folder."
+            )
+        return partial.covers
+
     def _name(self, covers: Cover) -> str:
         digest = hashlib.blake2b(repr((self.key, covers)).encode(), digest_size=8).hexdigest()
         return f"{digest}.h5"
@@ -106,51 +154,50 @@ class PassFolder:
         folder = Path(self.path)
         with sentence_for(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            counters = asdict(replace(partial.counters, digests={}))
+            counters = asdict(replace(partial.counters, digests={}, skipped=()))
             attributes = {
-                "schema": SCHEMA,
                 "key": self.key,
                 "covers": json.dumps(partial.covers),
                 "counters": json.dumps(counters),
             }
-            return write_arrays(folder / name, partial.state | _packed(partial.counters.digests), attributes)
+            return write_arrays(folder / name, partial.state | _packed(partial.counters), attributes)
+
+    def _read(self, path: Path) -> Partial:
+        arrays, attributes = read_arrays(path)
+        if attributes["key"] != self.key:
+            raise CheckpointError(
+                f"{path} belongs to another run (other data, settings or seed); "
+                f"use another checkpoint folder or delete this one."
+            )
+        covers = tuple((int(start), int(stop)) for start, stop in json.loads(attributes["covers"]))
+        if path.name not in ("result.h5", self._name(covers)):
+            raise Damage("it has the name of another file")
+        counters = json.loads(attributes["counters"])
+        counters["digests"] = _digests(arrays)
+        counters["skipped"] = tuple(map(tuple, arrays[SKIPPED].tolist() if SKIPPED in arrays else ()))
+        state = {name: array for name, array in arrays.items() if not name.startswith((DIGESTS, SKIPPED))}
+        return Partial(state, covers, Counters(**counters))
 
 
-def _packed(digests: dict[int, Digests]) -> State:
-    """Return the samples' hashes as arrays: which leaves, how many samples each, all hashes."""
-    if not digests:
-        return {}
-    leaves = sorted(digests)
-    return {
-        f"{DIGESTS}/leaves": np.array(leaves),
-        f"{DIGESTS}/lengths": np.array([len(digests[leaf]) for leaf in leaves]),
-        f"{DIGESTS}/values": np.concatenate([digests[leaf] for leaf in leaves]),
+def _packed(counters: Counters) -> State:
+    """Return as arrays what is too long for attributes: the samples' hashes, leaf by leaf, and the ranges skipped."""
+    digests, leaves = counters.digests, sorted(counters.digests)
+    skipped = {SKIPPED: np.array(counters.skipped, np.int64)} if counters.skipped else {}
+    if not leaves:
+        return skipped
+    return skipped | {
+        f"{DIGESTS}leaves": np.array(leaves),
+        f"{DIGESTS}lengths": np.array([len(digests[leaf]) for leaf in leaves]),
+        f"{DIGESTS}values": np.concatenate([digests[leaf] for leaf in leaves]),
     }
 
 
-def _unpacked(file: Any) -> dict[int, Digests]:
-    if DIGESTS not in file:
+def _digests(arrays: State) -> dict[int, Digests]:
+    if f"{DIGESTS}leaves" not in arrays:
         return {}
-    leaves, lengths, values = (file[DIGESTS][name][()] for name in ("leaves", "lengths", "values"))
+    leaves, lengths, values = (arrays[f"{DIGESTS}{name}"] for name in ("leaves", "lengths", "values"))
     pieces = np.split(values, np.cumsum(lengths)[:-1])
     return dict(zip(leaves.tolist(), pieces, strict=True))
-
-
-def write_arrays(path: Path, arrays: State, attributes: dict[str, Any]) -> str:
-    """Write named arrays and attributes to an HDF5 file, whole or not at all."""
-    descriptor, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=path.parent)
-    os.close(descriptor)
-    try:
-        with lenient(temporary) as raw, h5py.File(raw, "w") as file:
-            file.attrs.update(attributes)
-            for name, array in arrays.items():
-                file.create_dataset(name, data=array)
-                raw.check()
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return str(path)
 
 
 @contextlib.contextmanager
@@ -162,26 +209,3 @@ def sentence_for(folder: Path) -> Iterator[None]:
         raise CheckpointError(
             f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
         ) from error
-
-
-def _read(path: Path, key: str) -> Partial:
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            if int(file.attrs["schema"]) != SCHEMA:
-                raise CheckpointError(
-                    f"{path} was written by another version of smtdist; resume with that one, or start anew."
-                )
-            if file.attrs["key"] != key:
-                raise CheckpointError(
-                    f"{path} belongs to another run (other data, settings or seed); "
-                    f"use another checkpoint folder or delete this one."
-                )
-            state = {name: np.asarray(array[()]) for name, array in file.items() if name != DIGESTS}
-            covers = tuple((int(start), int(stop)) for start, stop in json.loads(file.attrs["covers"]))
-            counters = json.loads(file.attrs["counters"])
-            counters["digests"] = _unpacked(file)
-    except (OSError, KeyError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is not a readable checkpoint ({error}); delete it and resume."
-        ) from error
-    return Partial(state, covers, Counters(**counters))

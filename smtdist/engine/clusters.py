@@ -35,16 +35,16 @@ from smtdist.engine.cluster_setup import (
     security_of,
     started,
 )
-from smtdist.engine.dask_executor import (
+from smtdist.engine.dask_executor import DaskExecutor
+from smtdist.engine.executor import Executor, SerialExecutor
+from smtdist.engine.local_cluster import (
     CONFIGURATION,
     LOOPBACK,
     SILENT,
-    DaskExecutor,
     executor_on,
     local_cluster,
     thread_environment,
 )
-from smtdist.engine.executor import Executor, SerialExecutor
 from smtdist.errors import ConfigurationError, SmtdistError
 
 Waiting = Callable[[], None]

@@ -1,4 +1,4 @@
-"""The same seam on a Dask cluster: any `distributed.Client`, or a LocalCluster of its own."""
+"""The same seam on a Dask cluster, by its `distributed.Client`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import dask
-from distributed import Client, Future, LocalCluster, Semaphore, get_worker
+from distributed import Client, Future, Semaphore, get_worker
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.events import Report
-from smtdist.engine.executor import Handle, TaskLost, available_cores
+from smtdist.engine.executor import Handle, TaskLost
 from smtdist.engine.memory import memory_limit
-from smtdist.errors import SmtdistError
-
-LOOPBACK = "127.0.0.1"
-SILENT = 50
-"""Log level of Dask in this process: what concerns a person is said by events and errors."""
+from smtdist.errors import ClusterLostError, SmtdistError
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
@@ -35,19 +30,18 @@ WRITERS = 2
 SLOTS_SECONDS = 0.5
 """How long the number of workers is believed: a question to a busy scheduler can take longer than handing on a task."""
 
+LOOK_SECONDS = 0.005
+"""A worker's share of the time between two looks at what all workers have in use: the answer grows with their number."""
+
 HOLDERS = 4
 """Workers that a shared value is brought to; from there it spreads as tasks need it."""
+MEMORY_TOPIC = "worker-restart-memory"
+"""Where nannies say which worker they end because of its memory."""
 
-CONFIGURATION = {
-    # a worker that dies three times is the default's idea of a poisonous task; on preemptible nodes it is a Tuesday
-    "distributed.scheduler.allowed-failures": 20,
-    # the plan keeps tasks well inside the limit; spilling sums to disk would be scratch by another name
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.admin.tick.limit": "30s",
-    "distributed.worker.preload": ["smtdist.engine.preload"],
-}
+LEAVING = ("closing", "closing_gracefully")
+"""What a worker's status is when it goes as it was told to."""
+
+NOTICE_STEPS, NOTICE_SECONDS = 30, 0.1
 
 
 class DaskExecutor:
@@ -72,9 +66,13 @@ class DaskExecutor:
         self._awaited: set[Future] = set()  # tasks that were neither handed on by `wait` nor released
         self._ended: set[Future] = set()  # those of them that have ended
         self._holders: dict[Future, list[str]] = {}  # of tasks that have ended: where their results were
-        self._slots, self._counted_at = 0, -SLOTS_SECONDS
+        self._slots, self._counted_at, self._looked_at = 0, -SLOTS_SECONDS, -SLOTS_SECONDS
+        self._address = client.scheduler.address
+        self._seen: dict[str, Any] = {}
+        self._restarted: set[str] = set()
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
+        client.subscribe_topic(MEMORY_TOPIC, self._receive_memory)
         with client.as_current():
             self._permit = Semaphore(max_leases=WRITERS, name=self._topic)
 
@@ -92,8 +90,31 @@ class DaskExecutor:
         return self._info()
 
     def _info(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        with self._reachable():
+            # not `scheduler_info`: what it returns is replaced now and then by a summary that names no workers
+            about = self.client.sync(self.client.scheduler.identity, n_workers=-1)
+        workers: dict[str, Any] = about["workers"]
+        self._looked_at = time.monotonic()
+        before, self._seen = self._seen, workers
+        for address in before.keys() - workers.keys():
+            self._tell_lost(address, before[address])
         return workers
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        """Tell a scheduler that is gone, with all that the cluster held, from a task or a worker that is lost."""
+        self._require_running()
+        try:
+            yield
+        except (OSError, TimeoutError, RuntimeError, asyncio.CancelledError, FuturesCancelledError) as error:
+            for _ in range(NOTICE_STEPS):  # the connection breaks before the client knows what that means
+                self._require_running(error)
+                time.sleep(NOTICE_SECONDS)
+            raise
+
+    def _require_running(self, cause: BaseException | None = None) -> None:
+        if self.client.status != "running":
+            raise ClusterLostError(f"The Dask scheduler at {self._address} was lost") from cause
 
     @property
     def dashboard(self) -> str | None:
@@ -103,10 +124,15 @@ class DaskExecutor:
 
     def slots(self) -> int:
         """Return the number of workers there are now, or were half a second ago."""
+        self._require_running()
         now = time.monotonic()
         if now - self._counted_at > SLOTS_SECONDS:
-            # the short answer: `scheduler_info` tells all their lives
-            self._slots, self._counted_at = len(self.client.nthreads()), now
+            with self._reachable():
+                workers = self.client.nthreads()  # the short answer: the long one tells all their lives
+            self._slots, self._counted_at = len(workers), now
+            interval = max(SLOTS_SECONDS, LOOK_SECONDS * len(workers))
+            if now - self._looked_at > interval or self._seen.keys() - workers.keys():
+                self._info()
         if self.demand is not None:
             self.demand.seen(self.running(), self._slots)
         return self._slots
@@ -123,7 +149,8 @@ class DaskExecutor:
 
     def threads(self) -> int:
         """Return the cores a worker may use: its threads, or the share its own cluster gave it."""
-        return int(self.client.submit(_task_threads, pure=False).result())
+        with self._reachable():
+            return int(self.client.submit(_task_threads, pure=False).result())
 
     def limit_bytes(self) -> int:
         """Return the smallest memory limit of the workers."""
@@ -137,23 +164,25 @@ class DaskExecutor:
         A broadcast to all would be undone meanwhile: the scheduler's memory manager drops replicas that no task
         asks for yet, the broadcast makes them again, and with many workers that never ends.
         """
-        return self.client.scatter(value, broadcast=HOLDERS if everywhere else False, hash=False)
+        with self._reachable():
+            return self.client.scatter(value, broadcast=HOLDERS if everywhere else False, hash=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
         try:
-            workers = self._holders_of(near) if near is not None else []
-            where = {"workers": workers, "allow_other_workers": True} if workers else {}
-            future = self.client.submit(
-                _call,
-                function,
-                self._topic,
-                self._permit,
-                *arguments,
-                pure=False,
-                key=_key(function),
-                **where,
-            )
+            with self._reachable():
+                workers = self._holders_of(near) if near is not None else []
+                where = {"workers": workers, "allow_other_workers": True} if workers else {}
+                future = self.client.submit(
+                    _call,
+                    function,
+                    self._topic,
+                    self._permit,
+                    *arguments,
+                    pure=False,
+                    key=_key(function),
+                    **where,
+                )
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError) as error:
             raise TaskLost(str(error)) from error
         with self._lock:
@@ -197,6 +226,7 @@ class DaskExecutor:
         if handle.status == "finished":
             return
         if handle.status != "error":
+            self._require_running()
             raise TaskLost(f"a task was {handle.status}")
         error = handle.exception()
         if isinstance(
@@ -209,7 +239,8 @@ class DaskExecutor:
         """Return the task's result, straight from its worker."""
         self.check(handle)
         try:
-            return self.client.gather(handle, direct=True)
+            with self._reachable():
+                return self.client.gather(handle, direct=True)
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError, KilledWorker) as error:
             raise TaskLost(str(error)) from error
 
@@ -236,79 +267,35 @@ class DaskExecutor:
         finally:
             self._receiver = previous
 
+    def _receive_memory(self, stamped: tuple[float, Any]) -> None:
+        if isinstance(stamped[1], dict):
+            self._restarted.add(stamped[1].get("worker", ""))
+
+    def _tell_lost(self, address: str, about: dict[str, Any]) -> None:
+        """Pass on that a worker is gone, with what its last heartbeat said.
+
+        Workers are compared from one look to the next: the scheduler's own stream of comings and goings may hold what
+        it cannot serialise, which cuts off whoever listens.
+        """
+        if about.get("status") in LEAVING:
+            return
+        self._receiver(
+            {
+                "lost_worker": address,
+                "in_use": about.get("metrics", {}).get("memory"),
+                "limit_bytes": about.get("memory_limit"),
+                "cause": "ended by its nanny, beyond its memory limit" if address in self._restarted else "",
+            }
+        )
+
     def _receive(self, stamped: tuple[float, Any]) -> None:
         self._receiver(stamped[1])
 
     def close(self) -> None:
         """Stop listening; the client stays open."""
         if self.client.status == "running":
-            self.client.unsubscribe_topic(self._topic)
-
-
-@contextmanager
-def local_executor(
-    workers: int, threads: int | None = None, limit_bytes: int | None = None
-) -> Iterator[DaskExecutor]:
-    """Start a cluster of processes on this machine, bound to loopback, and stop it at the end.
-
-    Each worker gets an equal share of the cores, for kernels and BLAS alike, and of this process's memory limit.
-    """
-    with local_cluster(workers, threads, limit_bytes) as cluster, executor_on(cluster) as executor:
-        yield executor
-
-
-@contextmanager
-def local_cluster(
-    workers: int,
-    threads: int | None = None,
-    limit_bytes: int | None = None,
-    most: int | None = None,
-    **options: Any,
-) -> Iterator[LocalCluster]:
-    """Start the processes alone; there may be `most` later, of which each gets its share from the start.
-
-    `options` are LocalCluster's.
-    """
-    most = most or workers
-    share = threads or max(1, available_cores() // most)
-    chosen = {
-        "n_workers": workers,
-        "threads_per_worker": 1,
-        "processes": True,
-        "memory_limit": limit_bytes or memory_limit() // (most + 1),
-        "host": LOOPBACK,
-        "dashboard_address": f"{LOOPBACK}:0",
-        "worker_dashboard_address": f"{LOOPBACK}:0",
-        "silence_logs": SILENT,
-        **options,
-    }
-    with (
-        dask.config.set({**CONFIGURATION, "distributed.nanny.pre-spawn-environ": thread_environment(share)}),
-        LocalCluster(**chosen) as cluster,
-    ):
-        yield cluster
-
-
-@contextmanager
-def executor_on(
-    cluster: Any,
-    demand: Demand | None = None,
-    waiting: Callable[[], None] | None = None,
-    **options: Any,
-) -> Iterator[DaskExecutor]:
-    """Connect to a cluster, or to the address of one (`options` are the Client's), and close what was opened."""
-    with Client(cluster, set_as_default=False, **options) as client:
-        executor = DaskExecutor(client, demand, waiting)
-        try:
-            yield executor
-        finally:
-            executor.close()
-
-
-def thread_environment(threads: int) -> dict[str, str]:
-    """Return the environment of a worker process whose one task may use so many threads."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SMTDIST_THREADS")
-    return {name: str(threads) for name in names}
+            for topic in (self._topic, MEMORY_TOPIC):
+                self.client.unsubscribe_topic(topic)
 
 
 def _key(function: Callable[..., Any]) -> str:
@@ -320,7 +307,7 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
     worker = get_worker()
 
     def report(event: dict[str, Any]) -> None:
-        worker.log_event(topic, event)
+        worker.log_event(topic, {**event, "worker": worker.address})
 
     # the plan counts one task's memory a worker, whatever its number of threads; workers may share a process
     with vars(worker).setdefault("_smtdist_alone", threading.Lock()):

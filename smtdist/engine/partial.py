@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from smtdist.data.fingerprint import Digests
+from smtdist.data.retry import Ranges, joined_ranges
 from smtdist.statistics.base import State, Statistic
 
 Cover = tuple[tuple[int, int], ...]
@@ -21,6 +22,7 @@ class Counters:
     read_bytes: int = 0
     peak_bytes: int = 0
     digests: dict[int, Digests] = field(default_factory=dict)  # leaf -> hashes of its samples, where taken
+    skipped: Ranges = ()  # samples that could not be read, where that is allowed
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(
@@ -29,6 +31,7 @@ class Counters:
             self.read_bytes + other.read_bytes,
             max(self.peak_bytes, other.peak_bytes),
             {**self.digests, **other.digests},
+            joined_ranges(self.skipped + other.skipped),
         )
 
 

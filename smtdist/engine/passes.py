@@ -5,23 +5,30 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from smtdist.data.piece import piece_of, without_data
+from smtdist.data.retry import Ranges, count, phrase
 from smtdist.data.source import Source
 from smtdist.engine import worker
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
+from smtdist.engine.lastwords import Attendance, LastWords
+from smtdist.engine.lock import held
+from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.partial import Partial, leaves_in
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
-from smtdist.errors import InterruptedRun
+from smtdist.errors import ClusterLostError, ConfigurationError, DataError, InterruptedRun
 from smtdist.statistics.base import State, Statistic
 
 T = TypeVar("T")
+
+ON_BAD_CHUNK: Final = ("raise", "skip")
 
 
 @dataclass
@@ -33,6 +40,33 @@ class Engine:
     checkpoint: Path | None = None
     key: str = ""  # hashes data and configuration
     stop: StopRequest = field(default_factory=StopRequest)
+    on_bad_chunk: str = "raise"  # or "skip": leave out samples that cannot be read, the same in every pass
+    holds_checkpoint: bool = False  # the caller holds the checkpoint folder, see `run_of`
+    skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.on_bad_chunk not in ON_BAD_CHUNK:
+            raise ConfigurationError(
+                f"on_bad_chunk is {self.on_bad_chunk!r}; choose one of {', '.join(ON_BAD_CHUNK)}."
+            )
+
+    @contextmanager
+    def run_of(self, facts: Callable[[], Facts] | None = None) -> Iterator[None]:
+        """Hold the checkpoint folder for the length of a run, and refuse it where it belongs to another driver or run.
+
+        Without a folder, or where the caller holds it already, this does nothing. A pass outside any run holds it for itself.
+        """
+        if self.checkpoint is None or self.holds_checkpoint:
+            yield
+            return
+        with held(self.checkpoint):
+            if facts is not None:
+                require_same(self.checkpoint, facts())
+            self.holds_checkpoint = True
+            try:
+                yield
+            finally:
+                self.holds_checkpoint = False
 
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
         """Measure what a worker has in use once the kernels of the pass are compiled, and what it may use."""
@@ -64,18 +98,25 @@ class Engine:
         work_per_sample: float = 0.0,
     ) -> tuple[Partial, dict[str, Any]]:
         """Sum a statistic over all samples of a source; return it with the record of the pass."""
+        with self.run_of(), self._cluster_loss_explained():
+            return self._reduced(name, statistic, source, fingerprint, work_per_sample)
+
+    def _reduced(
+        self, name: str, statistic: Statistic, source: Source, fingerprint: bool, work_per_sample: float
+    ) -> tuple[Partial, dict[str, Any]]:
         started = time.perf_counter()
         folder = self._folder(name)
         limits = self.limits(statistic, source)
         plan = plan_pass(
             name, statistic, source, limits, checkpointed=folder is not None, work_per_sample=work_per_sample
         )
-        result = folder.result() if folder is not None else None
-        resumed = folder.resume(statistic.zero()) if folder is not None and result is None else []
+        result = folder.result(self.note) if folder is not None else None
+        resumed = folder.resume(statistic.zero(), self.note) if folder is not None and result is None else []
         plan = plan.resuming(len(resumed))
         resumed_leaves = plan.n_leaves if result is not None else leaves_in(resumed)
         self._announce(plan, limits, resumed_leaves)
-        counted = _Tally(PassProgress(name, self.events))
+        counted = Tally(PassProgress(name, self.events))
+        counted.watch(LastWords(name, plan.projected_bytes, self.events))
         if result is None:
             job = worker.Job(
                 statistic,
@@ -87,9 +128,11 @@ class Engine:
                 limits.threads,
                 fingerprint,
                 folder,
+                self.on_bad_chunk == "skip",
+                self.skipped.get((source.name, source.n_samples)),
             )
             with self.executor.reports_to(counted):
-                result = Reduction(self.executor, job, plan, self.heed_stop).run(resumed)
+                result = Reduction(self.executor, job, plan, self.heed_stop, self.note).run(resumed)
             if folder is not None:
                 folder.finish(result)
         record = {
@@ -100,9 +143,43 @@ class Engine:
             "peak_bytes": result.counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,
             "resumed_leaves": resumed_leaves,
+            "n_skipped": self._skipped(name, source, result),
         }
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return result, {"name": name, **record}
+
+    def note(self, text: str) -> None:
+        """Tell the user something that does not end the run."""
+        self.events.emit("note", text=text)
+
+    def _skipped(self, name: str, source: Source, result: Partial) -> int:
+        """Remember what a pass left out, for the passes after it, and tell; return how many samples."""
+        ranges = result.counters.skipped
+        n_skipped, place = count(ranges), (source.name, source.n_samples)
+        if n_skipped and self.on_bad_chunk == "raise":
+            raise DataError(
+                f"The {name} pass in {self.checkpoint} has left out samples of {source.name} that could not be read "
+                f"({phrase(ranges)}); resume with --on-bad-chunk skip, or start anew with sound data."
+            )
+        if n_skipped == source.n_samples:
+            raise DataError(f"No sample of {source.name} can be read; restore the file from its origin.")
+        if n_skipped and place not in self.skipped:
+            self.note(
+                f"{name}: {n_skipped:,} of {source.n_samples:,} samples cannot be read and are skipped: {phrase(ranges)}"
+            )
+        self.skipped.setdefault(place, ranges)
+        return n_skipped
+
+    @contextmanager
+    def _cluster_loss_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except ClusterLostError as lost:
+            if self.checkpoint is None:
+                raise ClusterLostError(f"{lost}; without a checkpoint folder nothing is kept.") from lost
+            raise ClusterLostError(
+                f"{lost}; what is done is in {self.checkpoint}: start a cluster, then resume from that folder."
+            ) from lost
 
     def _folder(self, name: str) -> PassFolder | None:
         if self.checkpoint is None:
@@ -154,7 +231,7 @@ class Engine:
         shared = (shared, without_data(source))
         handle_shared = executor.share(shared)
         pending, running = deque(ranges), dict[Handle, tuple[int, int]]()
-        failures = 0
+        failures, attendance = 0, Attendance(executor, self.note)
         try:
             while pending or running:
                 self.heed_stop()
@@ -165,6 +242,7 @@ class Engine:
                     running[executor.submit(_mapped, function, handle_shared, sent, *piece)] = piece
                 handle = executor.wait(list(running), POLL_SECONDS)
                 if handle is None:
+                    attendance.check()
                     continue
                 piece = running.pop(handle)
                 try:
@@ -186,19 +264,30 @@ class Engine:
             raise InterruptedRun(f"Stopped as asked{kept}.", self.stop.exit_code)
 
 
-class _Tally:
+class Tally:
     """Passes reports on and adds up what this run itself has read."""
 
     def __init__(self, progress: PassProgress) -> None:
         self._progress = progress
         self._read: dict[str, int] = {}
+        self._watch: LastWords | None = None
+
+    def watch(self, words: LastWords) -> None:
+        """Let the losses of workers be told."""
+        self._watch = words
 
     def __call__(self, event: dict[str, Any]) -> None:
+        """Take one report of a task, or of a worker's end."""
+        if self._watch is not None:
+            self._watch(event)
+        if "task" not in event:
+            return
         self._read[event["task"]] = event["read_bytes"]
         self._progress(event)
 
     @property
     def read_bytes(self) -> int:
+        """Bytes that this run has taken from storage."""
         return sum(self._read.values())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from smtdist.data.piece import piece_of, without_data
 from smtdist.engine import worker
 from smtdist.engine.executor import Executor, Handle, TaskLost
+from smtdist.engine.lastwords import Attendance
 from smtdist.engine.partial import Cover, Partial, StoredPartial, join, missing
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.tree import Node, nodes_over, parent, promoted, root, sibling
@@ -36,9 +37,14 @@ class Reduction:
     """The driver's side of one pass: who adds which leaves to which sum."""
 
     def __init__(
-        self, executor: Executor, job: worker.Job, plan: PassPlan, heed_stop: Callable[[], None]
+        self,
+        executor: Executor,
+        job: worker.Job,
+        plan: PassPlan,
+        heed_stop: Callable[[], None],
+        note: Callable[[str], None],
     ) -> None:
-        self.executor, self.heed_stop = executor, heed_stop
+        self.executor, self.heed_stop, self.note = executor, heed_stop, note
         self.n_leaves, self.per_task = plan.n_leaves, plan.leaves_per_task
         self.source = job.source
         self.job = replace(job, source=without_data(job.source))
@@ -47,6 +53,7 @@ class Reduction:
         self.failures = 0
         self.lost: TaskLost | None = None
         self.serial = 0
+        self.attendance = Attendance(executor, note)
 
     def run(self, resumed: list[StoredPartial]) -> Partial:
         """Return the sum over all leaves, starting from what an earlier run has left on disk."""
@@ -64,9 +71,12 @@ class Reduction:
                     return partial
                 except TaskLost as lost:
                     self._again(lost)
+                    self._settle()
                 # what a lost task has left on disk, only the disk knows; without one, begin again
                 resumed = (
-                    self.job.folder.resume(self.job.statistic.zero()) if self.job.folder is not None else []
+                    self.job.folder.resume(self.job.statistic.zero(), self.note)
+                    if self.job.folder is not None
+                    else []
                 )
         finally:
             self.executor.release([*self.running, self.shared])
@@ -199,6 +209,7 @@ class Reduction:
     def _next(self) -> None:
         """Wait for one task and hand it on; a lost one goes back where it came from."""
         self.heed_stop()
+        self.attendance.check()
         handle = self.executor.wait(list(self.running), POLL_SECONDS)
         if handle is None:
             return
@@ -224,6 +235,20 @@ class Reduction:
             raise lost
         self._next()
         return True
+
+    def _settle(self) -> None:
+        """Before the folder is read anew: let the tasks end that still change it, whatever becomes of them."""
+        if self.job.folder is None:
+            self.executor.release(list(self.running))
+            self.running.clear()
+        while self.running:
+            self.heed_stop()
+            handle = self.executor.wait(list(self.running), POLL_SECONDS)
+            if handle is None:
+                self.attendance.check()
+                continue
+            del self.running[handle]
+            self.executor.release([handle])
 
     def _again(self, lost: TaskLost) -> None:
         self.failures = count_failure(self.failures, lost)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import Digests, sample_digests
+from smtdist.data.retry import Ranges, joined_ranges, opened_patiently, phrase, sound_pieces, within
 from smtdist.data.source import Reader, Source
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import Report
@@ -43,6 +44,8 @@ class Job:
     threads: int
     fingerprint: bool
     folder: PassFolder | None
+    skip: bool = False  # leave out samples that cannot be read
+    expected: Ranges | None = None  # what an earlier pass over the same samples has left out
 
 
 def accumulate(
@@ -135,17 +138,19 @@ def _stream(
     job: Job, data: Source | None, task: str, covers: Cover, partial: Partial, report: Report
 ) -> None:
     """Add leaves to a partial, batch by batch, reporting the task's running totals."""
+    found: list[tuple[int, int]] = []
+    skipped = found if job.skip else None
     counters = Counters()
     state = (
         {name: place(value) for name, value in partial.state.items()}
         if job.statistic.on_device
         else partial.state
     )
-    with (data or job.source).opened() as reader:
+    with opened_patiently(data or job.source) as reader:
         for leaf in (leaf for start, stop in covers for leaf in range(start, stop)):
             digests: list[Digests] | None = [] if job.fingerprint else None
             for first, images in batches(
-                reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, digests
+                reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, digests, skipped
             ):
                 with located(job.source.name, first):
                     counters.n_positions += job.statistic.update(state, images, first)
@@ -154,6 +159,8 @@ def _stream(
                 report({"pass": job.name, "task": task, **_counted(counters)})
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
+            _require_same_skipped(job, found, leaf)
+    counters.skipped = joined_ranges(found)
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
     partial.covers = join(partial.covers, covers)
@@ -168,27 +175,53 @@ def located(name: str, first: int) -> Iterator[None]:
         raise DataError(f"{name}, counting from sample {first}: {error}") from error
 
 
+def _require_same_skipped(job: Job, found: list[tuple[int, int]], leaf: int) -> None:
+    """All passes must sum over the same samples; storage that changes its mind ends the run."""
+    if job.expected is None:
+        return
+    start, stop = job.bounds[leaf], job.bounds[leaf + 1]
+    now, then = joined_ranges(within(found, start, stop)), within(job.expected, start, stop)
+    if now != then:
+        raise DataError(
+            f"{job.source.name}, samples {start} to {stop - 1}: an earlier pass skipped {phrase(then) or 'none'} of them, "
+            f"the {job.name} pass {phrase(now) or 'none'}, so the storage is not reliable; restore the data from their "
+            f"origin and start again."
+        )
+
+
 def _counted(counters: Counters) -> dict[str, int]:
     return {
         "n_samples": counters.n_samples,
         "n_positions": counters.n_positions,
         "read_bytes": counters.read_bytes,
+        "resident_bytes": resident_bytes(),
     }
 
 
 def batches(
-    reader: Reader, start: int, stop: int, block: int, batch: int, digests: list[Digests] | None = None
+    reader: Reader,
+    start: int,
+    stop: int,
+    block: int,
+    batch: int,
+    digests: list[Digests] | None = None,
+    skipped: list[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[int, NDArray[np.generic]]]:
     """Read [start, stop) in blocks of whole chunks, each once, and cut the blocks into batches.
 
-    With `digests` the hashes of the samples are appended to it.
+    With `digests` the hashes of the samples are appended to it; with `skipped` the ranges that cannot be read are
+    appended to that, left out, and have zeros for hashes.
     """
     for begin in range(start, stop, block):
-        images = reader.read(begin, min(begin + block, stop))
+        end = min(begin + block, stop)
+        hashes = np.zeros(end - begin, np.uint64)
+        for first, images in sound_pieces(reader, begin, end, skipped):
+            if digests is not None:
+                hashes[first - begin : first - begin + len(images)] = sample_digests(images)
+            for at in range(0, len(images), batch):
+                yield first + at, images[at : at + batch]
         if digests is not None:
-            digests.append(sample_digests(images))
-        for at in range(0, len(images), batch):
-            yield begin + at, images[at : at + batch]
+            digests.append(hashes)
 
 
 def probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int) -> int:

@@ -8,14 +8,16 @@ import platform
 import time
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests, fingerprint
+from smtdist.data.retry import count
 from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
@@ -33,6 +35,9 @@ from smtdist.statistics.sums import Statistics, finish
 
 Record = dict[str, Any]
 
+LISTED_RANGES: Final = 1000
+"""Skipped ranges that a model file lists: attributes hold 64 KiB. Their numbers are always right."""
+
 
 def fit(
     source: Source,
@@ -48,6 +53,17 @@ def fit(
     `dictionary_method = "given"`) the dictionary is the user's.
     The driver needs the memory that `solve_plan` states, or the fit is refused.
     """
+    with engine.run_of(lambda: run_facts(source, settings, atoms, base)):
+        return _fitted(source, settings, engine, atoms, base)
+
+
+def _fitted(
+    source: Source,
+    settings: Configuration,
+    engine: Engine,
+    atoms: NDArray[np.floating[Any]] | None,
+    base: Model | None,
+) -> tuple[Model, list[Record]]:
     started = time.perf_counter()
     first = _checked(source, settings, base)
     steps = ["statistics", "solve"] if base else ["whitening", "dictionary", "statistics", "solve"]
@@ -68,7 +84,7 @@ def fit(
     records.append(record)
     embedding, record = timed_solve(statistics, settings, engine)
     records.append(record)
-    model = finished(start, statistics, embedding, source.describe())
+    model = finished(start, statistics, embedding, source.describe(), left_out(source, engine))
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     return model, records
 
@@ -91,6 +107,7 @@ def summed(
             f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
         )
     samples = ordered_digests(partial) if samples is None else samples
+    samples = samples[samples != 0]  # what was skipped has no hash
     added = {
         "action": "added",
         "fingerprint": fingerprint(samples),
@@ -102,19 +119,40 @@ def summed(
 
 
 def finished(
-    model: Model, statistics: Statistics, embedding: Solution | None, source: dict[str, Any] | None = None
+    model: Model,
+    statistics: Statistics,
+    embedding: Solution | None,
+    source: dict[str, Any] | None = None,
+    skipped: Record | None = None,
 ) -> Model:
-    """Return the model with its sums, its embedding and where they come from."""
+    """Return the model with its sums, its embedding, where they come from and what could not be read."""
     about: dict[str, Any] = {"source": source or model.provenance.get("source", {}), "versions": _versions()}
     if statistics.origin is not None:
         about["fingerprint"] = statistics.origin.fingerprint
         about["audit"] = list(statistics.origin.audit)
+    left_out = [*model.provenance.get("skipped", []), *([skipped] if skipped else [])]
+    if left_out:
+        about["skipped"] = left_out
     kept = statistics if model.settings.keep_statistics else None
     return replace(model, statistics=kept, embedding=embedding, provenance=about)
 
 
+def left_out(source: Source, engine: Engine) -> Record | None:
+    """Return which samples of a source the passes have skipped, for the model's provenance."""
+    ranges = engine.skipped.get((source.name, source.n_samples), ())
+    if not ranges:
+        return None
+    listed = [list(piece) for piece in ranges[:LISTED_RANGES]]
+    return {
+        "source": source.name,
+        "n_samples": count(ranges),
+        "n_ranges": len(ranges),
+        "ranges": listed,
+    }
+
+
 def ordered_digests(partial: Partial) -> Digests:
-    """Return the hashes of all samples, in order."""
+    """Return the hashes of all samples, in order; those that were skipped have 0."""
     digests = partial.counters.digests
     return np.concatenate([digests[leaf] for leaf in sorted(digests)])
 
@@ -227,6 +265,23 @@ def joined(name: str, records: list[Record]) -> Record:
 def _versions() -> dict[str, str]:
     packages = ("smtdist", "numpy", "scipy", "h5py", "dask", "distributed")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def run_facts(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> Facts:
+    """Return what a checkpoint of a fit depends on, piece by piece, where `run_key` is one hash of it."""
+    given: dict[str, str] = {}
+    if atoms is not None:
+        given["the atoms"] = _hashed(np.ascontiguousarray(atoms))
+    if base is not None:
+        given["the model"] = _hashed(base.whitening.whiten, base.dictionary.grid)
+    return Facts.of(source, settings.to_dict(), given)
+
+
+def _hashed(*arrays: NDArray[Any]) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def run_key(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> str:

@@ -13,7 +13,7 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.models.fit import Record, finished, solve, summed, timed_solve
+from smtdist.models.fit import Record, finished, left_out, run_facts, solve, summed, timed_solve
 from smtdist.models.model import Model, image_geometry
 from smtdist.statistics.sums import Statistics
 
@@ -95,12 +95,13 @@ def update(
             f"{tuple(model.geometry[:3])}; give images like those."
         )
     engine.events.emit("run_started", passes=["statistics", "solve"])
-    more, record = summed(source, model, engine)
+    with engine.run_of(lambda: run_facts(source, settings, base=model)):
+        more, record = summed(source, model, engine)
     with _named(source.name):
         total = _not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
     del present, more
     embedding, solved = timed_solve(total, settings, engine)
-    result = finished(model, total, embedding)
+    result = finished(model, total, embedding, None, left_out(source, engine))
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     return result, [record, solved]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ def save_representation(
     attributes: dict[str, Any],
     *,
     overwrite: bool = False,
+    ending: Callable[[], dict[str, Any]] = dict,
 ) -> int:
     """Write `z(sample, feature)` piece by piece as they come, in any order; return the file's bytes.
 
     A feature runs pooled row, pooled column, component; where models are concatenated, `feature_shape` is (features,).
-    Memory: one piece.
+    `ending` returns attributes that are known once all pieces have come. Memory: one piece.
     """
     features = int(np.prod(feature_shape))
     with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
@@ -42,4 +43,5 @@ def save_representation(
         for first, values in pieces:
             z[first : first + len(values)] = values.reshape(len(values), features)
             raw.check()
+        file.attrs.update(ending())
     return Path(path).stat().st_size

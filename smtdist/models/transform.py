@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.retry import Ranges, joined_ranges, opened_patiently
+from smtdist.data.retry import count as count_samples
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
@@ -162,11 +164,12 @@ def _warmed(represent: Represent | Concatenate, source: Source, start: int, stop
 
 
 def _measured_range(
-    represent: Represent | Concatenate, source: Source, start: int, stop: int
-) -> tuple[NDArray[np.floating[Any]], int]:
-    """Represent samples [start, stop) of a source; return them and the peak of the resident set."""
+    how: tuple[Callable[..., Any], Represent | Concatenate], source: Source, start: int, stop: int
+) -> tuple[Any, int]:
+    """Represent samples [start, stop) of a source in one of the two ways below; return that and the resident set's peak."""
     reset_peak()
-    result = represent_range(represent, source, start, stop)
+    function, represent = how
+    result = function(represent, source, start, stop)
     return result, peak_bytes()
 
 
@@ -174,13 +177,38 @@ def represent_range(
     represent: Represent | Concatenate, source: Source, start: int, stop: int
 ) -> NDArray[np.floating[Any]]:
     """Represent samples [start, stop) of a source."""
+    pieces = list(_pieces(represent, source, start, stop, None))
+    return np.concatenate([values for _, values in pieces])
+
+
+def represent_sound(
+    represent: Represent | Concatenate, source: Source, start: int, stop: int
+) -> tuple[NDArray[np.floating[Any]], Ranges]:
+    """Represent the samples in [start, stop) that can be read; the others are NaN, and their ranges are returned."""
+    skipped: list[tuple[int, int]] = []
+    pieces = list(_pieces(represent, source, start, stop, skipped))
+    blank = np.zeros((1, *source.shape[1:]), source.dtype)
+    like = pieces[0][1] if pieces else represent(blank)
+    result = np.full((stop - start, *like.shape[1:]), np.nan, like.dtype)
+    for first, values in pieces:
+        result[first - start : first - start + len(values)] = values
+    return result, joined_ranges(skipped)
+
+
+def _pieces(
+    represent: Represent | Concatenate,
+    source: Source,
+    start: int,
+    stop: int,
+    skipped: list[tuple[int, int]] | None,
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     set_threads(represent.threads)
-    with source.opened() as reader:
-        parts = []
-        for first, images in batches(reader, start, stop, block_samples(source), represent.batch):
+    with opened_patiently(source) as reader:
+        for first, images in batches(
+            reader, start, stop, block_samples(source), represent.batch, skipped=skipped
+        ):
             with located(source.name, first):
-                parts.append(represent(images))
-        return np.concatenate(parts)
+                yield first, represent(images)
 
 
 def transform(
@@ -194,7 +222,8 @@ def transform(
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     """Yield (first sample, representations (m, rows', columns', L)) for all samples, in whatever order they end.
 
-    With `others` the representations of all models are concatenated to (m, features), from one read of the data.
+    With `others` the representations of all models are concatenated to (m, features), from one read of the data. Where the
+    engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their ranges in the end.
     """
     for one in (model, *others):
         _require_images(one, source)
@@ -223,7 +252,11 @@ def transform(
         workers=engine.executor.slots(),
         projected_bytes=projected,
     )
-    for (start, stop), (result, highest) in engine.map(_measured_range, represent, source, ranges):
+    skipping, left_out = engine.on_bad_chunk == "skip", list[tuple[int, int]]()
+    function = represent_sound if skipping else represent_range
+    for (start, stop), (found, highest) in engine.map(_measured_range, (function, represent), source, ranges):
+        result, bad = found if skipping else (found, ())
+        left_out.extend(bad)
         done, peak = done + stop - start, max(peak, highest)
         engine.events.emit(
             "progress",
@@ -233,6 +266,7 @@ def transform(
             read_bytes=done * source.stored_bytes // source.n_samples,
         )
         yield start, result
+    engine.skipped[source.name, source.n_samples] = joined_ranges(left_out)
     engine.events.emit(
         "pass_finished",
         **{"pass": "transform"},
@@ -243,6 +277,7 @@ def transform(
         peak_bytes=peak,
         projected_bytes=projected,
         resumed_leaves=0,
+        n_skipped=count_samples(left_out),
     )
 
 

@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
+from smtdist.data.retry import phrase
 from smtdist.engine.memory import readable
 
 
@@ -195,3 +196,16 @@ def percent(share: float) -> str:
     '96.2 %'
     """
     return f"{100 * share:.1f} %"
+
+
+def skipped_phrase(skipped: Sequence[Mapping[str, Any]]) -> str:
+    """Say which samples could not be read, to be put after other facts; nothing where all could.
+
+    >>> skipped_phrase([{"source": "a.h5:x", "n_samples": 9, "n_ranges": 1, "ranges": [[3, 12]]}])
+    '; 9 samples of a.h5:x could not be read and were skipped: 3 to 11'
+    """
+    return "".join(
+        f"; {one['n_samples']:,} samples of {one['source']} could not be read and were skipped: "
+        f"{phrase(tuple((int(start), int(stop)) for start, stop in one['ranges']))}"
+        for one in skipped
+    )

@@ -15,9 +15,9 @@ from drawing import small_images
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.checkpoint import PassFolder
-from smtdist.engine.dask_executor import local_executor
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
@@ -93,11 +93,17 @@ def test_killed_workers_change_nothing(images, want, checkpointed, victims, tmp_
     folder = tmp_path if checkpointed else None
     with local_executor(2, threads=1) as executor:
         kill = KillOnce(executor, LEAF, victims)
-        model, records = fit(images, SETTINGS, Engine(executor, EventStream(kill), folder, "k"))
+        events = []
+        stream = EventStream(kill, events.append)
+        model, records = fit(images, SETTINGS, Engine(executor, stream, folder, "k"))
         assert len(kill.killed) == victims
         assert not set(kill.killed) & set(executor.client.run(os.getpid).values())
     assert_same_bits(model, want)
     assert records[2]["n_samples"] == N_IMAGES
+    lost = [event for event in events if event["kind"] == "worker_lost"]
+    assert len(lost) == victims
+    assert all(0 < event["in_use"] <= event["limit_bytes"] for event in lost)
+    assert all("was lost during" in event["text"] for event in lost)
 
 
 DRIVER = """
@@ -106,7 +112,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
-from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.models.fit import fit
 from pathlib import Path
 

@@ -7,7 +7,7 @@ from drawing import small_images
 from benchmarks.scaling.memory_and_disk import Watch
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
-from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.fit import fit
 

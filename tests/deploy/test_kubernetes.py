@@ -17,7 +17,7 @@ from dockerfile import ROOT, environment
 from manifests import FOLDER, NAMESPACE, documents, only, pods
 
 from smtdist.cli.commands import load
-from smtdist.engine.dask_executor import CONFIGURATION
+from smtdist.engine.local_cluster import CONFIGURATION
 
 BY_NAME = {pod.name: pod for pod in pods()}
 ROLES = {"scheduler": "scheduler", "worker": "worker", "client": "client"}

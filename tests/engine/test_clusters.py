@@ -21,9 +21,9 @@ from smtdist.engine import tls
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.clusters import executor_of
-from smtdist.engine.dask_executor import executor_on, local_cluster
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.local_cluster import executor_on, local_cluster
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, SmtdistError
 from smtdist.models.fit import fit

@@ -1,7 +1,5 @@
 """Exactly once, whatever is lost; the same bits, whoever runs it; finished work is not done again."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from executors import LossyExecutor, ThreadsExecutor
@@ -128,18 +126,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="two"))
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path):
-    total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
-    Path(tmp_path, "sum", "result.h5").write_bytes(b"not HDF5")
-    with pytest.raises(CheckpointError, match=r"result\.h5 is not a readable checkpoint"):
-        total(Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
-
-
 def test_partials_on_disk_stay_few(tmp_path, monkeypatch):
     """At most one partial a slot, and two being written."""
     seen = []
     events = EventStream(
-        lambda event: seen.append(len(list(tmp_path.rglob("*.*")))) if event["kind"] == "progress" else None
+        lambda event: (
+            seen.append(len(list((tmp_path / "sum").iterdir()))) if event["kind"] == "progress" else None
+        )
     )
     monkeypatch.setattr(plan, "MAX_TASKS", 51)
     executor = ThreadsExecutor(3)

@@ -187,7 +187,7 @@ def test_the_same_bits_with_a_checkpoint(stored, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_same_bits_on_dask_workers(workers, stored):
-    from smtdist.engine.dask_executor import local_executor
+    from smtdist.engine.local_cluster import local_executor
 
     wanted = KernelSettings(features="fourier", n_features=256)
     plain, _ = fit_model(as_table((stored, "x")), wanted, Engine(SerialExecutor(1)))

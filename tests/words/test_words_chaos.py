@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from smtdist.data.text import TextSource
-from smtdist.engine.dask_executor import local_executor
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
@@ -75,7 +75,7 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 from smtdist.data.text import TextSource
-from smtdist.engine.dask_executor import local_executor
+from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.models.words.fit import fit_words

@@ -1,0 +1,165 @@
+"""One driver a checkpoint folder: a lock that dies with its process, and a record of who holds it.
+
+Two drivers on one folder could not harm its sums (each file says what it covers), but would do all work twice and delete
+each other's partials. The second is refused:
+
+- `driver.lock` is locked with flock, which the kernel releases when the process ends, however it ends. NFS (since
+  Linux 2.6.12), GPFS, CephFS and Lustre mounted with `-o flock` carry it between machines.
+- `driver.json` names host, process, its start and a count that grows every `BEAT_SECONDS`. Where flock is refused, or holds on
+  one machine only (Lustre's `localflock`), the record decides: a process of this host is looked up; for another
+  host the count is watched for `WATCH_SECONDS`, by this machine's clock alone, and a record whose count stands still is
+  taken over. A driver that was killed therefore holds nobody up: at most for that long, where another machine goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from smtdist.data.writing import why_unwritable
+from smtdist.errors import CheckpointError
+
+LOCK: Final = "driver.lock"
+RECORD: Final = "driver.json"
+BEAT_SECONDS: Final = 5.0
+WATCH_SECONDS: Final = 20.0
+CORRECTION_SECONDS: Final = 30.0
+
+_BUSY: Final = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
+_UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+
+Record = dict[str, Any]
+
+
+@contextmanager
+def held(folder: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Hold a checkpoint folder for the length of a `with` block; refuse one that another driver holds.
+
+    Makes the folder. `sleep` is the clock of the watch over another host's record.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
+        ) from error
+    try:
+        _lock(descriptor, folder)
+        _require_nobody(folder, sleep)
+        with _beating(folder):
+            yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _BUSY:
+            raise _refusal(folder, _recorded(folder)) from None
+        if error.errno not in _UNSUPPORTED:
+            raise CheckpointError(
+                f"The checkpoint in {folder} cannot be locked: {why_unwritable(error)}."
+            ) from error
+
+
+def _require_nobody(folder: Path, sleep: Callable[[float], None]) -> None:
+    """Refuse where the record is of a driver that lives, though its lock was not seen."""
+    record = _recorded(folder)
+    if record is None:
+        return
+    if record["host"] == _host():
+        alive = _is_same(_started(int(record["pid"])), record["process_started"])
+    else:
+        sleep(WATCH_SECONDS)
+        alive = _recorded(folder) not in (None, record)
+    if alive:
+        raise _refusal(folder, record)
+
+
+def _refusal(folder: Path, record: Record | None) -> CheckpointError:
+    who = "another driver"
+    if record is not None:
+        who = f"the process {record['pid']} on {record['host']} (since {record['since']})"
+    return CheckpointError(
+        f"The checkpoint folder {folder} is in use by {who}; wait for it or stop it, or use another folder."
+    )
+
+
+@contextmanager
+def _beating(folder: Path) -> Iterator[None]:
+    """Keep the record true while the block runs, and remove it afterwards."""
+    record: Record = {
+        "host": _host(),
+        "pid": os.getpid(),
+        "process_started": _started(os.getpid()),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "beat": 0,
+    }
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT_SECONDS):
+            record["beat"] += 1
+            _write(folder, record)
+
+    _write(folder, record)
+    thread = threading.Thread(target=beat, name="smtdist-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        (folder / RECORD).unlink(missing_ok=True)
+
+
+def _write(folder: Path, record: Record) -> None:
+    """Write the record; a disk that is full for now must not end the run, whose lock holds without it."""
+    temporary = folder / f".{RECORD}.{os.getpid()}.tmp"
+    with suppress(OSError):
+        try:
+            temporary.write_text(json.dumps(record))
+            os.replace(temporary, folder / RECORD)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _recorded(folder: Path) -> Record | None:
+    """Return the record of a driver, None where there is none that makes sense."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record: Record = json.loads((folder / RECORD).read_text())
+        int(record["pid"])
+        return {name: record[name] for name in ("host", "pid", "process_started", "since", "beat")}
+    return None
+
+
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _is_same(one: float | None, other: float | None) -> bool:
+    """Compare two starts of a process, which are counted from a boot time that may be corrected."""
+    return one is not None and other is not None and abs(one - other) < CORRECTION_SECONDS
+
+
+def _started(pid: int) -> float | None:
+    """Return when a process of this machine began: a number may be given to another one later."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return process.create_time()
+    return None

@@ -1,0 +1,123 @@
+"""FOLDER/manifest.json: what a checkpoint is computed from, so that changed data or settings are refused by name.
+
+The partial sums carry one hash of all this, which can only say that something is different. The manifest says what.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from smtdist.data.identity import data_differences, data_facts
+from smtdist.data.source import Source
+from smtdist.data.writing import replace_durably
+from smtdist.engine.checkpoint import sentence_for
+from smtdist.errors import CheckpointError
+
+NAME: Final = "manifest.json"
+SCHEMA: Final = 1
+SHOWN: Final = 5
+"""Differences that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a run computes from: its data, its settings, and hashes of what else it was given, by name.
+
+    `name` is what messages call the data. All are plain JSON.
+    """
+
+    name: str
+    data: dict[str, Any]
+    settings: dict[str, Any]
+    given: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, source: Source, settings: dict[str, Any], given: dict[str, str] | None = None) -> Facts:
+        """Look at a source (a few chunks of it) and settings."""
+        plain = json.loads(json.dumps({"data": data_facts(source), "settings": settings}))
+        return cls(source.name, plain["data"], plain["settings"], given or {})
+
+
+def require_same(folder: Path, now: Facts) -> None:
+    """Refuse a folder whose manifest has other facts, and write the manifest of one that has none.
+
+    The caller holds the folder.
+    """
+    then = _read(folder / NAME)
+    if then is None:
+        _write(folder, now)
+        return
+    found = [*data_differences(then.data, now.data, now.name), *_changed(then.settings, now.settings)]
+    found += [
+        f"{name} {'has' if name.endswith('model') else 'have'} changed"
+        for name in sorted({*then.given, *now.given})
+        if then.given.get(name) != now.given.get(name)
+    ]
+    if found:
+        more = f" and {len(found) - SHOWN} more differences" if len(found) > SHOWN else ""
+        raise CheckpointError(
+            f"{folder} belongs to another run: {'; '.join(found[:SHOWN])}{more}; put it back as it was, or start a new fit "
+            f"with another checkpoint folder."
+        )
+
+
+def _changed(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Say which settings differ.
+
+    >>> _changed({"threshold": 0.25}, {"threshold": 0.3})
+    ['threshold is 0.3, was 0.25']
+    """
+    names = [*then, *(name for name in now if name not in then)]
+    return [
+        f"{name} is {now.get(name, 'unset')}, was {then.get(name, 'unset')}"
+        for name in names
+        if then.get(name, "unset") != now.get(name, "unset")
+    ]
+
+
+def _read(path: Path) -> Facts | None:
+    try:
+        content = json.loads(path.read_text())
+        schema = int(content["schema"])
+        if schema > SCHEMA:
+            raise CheckpointError(
+                f"{path} was written by a newer smtdist (schema {schema}, this version has {SCHEMA}); resume with that "
+                f"version."
+            )
+        return Facts(content["name"], content["data"], content["settings"], content["given"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error}), so nothing says what this checkpoint was computed from; start the fit again "
+            f"with another checkpoint folder."
+        ) from error
+
+
+def _write(folder: Path, facts: Facts) -> None:
+    content = {
+        "schema": SCHEMA,
+        "name": facts.name,
+        "data": facts.data,
+        "settings": facts.settings,
+        "given": facts.given,
+    }
+    write_json(folder / NAME, content)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a small file of a checkpoint folder, whole or not at all."""
+    with sentence_for(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(content, file, indent=1)
+            replace_durably(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
