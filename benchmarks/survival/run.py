@@ -180,7 +180,8 @@ class Chaos:
         if code != 0:
             return f"{first}, resume ended with {code}: {again.sentence}", False
         told = [note for note in again.notes if fault.resumed_says in note]
-        scene.told += told[:1]
+        if fault.resumed_says:
+            scene.told += told[:1]
         if fault.resumed_says and not told:
             return f"{first}, the damage went unnoticed", False
         same = bits(here / "model.h5") == self.want
