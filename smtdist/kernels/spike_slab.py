@@ -52,14 +52,9 @@ class SpikeSlab:
         return int(self.atoms.shape[1])
 
     @cached_property
-    def weighted(self) -> Array:
-        """β W, (N, D)."""
-        return self.atoms * self.beta
-
-    @cached_property
     def gains(self) -> Array:
         """W_iᵀ β W_i, (N,)."""
-        return (self.weighted * self.atoms).sum(axis=1)
+        return (self.atoms * self.atoms) @ self.beta
 
     @cached_property
     def gamma(self) -> Array:
@@ -181,22 +176,20 @@ def iterate(rows: Array, model: SpikeSlab, schedule: Schedule) -> Iterator[Poste
     """Yield ĥ and ŝ after every iteration of Algorithm 1, by any array module, all rows at once."""
     xp = array_module(rows)
     model = model.on(rows)
-    weighted, transposed = model.weighted, model.weighted.T
     shape = (len(rows), model.n_units)
     h = xp.ascontiguousarray(xp.broadcast_to(sigmoid(model.bias), shape))
     s = xp.ascontiguousarray(xp.broadcast_to(model.mu, shape))
     prior, constant = model.alpha * model.mu, model.alpha / 2
     gains, gamma, offsets = model.gains, model.gamma, model.offsets
-    del weighted
     for eta_h, eta_s in zip(schedule.h, schedule.s, strict=True):
         x = h * s
-        pull = (rows - x @ model.atoms) @ transposed + gains * x
+        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T + gains * x
         best = (prior + pull) / gamma
         reflected = (best * s < 0) & (xp.abs(best) > schedule.rho * xp.abs(s))
         clipped = xp.where(reflected, -schedule.rho * s, best)
         s = s + eta_s * (clipped - s)
         x = h * s
-        pull = (rows - x @ model.atoms) @ transposed + gains * x
+        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T + gains * x
         drive = s * (pull - gains * s / 2) + offsets - constant * (s - model.mu) ** 2
         h = h + eta_h * (sigmoid(drive) - h)
         yield Posterior(h, s)
@@ -218,9 +211,9 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
     n, units, inputs = len(rows), model.n_units, model.n_inputs
     width = cpu.padded(units)
     table = cpu.parameter_table(model, width)
-    atoms = np.zeros((width, inputs), np.float32)
-    atoms[:units] = model.atoms
-    transposed = np.ascontiguousarray((atoms * model.beta).T)
+    atoms = np.ascontiguousarray(model.atoms)
+    if width > units:
+        atoms = np.concatenate([atoms, np.zeros((width - units, inputs), np.float32)])
     h, s = np.empty((n, units), np.float32), np.empty((n, units), np.float32)
     start_x = (sigmoid(model.bias) * model.mu).astype(np.float32)
     start_error = start_x @ model.atoms
@@ -228,16 +221,16 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
     def work(start: int, stop: int) -> None:
         tile = np.ascontiguousarray(rows[start:stop])
         tile_h, tile_s, x = (np.empty((len(tile), width), np.float32) for _ in range(3))
-        residual = tile - start_error
+        residual = (tile - start_error) * model.beta
         cpu.start(tile_h, tile_s, x, table)
         for step, (eta_h, eta_s) in enumerate(zip(schedule.h, schedule.s, strict=True)):
             if step:
-                _residual(tile, x, atoms, residual)
+                _residual(tile, x, atoms, model.beta, residual)
             # x becomes W'β(v - Wx), then h∘s again
-            np.matmul(residual, transposed, out=x)
+            np.matmul(residual, atoms.T, out=x)
             cpu.update_s(tile_h, tile_s, x, table, np.float32(eta_s), np.float32(schedule.rho))
-            _residual(tile, x, atoms, residual)
-            np.matmul(residual, transposed, out=x)
+            _residual(tile, x, atoms, model.beta, residual)
+            np.matmul(residual, atoms.T, out=x)
             cpu.update_h(tile_h, tile_s, x, table, np.float32(eta_h))
         h[start:stop], s[start:stop] = tile_h[:, :units], tile_s[:, :units]
 
@@ -246,9 +239,11 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
     return Posterior(h, s)
 
 
-def _residual(tile: Array, x: Array, atoms: Array, out: Array) -> None:
+def _residual(tile: Array, x: Array, atoms: Array, beta: Array, out: Array) -> None:
+    """β (v - Wx)."""
     np.matmul(x, atoms, out=out)
     np.subtract(tile, out, out=out)
+    np.multiply(out, beta, out=out)
 
 
 def energy(rows: Array, posterior: Posterior, model: SpikeSlab) -> Array:

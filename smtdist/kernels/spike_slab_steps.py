@@ -44,7 +44,7 @@ def iterate_sequential(
     h = np.broadcast_to(sigmoid(model.bias), shape).copy()
     s = np.broadcast_to(model.mu, shape).copy()
     residual = rows - (h * s) @ model.atoms
-    parts = (model.atoms, model.weighted, model.mu, model.alpha, model.gains, model.gamma, model.offsets)
+    parts = (model.atoms, model.beta, model.mu, model.alpha, model.gains, model.gamma, model.offsets)
     for _ in range(sweeps):
 
         def work(start: int, stop: int) -> None:
@@ -71,7 +71,7 @@ def iterate_conjugate(
     """
     xp = array_module(rows)
     model = model.on(rows).astype(rows.dtype)
-    transposed, gains, alpha = model.weighted.T, model.gains, model.alpha
+    transposed, gains, alpha = (model.atoms * model.beta).T, model.gains, model.alpha
     shape = (len(rows), model.n_units)
     h = xp.ascontiguousarray(xp.broadcast_to(sigmoid(model.bias), shape))
     s = xp.ascontiguousarray(xp.broadcast_to(model.mu, shape))

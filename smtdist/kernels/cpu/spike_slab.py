@@ -182,7 +182,7 @@ def sweep(
     s: Array,
     residual: Array,
     atoms: Array,
-    weighted: Array,
+    beta: Array,
     mu: Array,
     alpha: Array,
     gains: Array,
@@ -196,7 +196,7 @@ def sweep(
         for unit in range(h.shape[1]):
             pull = h[row, unit] * s[row, unit] * gains[unit]
             for d in range(inputs):
-                pull += residual[row, d] * weighted[unit, d]
+                pull += residual[row, d] * beta[d] * atoms[unit, d]
             best = (alpha[unit] * mu[unit] + pull) / gamma[unit]
             drive = best * (pull - gains[unit] * best / 2) + offsets[unit]
             drive -= alpha[unit] / 2 * (best - mu[unit]) ** 2
