@@ -93,7 +93,7 @@ def sparse_code(rows: Array, atoms: Array, penalty: float, tolerance: float = TO
     def work(start: int, stop: int) -> None:
         products = rows[start:stop] @ atoms.T
         cpu.coordinate_descent(
-            products, gram, result[start:stop], cut, cut * rows.dtype.type(tolerance), 20 * len(atoms)
+            products, gram, result[start:stop], cut, cut * rows.dtype.type(tolerance), 200 * len(atoms)
         )
 
     with single_blas():

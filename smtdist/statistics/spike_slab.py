@@ -88,7 +88,11 @@ class SpikeSlabSums:
     def state_bytes(self) -> int:
         """Return 8 N (D + 4), and 8 N² with `second`."""
         units = self.model.n_units
-        return 8 * units * (self.model.n_inputs + 4 + (units if self.second else 0)) + 16
+        return (
+            8 * units * (self.model.n_inputs + 4 + (units if self.second else 0))
+            + 8 * self.model.n_inputs
+            + 16
+        )
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a group, whatever the batch: bits must not follow the memory."""
