@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,8 +30,8 @@ Float64 = NDArray[np.float64]
 
 LEAST_LENGTH = 0.1
 """Share of the median length below which a whitened patch is too flat to be an atom."""
-SPARES = 2
-"""Patches drawn for each atom: a start, and spares for those that nobody chooses."""
+SPARES = 0.25
+"""Patches drawn beyond one for each atom: for flat ones, and atoms that nobody chooses."""
 FORGET = 0.9
 """What a round leaves of the sums of those before it, in sparse coding (Mairal et al. 2009)."""
 
@@ -54,7 +55,8 @@ def fit_coder(source: Source, settings: S3CSettings, engine: Engine) -> tuple[Pa
             partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.ridge
         )
     patches = replace(bare, mean=mean, whiten=whiten)
-    wanted = settings.units * SPARES
+    # random atoms need no patches; two say how long one is
+    wanted = settings.units + math.ceil(SPARES * settings.units) if settings.start == "patches" else 2
     each = max(1, -(-4 * wanted // before.n_samples))
     found, start = engine.reduce("start", RowSample(patches, wanted, each), before)
     atoms = _distinct(found.state["rows"].astype(np.float64), settings, source.name)
@@ -81,7 +83,7 @@ def _distinct(rows: Float64, settings: S3CSettings, name: str) -> Float64:
     lengths = np.sqrt((rows * rows).sum(axis=1))
     rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
     if settings.start == "random":
-        size = (settings.units * SPARES, rows.shape[1])
+        size = (settings.units + math.ceil(SPARES * settings.units), rows.shape[1])
         rows = np.random.default_rng(settings.seed).standard_normal(size)
     if len(rows) < settings.units:
         raise DataError(
