@@ -68,10 +68,12 @@ def inference(units: int, inputs: int, n: int, repeats: int, threads: int) -> di
     }
 
 
-def whole_images(units: int, n: int) -> dict[str, Any]:
+def whole_images(units: int, n: int, side: int) -> dict[str, Any]:
     """Fit a round on whole 32 x 32 colour images; return its seconds and the peak of this process, all passes."""
-    images = np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
-    settings = S3CSettings(units=units, patch=32, patches=0, images=n, rounds=1, pooling=(1,), start="random")
+    images = np.random.default_rng(0).integers(0, 256, (n, side, side, 3), dtype=np.uint8)
+    settings = S3CSettings(
+        units=units, patch=side, patches=0, images=n, rounds=1, pooling=(1,), start="random"
+    )
     reset_peak()
     coder, records = fit_coder(ArraySource(images), settings, Engine(SerialExecutor()))
     reached = max(peak_bytes(), *(record["peak_bytes"] for record in records))
@@ -99,10 +101,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--round", action="store_true", help="a round on whole images instead")
+    parser.add_argument("--side", type=int, default=32, help="pixels of the side of whole images")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
     if options.round:
-        result = whole_images(options.units, options.rows)
+        result = whole_images(options.units, options.rows, options.side)
     else:
         result = inference(options.units, options.inputs, options.rows, options.repeats, options.threads)
     result = {"units": options.units, "rows": options.rows, **result}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -67,32 +68,50 @@ class PatchRows:
         digests = np.zeros(len(images), np.uint64) if all_of_them else sample_digests(images)
         return drawn_places(digests, self.positions, self.count, self.seed, view)
 
-    def rows(self, images: NDArray[np.generic], places: NDArray[np.int64]) -> Float32:
-        """Return the patches at `places`, float32 (m k, p)."""
-        raw = patches_at(pixels(images, self.pixel_range), places, self.patch)
-        if self.mean is None or self.whiten is None:
+    def raw(self, images: NDArray[np.generic], places: NDArray[np.int64]) -> Float32:
+        """Return the patches at `places` as they are, float32 (m k, p) in [0, 1]."""
+        return np.asarray(patches_at(pixels(images, self.pixel_range), places, self.patch))
+
+    def prepared(self, raw: Float32) -> Float32:
+        """Return raw patches normalised, and whitened where that is known."""
+        if self._whitening is None:
             return np.asarray(normalised(raw, self.contrast))
-        return np.asarray(whitened(raw, self.mean, self.whiten, self.contrast))
+        with single_blas():
+            return np.asarray(whitened(raw, *self._whitening, self.contrast))
+
+    @cached_property
+    def _whitening(self) -> tuple[Float32, Float32] | None:
+        """Mean and ZCA matrix rounded to float32, once."""
+        if self.mean is None or self.whiten is None:
+            return None
+        return self.mean.astype(np.float32), self.whiten.astype(np.float32)
+
+    def rows(self, images: NDArray[np.generic], places: NDArray[np.int64]) -> Float32:
+        """Return the patches at `places` normalised and whitened, float32 (m k, p)."""
+        return self.prepared(self.raw(images, places))
 
     def groups(self, images: NDArray[np.generic], view: int, rows: int) -> Iterator[Float32]:
         """Yield drawn patches in groups of whole images, about `rows` of them, from the start of the batch."""
         step = max(1, rows // self.drawn)
         for start in range(0, len(images), step):
             part = images[start : start + step]
-            with single_blas():
-                found = self.rows(part, self.places(part, view))
-            yield found
+            yield self.rows(part, self.places(part, view))
 
     def group_rows(self, numbers: int) -> int:
         """Return the rows of a group that needs so many float32 numbers a row; never of memory or threads."""
         return max(32, min(GROUP_MOST, GROUP_BYTES // (4 * max(1, numbers))))
 
     def group_bytes(self, numbers: int) -> int:
-        """Return the workspace of a group: its numbers, patches in four steps, whole images in float."""
+        """Return the workspace of a group: its numbers, patches in four steps, whole images in float, the whitening."""
         rows = max(self.group_rows(numbers), self.drawn)
         step = max(1, rows // self.drawn)
         image = 8 * int(np.prod(self.shape)) + 24 * self.positions
-        return rows * (4 * numbers + 20 * self.n_inputs) + step * image
+        return rows * (4 * numbers + 20 * self.n_inputs) + step * image + self.whitening_bytes
+
+    @property
+    def whitening_bytes(self) -> int:
+        """Bytes of the ZCA matrix in float32."""
+        return 0 if self.whiten is None else 4 * self.n_inputs**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +185,10 @@ class RowSample:
         hashes = np.take_along_axis(keyed_hashes(seed, digests, positions, self.view), places, axis=1)
         order = np.argsort(hashes.reshape(-1), kind="stable")[: self.size]
         image, which = np.unravel_index(order, hashes.shape)
-        rows = [
-            self.patches.rows(images[i : i + 1], places[i : i + 1, k : k + 1])
-            for i, k in zip(image, which, strict=True)
-        ]
-        more = np.concatenate(rows) if rows else state["rows"][:0]
+        raw = np.empty((len(order), self.patches.n_inputs), np.float32)
+        for at, (i, k) in enumerate(zip(image, which, strict=True)):
+            raw[at] = self.patches.raw(images[i : i + 1], places[i : i + 1, k : k + 1])[0]
+        more = self.patches.prepared(raw)
         _keep(state, hashes.reshape(-1)[order], more, self.size)
         return len(order)
 
@@ -186,7 +204,12 @@ class RowSample:
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: hashes of all positions, and two samples while they are joined."""
         hashes = 40 * images * self.patches.positions
-        return hashes + 4 * self.state_bytes() + 16 * int(np.prod(self.patches.shape))
+        return (
+            hashes
+            + 5 * self.state_bytes()
+            + 16 * int(np.prod(self.patches.shape))
+            + self.patches.whitening_bytes
+        )
 
     def miniature(self) -> RowSample:
         """Return a sample of few."""

@@ -106,5 +106,5 @@ def test_speed(tmp_path):
     found = speed.main(["--units", "64", "--inputs", "27", "--rows", "256", "--json", str(tmp_path)])
     assert found["ratio"] > 0
     assert only_record(tmp_path) == found
-    whole = speed.main(["--units", "32", "--rows", "64", "--round"])
+    whole = speed.main(["--units", "32", "--rows", "64", "--side", "6", "--round"])
     assert whole["peak_bytes"] > 0

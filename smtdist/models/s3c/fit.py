@@ -30,8 +30,8 @@ Float64 = NDArray[np.float64]
 
 LEAST_LENGTH = 0.1
 """Share of the median length below which a whitened patch is too flat to be an atom."""
-SPARES = 0.25
-"""Patches drawn beyond one for each atom: for flat ones, and atoms that nobody chooses."""
+SPARES, FEW = 0.25, 512
+"""Patches drawn beyond one for each atom: a quarter more, or as many again up to 512. Some are flat, and atoms may die."""
 FORGET = 0.9
 """What a round leaves of the sums of those before it, in sparse coding (Mairal et al. 2009)."""
 
@@ -56,7 +56,7 @@ def fit_coder(source: Source, settings: S3CSettings, engine: Engine) -> tuple[Pa
         )
     patches = replace(bare, mean=mean, whiten=whiten)
     # random atoms need no patches; two say how long one is
-    wanted = settings.units + math.ceil(SPARES * settings.units) if settings.start == "patches" else 2
+    wanted = _drawn(settings.units) if settings.start == "patches" else 2
     each = max(1, -(-4 * wanted // before.n_samples))
     found, start = engine.reduce("start", RowSample(patches, wanted, each), before)
     atoms = _distinct(found.state["rows"].astype(np.float64), settings, source.name)
@@ -65,6 +65,10 @@ def fit_coder(source: Source, settings: S3CSettings, engine: Engine) -> tuple[Pa
     about = {"source": source.describe(), "versions": _versions()}
     coder = PatchCoder(settings, shape, mean, whiten, unwhiten, parameters, tuple(trace), about)
     return coder, [whitening, start, *rounds]
+
+
+def _drawn(units: int) -> int:
+    return units + max(math.ceil(SPARES * units), min(units, FEW))
 
 
 def _shape(source: Source, settings: S3CSettings) -> tuple[int, int, int]:
@@ -83,7 +87,7 @@ def _distinct(rows: Float64, settings: S3CSettings, name: str) -> Float64:
     lengths = np.sqrt((rows * rows).sum(axis=1))
     rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
     if settings.start == "random":
-        size = (settings.units + math.ceil(SPARES * settings.units), rows.shape[1])
+        size = (_drawn(settings.units), rows.shape[1])
         rows = np.random.default_rng(settings.seed).standard_normal(size)
     if len(rows) < settings.units:
         raise DataError(
