@@ -70,6 +70,7 @@ def test_timing(digits, tmp_path, monkeypatch):
         ]
     )
     assert set(found["3x3, N = 20"]["seconds_to_0.9"]) == {"fixed", "conjugate", "preconditioned"}
+    assert timing.products("conjugate", "h 0.1, steps 2", [(0.1, 0.0), (0.2, 5.0)], 4.5) == 16
     assert timing.until([(1.0, 0.0), (2.0, 5.0), (3.0, 4.0), (4.0, 6.0)], 4.5) == 4.0
     assert only_record(tmp_path) == found
 
