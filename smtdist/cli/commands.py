@@ -98,6 +98,12 @@ COMMANDS: Final = {
         "Representations by kernels: contrastive losses and an autoencoder, exact or in explicit features.",
         "fit data.h5 --dataset x --out k.h5",
     ),
+    "s3c": Command(
+        "s3c",
+        "s3c",
+        "Spike-and-slab sparse coding of patches and its rivals, and classification with few labels.",
+        "fit data.h5 --dataset train/images --out s3c.h5",
+    ),
     "export": Command(
         "export",
         "export",

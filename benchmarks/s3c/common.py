@@ -1,0 +1,50 @@
+"""What the benchmarks of patch coders share: images, fitted coders, features of a share of the data."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.array import ArraySource
+from smtdist.data.labels import read_labels
+from smtdist.data.opening import labels_name, open_source
+from smtdist.data.source import Source
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.models.s3c.features import features_of
+from smtdist.models.s3c.fit import fit_coder
+from smtdist.models.s3c.model import PatchCoder
+from smtdist.models.s3c.settings import S3CSettings
+
+COLOUR = SimpleNamespace(resize=32, crop=32, channels=3)
+
+
+def images_of(path: str, group: str, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the first `count` images (0: all), colour and 32 x 32 where they are encoded, and their labels."""
+    source: Source = open_source(path, group, COLOUR, fitted=True)
+    n = min(count, source.n_samples) if count else source.n_samples
+    labels = read_labels(path, labels_name(path, group), source.n_samples)
+    with source.opened() as reader:
+        images = reader.read(0, n)
+    return images, np.asarray(labels[:n], np.int64)
+
+
+def fitted(images: NDArray[Any], settings: S3CSettings) -> tuple[PatchCoder, float]:
+    """Fit in this process; return the coder and the seconds its passes took."""
+    coder, records = fit_coder(ArraySource(images), settings, Engine(SerialExecutor()))
+    return coder, sum(record["seconds"] for record in records)
+
+
+def features(coder: PatchCoder, images: NDArray[Any]) -> NDArray[np.float32]:
+    """Return pooled features, (n, features)."""
+    return features_of(coder, ArraySource(images), Engine(SerialExecutor()))
+
+
+def with_settings(pairs: list[str], **changes: Any) -> S3CSettings:
+    """Return settings from name=value texts on top of changes."""
+    from smtdist.models.kernel.settings import parse_settings
+
+    return S3CSettings().replace(**{**changes, **parse_settings(pairs)})

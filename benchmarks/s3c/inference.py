@@ -1,0 +1,77 @@
+"""Figures 1 and 2 as numbers and a plot: how sparse the posterior is, how explaining-away sparsifies it, what falls.
+
+python -m benchmarks.s3c.inference --data cifar10.h5 --units 400 --json benchmarks/results
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import write_record
+from benchmarks.s3c.common import fitted, images_of, with_settings
+from smtdist.kernels.spike_slab import energy, iterate
+from smtdist.kernels.spike_slab_steps import iterate_sequential
+from smtdist.models.s3c.files import load_coder
+from smtdist.monitor.filters import inference_figure, save_filters
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--group", default="train")
+    parser.add_argument("--model", help="a fitted coder; else one is fitted")
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--units", type=int, default=400)
+    parser.add_argument("--patches", type=int, default=100)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--json")
+    parser.add_argument("--plot", help="folder for the pictures")
+    options = parser.parse_args(arguments)
+    images, _ = images_of(options.data, options.group, options.images)
+    if options.model:
+        coder = load_coder(options.model)
+    else:
+        coder, _ = fitted(images, with_settings(options.set, units=options.units))
+    rows = coder.rows(images[: max(1, options.patches)])
+    chosen = np.random.default_rng(0).choice(len(rows), options.patches, replace=False)
+    rows, model = rows[chosen].astype(np.float64), coder.parameters
+    steps = list(iterate(rows, model, coder.settings.schedule()))
+    energies = np.array([energy(rows, step, model) for step in steps])
+    sequential = np.array([energy(rows, step, model) for step in iterate_sequential(rows, model, 10)])
+    rises = np.diff(energies, axis=0)
+    last = steps[-1].h
+    result = {
+        "units": model.n_units,
+        "patches": options.patches,
+        "share_below_0.01": float((last < 0.01).mean()),
+        "mean_h": [float(step.h.mean()) for step in steps],
+        "share_above_0.01": [float((step.h >= 0.01).mean()) for step in steps],
+        "share_above_0.5": [float((step.h >= 0.5).mean()) for step in steps],
+        "energy": energies.mean(axis=1).tolist(),
+        "parallel": {
+            "share_of_falls": float((rises < 0).mean()),
+            "largest_fall": float(-rises.min(initial=0)),
+            "mean_fall": float(-rises[rises < 0].mean()) if (rises < 0).any() else 0.0,
+        },
+        "sequential": {
+            "energy": sequential.mean(axis=1).tolist(),
+            "share_of_falls": float((np.diff(sequential, axis=0) < -1e-9).mean()),
+        },
+    }
+    if options.plot:
+        figure = inference_figure(last, result["mean_h"], result["share_above_0.01"])  # type: ignore[arg-type]
+        figure.savefig(f"{options.plot}/s3c-inference.png", dpi=120)
+        save_filters(coder.filters(), f"{options.plot}/s3c-filters.png")
+    if options.json:
+        write_record(options.json, f"s3c-inference-N{model.n_units}", result)
+    return result
+
+
+if __name__ == "__main__":
+    found = main()
+    print({name: value for name, value in found.items() if not isinstance(value, list)})
+    print("share of ĥ >= 0.01:", [round(100 * value, 2) for value in found["share_above_0.01"]])

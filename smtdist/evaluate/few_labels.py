@@ -1,0 +1,119 @@
+"""Accuracy against the number of labels: the SVM on small draws of labelled rows, several draws each, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from smtdist.errors import DataError
+from smtdist.evaluate.svm import cross_validate, fit_svm, scale_of
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+C_GRID: Final = (0.1, 1.0, 10.0, 100.0)
+PLAIN_C: Final = 10.0
+"""C where a class has too few labels to validate with."""
+
+
+def draw_labelled(labels: Int64, count: int, seed: int, draw: int) -> Int64:
+    """Return which rows are labelled, ascending: as many of each class as the count allows, drawn by (seed, draw).
+
+    A draw of fewer is part of a draw of more. DataError where a class has too few rows.
+
+    >>> draw_labelled(np.array([0, 0, 1, 1, 1]), 4, 0, 0).size
+    4
+    """
+    classes = np.unique(labels)
+    each, left = divmod(count, len(classes))
+    chosen = []
+    for place, label in enumerate(classes):
+        rows = np.flatnonzero(labels == label)
+        wanted = each + (place < left)
+        if wanted > len(rows):
+            raise DataError(
+                f"Class {label} has {len(rows)} rows, fewer than the {wanted} labels asked for; ask for fewer."
+            )
+        chosen.append(np.random.default_rng([seed, draw, int(label)]).permutation(rows)[:wanted])
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def in_span(known: NDArray[Any], asked: NDArray[Any]) -> tuple[Float64, Float64]:
+    """Return coordinates of both in the span of the known rows, (n, r) and (m, r): all that a penalised linear model sees.
+
+    For fewer rows than features. Products of known rows with either are unchanged.
+
+    >>> known, asked = in_span(np.array([[3.0, 4.0, 0.0]]), np.array([[3.0, 4.0, 9.0]]))
+    >>> abs(known.round(6)).tolist(), abs(asked.round(6)).tolist()
+    ([[5.0]], [[5.0]])
+    """
+    gram = known.astype(np.float64) @ known.T.astype(np.float64)
+    values, vectors = np.linalg.eigh(gram)
+    keep = values > 1e-10 * max(float(values[-1]), 1e-300)
+    values, vectors = values[keep], vectors[:, keep]
+    return vectors * np.sqrt(values), (asked @ (known.T @ (vectors / np.sqrt(values)))).astype(np.float64)
+
+
+def label_sweep(
+    train_z: NDArray[Any],
+    train_y: Int64,
+    test_z: NDArray[Any],
+    test_y: Int64,
+    counts: Sequence[int],
+    *,
+    draws: int = 5,
+    grid: Sequence[float] = C_GRID,
+    folds: int = 5,
+    seed: int = 0,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Return for each number of labels: mean accuracy over draws, its 95 % interval (Student's t), each draw, each C.
+
+    Rows are in memory. Features are standardised by all training rows, whose labels play no part in that. C is chosen by
+    cross-validation within the labelled rows of each draw, with as many folds as the smallest class has labels, `folds` at most;
+    a single label a class cannot validate, so that C is then `PLAIN_C`.
+    """
+    train, test = train_z.reshape(len(train_z), -1), test_z.reshape(len(test_z), -1)
+    mean = train.mean(axis=0, dtype=np.float64)
+    scale = scale_of(train.std(axis=0, dtype=np.float64))
+    known, asked = (((one - mean) * scale).astype(np.float32) for one in (train, test))
+    results = []
+    for count in counts:
+        accuracies, chosen = [], []
+        for draw in range(draws):
+            rows = draw_labelled(train_y, count, seed, draw)
+            near, labels, far = known[rows], train_y[rows], asked
+            if len(near) < near.shape[1]:
+                near, far = in_span(near, far)
+            few = min(folds, int(np.unique(labels, return_counts=True)[1].min()))
+            C = PLAIN_C
+            if few > 1 and len(grid) > 1:
+                path = cross_validate(near, labels, grid, few, seed, standardise=False)
+                C = max(path, key=lambda one: one["top1"])["C"]
+            fitted = fit_svm(near, labels, C=C, standardise=False)
+            accuracies.append(float((fitted.predict(far) == test_y).mean()))
+            chosen.append(C)
+        result = {"labels": int(count), **mean_interval(accuracies), "draws": accuracies, "C": chosen}
+        results.append(result)
+        if progress is not None:
+            progress(result)
+    return results
+
+
+def mean_interval(values: Sequence[float]) -> dict[str, Any]:
+    """Return the mean of several draws and its 95 % interval by Student's t; of one draw there is none.
+
+    >>> mean_interval([0.5, 0.5, 0.5])
+    {'mean': 0.5, 'interval': [0.5, 0.5]}
+    """
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return {"mean": mean, "interval": None}
+    reach = (
+        float(scipy.stats.t.ppf(0.975, len(values) - 1)) * float(np.std(values, ddof=1)) / len(values) ** 0.5
+    )
+    return {"mean": mean, "interval": [mean - reach, mean + reach]}

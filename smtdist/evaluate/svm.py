@@ -1,0 +1,329 @@
+"""A linear L2-SVM, one class against the rest: squared hinge, streamed over blocks of rows, on the host or a device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import LinearSVC
+
+from smtdist.engine.memory import readable
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
+from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
+from smtdist.kernels.device import gpu_available, is_host, like, place, to_host
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+C_GRID: Final = (0.01, 0.1, 1.0, 10.0, 100.0)
+MEMORY_BYTES: Final = 2**30
+TOLERANCE: Final = 1e-4
+MAX_ITERATIONS: Final = 1000
+FLOOR: Final = 0.01
+"""Added to every variance, as a share of the median one, before features are brought to unit deviation."""
+PIECES: Final = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Svm:
+    """A fitted classifier over rows of F features, seen as (x - centre) x scale, and a last feature of one.
+
+    weights : (c, F + 1), or (1, F + 1) for two classes, whose sign then tells the second from the first.
+    """
+
+    weights: Float64
+    classes: Int64
+    centre: Float64
+    scale: Float64
+    C: float
+    n_iter: int
+    converged: bool
+
+    def scores(self, block: NDArray[Any]) -> Float64:
+        """Return the decision values of raw rows (m, F), (m, classes)."""
+        seen = ((block - self.centre) * self.scale) @ self.weights[:, :-1].T + self.weights[:, -1]
+        return np.concatenate([-seen, seen], axis=1) if len(self.weights) == 1 else seen
+
+    def predict(self, block: NDArray[Any]) -> Int64:
+        """Return the labels of raw rows (m, F); ties go to the lowest class."""
+        return np.asarray(self.classes[self.scores(block).argmax(axis=1)])
+
+
+def fit_svm(
+    z: Any,
+    y: Any,
+    *,
+    C: float = 1.0,
+    standardise: bool = True,
+    moments: tuple[Float64, Float64] | None = None,
+    solver: str = "auto",
+    start: Svm | None = None,
+    tolerance: float = TOLERANCE,
+    max_iter: int = MAX_ITERATIONS,
+    memory_bytes: int = MEMORY_BYTES,
+) -> Svm:
+    """Minimise ½‖w_c‖² + C Σ_i max(0, 1 - y_ic w_cᵀ x_i)² for every class c.
+
+    That is scikit-learn's LinearSVC (squared hinge, one against the rest), its intercept a feature of one that is penalised
+    as the others are. `standardise` first brings features to zero mean and unit deviation, divided by √F so that C means the
+    same for any number of them; `moments` are (centre, scale) of your own.
+
+    solver : "liblinear" takes rows in memory to LinearSVC itself; "stream" runs L-BFGS over blocks of rows, kept in memory where
+    they fit in `memory_bytes`, else read again by each iteration, products in their type and on a device where there is one;
+    "auto" is liblinear where rows in float64 fit and there is no device. A streamed fit ends where no entry of the gradient is
+    above `tolerance` times that of zero weights; `start` warms it.
+
+    >>> z = np.array([[0.0], [1.0], [4.0], [5.0]])
+    >>> fit_svm(z, [0, 0, 7, 7]).predict(z).tolist()
+    [0, 0, 7, 7]
+    """
+    if C <= 0:
+        raise ConfigurationError(f"C is {C}; it must lie above 0.")
+    labels = checked_labels(y, len(z), "training labels")
+    classes, targets = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise DataError("The training labels hold fewer than two classes; an SVM needs at least two.")
+    features = int(np.prod(z.shape[1:]))
+    budget = memory_bytes - weight_bytes(len(classes), features)
+    if budget <= 0:
+        raise MemoryBudgetError(
+            f"The weights of {len(classes)} classes x {features:,} features take {readable(memory_bytes - budget)} with the "
+            f"memory of L-BFGS, but {readable(memory_bytes)} are allowed; raise the memory limit, or pool more."
+        )
+    rows = Rows(z, targets, "training", budget, n_outputs(len(classes)), keep=True)
+    if moments is None:
+        moments = standard(rows) if standardise else (np.zeros(features), np.ones(features))
+    in_memory = isinstance(z, np.ndarray) and 16 * rows.count * features <= memory_bytes
+    if solver == "liblinear" or (solver == "auto" and in_memory and not gpu_available()):
+        return _by_liblinear(rows, classes, moments, C, tolerance, max_iter)
+    problem = _Problem(rows, moments, C, len(classes))
+    weights = np.zeros(problem.shape) if start is None else start.weights.copy()
+    small = tolerance * float(np.abs(problem(np.zeros(problem.size))[1]).max())
+    minimise: Any = scipy.optimize.minimize  # its stubs know fewer ways to call it
+    options = {"maxiter": max_iter, "maxfun": 3 * max_iter, "gtol": small, "ftol": 0.0}
+    found = minimise(problem, weights.reshape(-1), (), jac=True, method="L-BFGS-B", options=options)
+    converged = bool(np.abs(found.jac).max() <= small) or found.status == 0
+    return Svm(found.x.reshape(problem.shape), classes, *moments, C, int(found.nit), converged)
+
+
+def _by_liblinear(
+    rows: Rows, classes: Int64, moments: tuple[Float64, Float64], C: float, tolerance: float, max_iter: int
+) -> Svm:
+    blocks = [(block.astype(np.float64), targets) for block, targets in rows.blocks(*moments)]
+    z, targets = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    model = LinearSVC(C=C, tol=tolerance, max_iter=max_iter, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`
+        model.fit(z, targets)
+    weights = np.concatenate([model.coef_, np.reshape(model.intercept_, (-1, 1))], axis=1)
+    return Svm(
+        weights, classes, *moments, C, int(np.max(model.n_iter_)), bool(np.max(model.n_iter_) < max_iter)
+    )
+
+
+def standard(rows: Rows) -> tuple[Float64, Float64]:
+    """Return the mean of every feature, and one over its deviation times √F; features that never vary get zero."""
+    mean, deviation = rows.moments()
+    return mean, scale_of(deviation)
+
+
+def scale_of(deviation: Float64) -> Float64:
+    """Return 1 / √(F (variance + `FLOOR` x the median variance)), (F,)."""
+    variance = deviation**2
+    varying = variance[variance > 0]
+    floor = FLOOR * float(np.median(varying)) if len(varying) else 1.0
+    return np.where(variance > 0, 1 / np.sqrt(len(variance) * (variance + floor)), 0.0)
+
+
+class _Problem:
+    """All classes' objectives added up, over n C, and the gradient: one pass over the rows a call."""
+
+    def __init__(self, rows: Rows, moments: tuple[Float64, Float64], C: float, n_classes: int) -> None:
+        self.rows, self.moments, self.n_classes = rows, moments, n_classes
+        self.shape = (n_outputs(n_classes), rows.features + 1)
+        self.size = self.shape[0] * self.shape[1]
+        self.penalty = 1 / (C * rows.count)
+
+    def __call__(self, flat: Float64) -> tuple[float, Float64]:
+        weights = flat.reshape(self.shape)
+        loss, slope = 0.0, np.zeros(self.shape)
+        for block, targets in self.rows.blocks(*self.moments):
+            placed = place(block)
+            matrix = like(placed, weights[:, :-1].astype(block.dtype))
+            scores = to_host(_across(placed, matrix)) + weights[:, -1]
+            signs = self._signs(targets)
+            slack = np.maximum(1 - signs * scores, 0)
+            loss += float((slack * slack).sum())
+            pull = -2 * signs * slack
+            slope[:, :-1] += to_host(_down(placed, like(placed, pull.astype(block.dtype))))
+            slope[:, -1] += pull.sum(axis=0)
+        loss, slope = loss / self.rows.count, slope / self.rows.count
+        slope += self.penalty * weights
+        return loss + 0.5 * self.penalty * float((weights * weights).sum()), slope.reshape(-1)
+
+    def _signs(self, targets: Int64) -> Float64:
+        if self.shape[0] == 1:
+            return np.asarray(2.0 * targets[:, None] - 1)
+        signs = np.full((len(targets), self.n_classes), -1.0)
+        signs[np.arange(len(targets)), targets] = 1
+        return signs
+
+
+def _across(block: Any, matrix: Any) -> Any:
+    """Return block @ matrixᵀ in float64; on the host threads take rows."""
+    if not is_host(block):
+        return (block @ matrix.T).astype(np.float64)
+    product = np.empty((len(block), len(matrix)))
+
+    def work(start: int, stop: int) -> None:
+        product[start:stop] = block[start:stop] @ matrix.T
+
+    with single_blas():
+        run_ranges(work, even_ranges(len(block), max(64, -(-len(block) // PIECES))))
+    return product
+
+
+def _down(block: Any, pull: Any) -> Any:
+    """Return pullᵀ @ block in float64; on the host threads take columns."""
+    if not is_host(block):
+        return (pull.T @ block).astype(np.float64)
+    product = np.empty((pull.shape[1], block.shape[1]))
+
+    def work(start: int, stop: int) -> None:
+        product[:, start:stop] = pull.T @ block[:, start:stop]
+
+    with single_blas():
+        run_ranges(work, even_ranges(block.shape[1], max(256, -(-block.shape[1] // PIECES))))
+    return product
+
+
+@dataclass(frozen=True, eq=False)
+class SvmEvaluation:
+    """What the SVM found; fields as in `smtdist.evaluate.probe.LinearEvaluation`. path : C and its accuracy across folds."""
+
+    top1: float
+    top5: float
+    interval: tuple[float, float]
+    C: float
+    n_iter: int
+    converged: bool
+    path: tuple[dict[str, Any], ...]
+    n_train: int
+    n_test: int
+    n_classes: int
+    confusion: Int64
+    metric: str = "svm"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as plain JSON types."""
+        plain = {**vars(self), "interval": list(self.interval), "path": list(self.path)}
+        return {**plain, "confusion": self.confusion.tolist()}
+
+
+def evaluate_svm(
+    train_z: Any,
+    train_y: Any,
+    test_z: Any,
+    test_y: Any,
+    *,
+    C: float | Sequence[float] = C_GRID,
+    folds: int = 5,
+    seed: int = 0,
+    memory_bytes: int = MEMORY_BYTES,
+    **settings: Any,
+) -> SvmEvaluation:
+    """Fit the SVM, of several C the best in k-fold cross-validation, and count how many test rows it gets right.
+
+    `settings` are those of `fit_svm`. Test labels that training lacks count as wrong.
+
+    >>> z = np.repeat(np.eye(3), 10, axis=0)
+    >>> evaluate_svm(z, np.repeat([0, 1, 2], 10), z[::10], [0, 1, 2], C=1.0).top1
+    1.0
+    """
+    labels, asked = (
+        checked_labels(train_y, len(train_z), "training labels"),
+        checked_labels(test_y, len(test_z), "test labels"),
+    )
+    if not len(asked):
+        raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
+    grid = sorted({float(value) for value in np.atleast_1d(np.asarray(C, float))})
+    path: list[dict[str, Any]] = []
+    chosen = grid[0]
+    if len(grid) > 1:
+        path = cross_validate(train_z, labels, grid, folds, seed, memory_bytes=memory_bytes, **settings)
+        chosen = max(path, key=lambda one: one["top1"])["C"]
+    fitted = fit_svm(train_z, labels, C=chosen, memory_bytes=memory_bytes, **settings)
+    n_classes = int(max(labels.max(), asked.max())) + 1
+    first = five = 0
+    confusion = np.zeros((n_classes, n_classes), np.int64)
+    for start in range(0, len(asked), 1024):
+        block = np.asarray(test_z[start : start + 1024]).reshape(-1, len(fitted.centre))
+        scores = np.full((len(block), n_classes), -np.inf)
+        scores[:, fitted.classes] = fitted.scores(block)
+        here = asked[start : start + len(block)]
+        first, five = first + int(hits(scores, here, 1).sum()), five + int(hits(scores, here, 5).sum())
+        confusion += confusion_matrix(scores.argmax(axis=1), here, n_classes)
+    n = len(asked)
+    return SvmEvaluation(
+        top1=first / n,
+        top5=five / n,
+        interval=wilson(first, n),
+        C=chosen,
+        n_iter=fitted.n_iter,
+        converged=fitted.converged,
+        path=tuple(path),
+        n_train=len(labels),
+        n_test=n,
+        n_classes=n_classes,
+        confusion=confusion,
+    )
+
+
+def fold_numbers(labels: Int64, folds: int, seed: int) -> Int64:
+    """Return the fold of every row, (n,): each class dealt out in turn, in an order drawn by the seed.
+
+    >>> sorted(fold_numbers(np.array([0, 0, 1, 1]), 2, 0).tolist())
+    [0, 0, 1, 1]
+    """
+    if folds < 2:
+        raise ConfigurationError(f"There are {folds} folds; cross-validation needs at least 2.")
+    result, generator = np.zeros(len(labels), np.int64), np.random.default_rng([seed, len(labels)])
+    for offset, label in enumerate(np.unique(labels)):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        # classes start at different folds, so that small ones do not all lie in the first
+        result[rows] = (np.arange(len(rows)) + offset) % folds
+    return result
+
+
+def cross_validate(
+    z: Any, y: Any, grid: Sequence[float], folds: int = 5, seed: int = 0, **settings: Any
+) -> list[dict[str, Any]]:
+    """Return for every C its mean accuracy over k folds, plain JSON: C, top1, folds (each one's accuracy).
+
+    As many folds as rows leave one out. z : (n, ...) in memory or a dataset; the rows of a fold are read into memory.
+    """
+    labels = checked_labels(y, len(z), "training labels")
+    numbers = fold_numbers(labels, folds, seed)
+    scores: dict[float, list[float]] = {float(C): [] for C in grid}
+    for fold in range(folds):
+        known, held = np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
+        if not len(held) or len(np.unique(labels[known])) < 2:
+            continue
+        near, far = np.asarray(z[known]), np.asarray(z[held]).reshape(len(held), -1)
+        last = None
+        for C in sorted(scores):
+            last = fit_svm(near, labels[known], C=C, start=last, **settings)
+            scores[C].append(float((last.predict(far) == labels[held]).mean()))
+    if not all(scores.values()):
+        raise DataError(
+            "No fold holds rows of two classes outside it; give more labelled rows or fewer folds."
+        )
+    return [{"C": C, "top1": float(np.mean(each)), "folds": each} for C, each in scores.items()]

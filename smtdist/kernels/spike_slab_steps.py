@@ -1,0 +1,145 @@
+"""Other E-steps for spike-and-slab sparse coding: one unit after another, by conjugate gradients, and by enumeration."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import spike_slab as cpu
+from smtdist.kernels.device import array_module, to_host
+from smtdist.kernels.spike_slab import Posterior, SpikeSlab, sigmoid
+from smtdist.kernels.threads import even_ranges, run_ranges
+from smtdist.kernels.types import Array
+
+MOST_UNITS: Final = 14
+"""Units of which all 2^N states are still enumerated."""
+ROWS: Final = 16
+
+
+def sequential(rows: Array, model: SpikeSlab, sweeps: int = 20) -> Posterior:
+    """Update ŝ_i, then ĥ_i, for one unit after another: KL(Q ‖ P) never rises (section 4), on the host.
+
+    rows : (n, D), any device; results are NumPy arrays of their type. Cost: sweeps x n x N x 2 D, without BLAS.
+
+    >>> model = SpikeSlab(np.eye(2), np.ones(2), np.ones(2), np.zeros(2), np.full(2, 50.0))
+    >>> sequential(np.array([[2.0, 0.0]]), model, 1).h.round(2).tolist()
+    [[1.0, 0.08]]
+    """
+    if sweeps < 1:
+        raise ConfigurationError(f"There are {sweeps} sweeps; at least one is needed.")
+    return deque(iterate_sequential(rows, model, sweeps), maxlen=1).pop()
+
+
+def iterate_sequential(
+    rows: Array, model: SpikeSlab, sweeps: int, damping: float = 1.0
+) -> Iterator[Posterior]:
+    """Yield ĥ and ŝ after every sweep; `damping` below 1 takes only part of each step of ĥ."""
+    rows = np.ascontiguousarray(to_host(rows))
+    model = model.on(rows).astype(rows.dtype)
+    shape = (len(rows), model.n_units)
+    h = np.broadcast_to(sigmoid(model.bias), shape).copy()
+    s = np.broadcast_to(model.mu, shape).copy()
+    residual = rows - (h * s) @ model.atoms
+    parts = (model.atoms, model.beta, model.mu, model.alpha, model.gains, model.gamma, model.offsets)
+    for _ in range(sweeps):
+
+        def work(start: int, stop: int) -> None:
+            here = slice(start, stop)
+            cpu.sweep(h[here], s[here], residual[here], *parts, damping)
+
+        run_ranges(work, even_ranges(len(rows), ROWS))
+        yield Posterior(h.copy(), s.copy())
+
+
+def iterate_conjugate(
+    rows: Array,
+    model: SpikeSlab,
+    damping: tuple[float, ...],
+    steps: int = 3,
+    *,
+    preconditioned: bool = False,
+) -> Iterator[Posterior]:
+    """Yield ĥ and ŝ after every iteration of the first method of section 4: conjugate gradients in ŝ, then damped ĥ.
+
+    Given ĥ the terms of the KL divergence in ŝ are ½ ŝᵀAŝ - cᵀŝ with A = ĥWᵀβWĥ + diag(ĥ(1 - ĥ)a + ĥα) and
+    c = ĥ∘(Wᵀβv + αμ), for each row its own. A times a vector is two products, no Hessian is formed. `steps` are taken
+    in each iteration, from the last ŝ. `preconditioned` divides by the diagonal ĥγ of A, which the paper does not.
+    """
+    xp = array_module(rows)
+    model = model.on(rows).astype(rows.dtype)
+    transposed, gains, alpha = (model.atoms * model.beta).T, model.gains, model.alpha
+    shape = (len(rows), model.n_units)
+    h = xp.ascontiguousarray(xp.broadcast_to(sigmoid(model.bias), shape))
+    s = xp.ascontiguousarray(xp.broadcast_to(model.mu, shape))
+    drive = rows @ transposed + alpha * model.mu
+    constant = alpha / 2
+    for eta in damping:
+        diagonal = h * (1 - h) * gains + h * alpha
+
+        def times(p: Array, h: Array = h, diagonal: Array = diagonal) -> Array:
+            return h * (((h * p) @ model.atoms) @ transposed) + diagonal * p
+
+        scale = h * model.gamma if preconditioned else None
+        s = _conjugate(times, h * drive, s, steps, scale)
+        x = h * s
+        pull = (rows - x @ model.atoms) @ transposed + gains * x
+        best = s * (pull - gains * s / 2) + model.offsets - constant * (s - model.mu) ** 2
+        h = h + eta * (sigmoid(best) - h)
+        yield Posterior(h, s)
+
+
+def _conjugate(times: Any, target: Array, start: Array, steps: int, scale: Array | None) -> Array:
+    """Take steps of conjugate gradients towards times(s) = target, in every row apart."""
+    xp = array_module(target)
+    tiny = xp.finfo(target.dtype).tiny
+    s, rest = start, target - times(start)
+
+    def prepared(rest: Array) -> Array:
+        return rest if scale is None else rest / xp.maximum(scale, tiny)
+
+    direction = ready = prepared(rest)
+    old = (rest * ready).sum(axis=1, keepdims=True)
+    for _ in range(steps):
+        moved = times(direction)
+        length = old / xp.maximum((direction * moved).sum(axis=1, keepdims=True), tiny)
+        s = s + length * direction
+        rest = rest - length * moved
+        ready = prepared(rest)
+        new = (rest * ready).sum(axis=1, keepdims=True)
+        direction = ready + new / xp.maximum(old, tiny) * direction
+        old = new
+    return s
+
+
+def log_likelihood(rows: Array, model: SpikeSlab) -> Array:
+    """Return log p(v) of every row, (n,), by enumerating all 2^N states of h; for N up to 14.
+
+    p(v | h) = N(v; W (h∘μ), β⁻¹ + W diag(h/α) Wᵀ). Runs in float64 on the host. Less the energy functional it is the
+    KL divergence of Q from the posterior.
+
+    >>> model = SpikeSlab(np.ones((1, 1)), np.zeros(1), np.ones(1), np.full(1, -50.0), np.ones(1))
+    >>> log_likelihood(np.zeros((1, 1)), model).round(6).tolist()
+    [-0.918939]
+    """
+    if model.n_units > MOST_UNITS:
+        raise ConfigurationError(
+            f"The model has {model.n_units} units, 2^{model.n_units} states of h; at most {MOST_UNITS} are enumerated: compare "
+            f"energy functionals instead."
+        )
+    rows = np.asarray(to_host(rows), np.float64)
+    model = model.on(rows).astype(np.float64)
+    terms = []
+    for state in range(1 << model.n_units):
+        on = (state >> np.arange(model.n_units)) & 1 == 1
+        atoms = model.atoms[on]
+        cover = np.diag(1 / model.beta) + (atoms.T / model.alpha[on]) @ atoms
+        away = rows - model.mu[on] @ atoms
+        _, size = np.linalg.slogdet(2 * np.pi * cover)
+        prior = np.where(on, model.bias, 0).sum() - np.logaddexp(0, model.bias).sum()
+        terms.append(prior - size / 2 - (away * np.linalg.solve(cover, away.T).T).sum(axis=1) / 2)
+    total: Array = np.logaddexp.reduce(terms, axis=0)
+    return total

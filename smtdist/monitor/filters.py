@@ -1,0 +1,70 @@
+"""Filters of a patch coder as a picture, and what its E-step does, as plots."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+
+GAP: Final = 1
+SMALLEST: Final = 4
+"""Pixels of the picture for each pixel of a filter, where filters are small."""
+
+
+def filter_sheet(filters: NDArray[Any], columns: int | None = None) -> NDArray[np.uint8]:
+    """Return filters (N, side, side, channels) on one sheet, each scaled to its own range around grey, uint8 (H, W, 3).
+
+    >>> filter_sheet(np.zeros((4, 2, 2, 1))).shape
+    (5, 5, 3)
+    """
+    n, height, width, channels = filters.shape
+    columns = columns or math.ceil(math.sqrt(n))
+    lines = math.ceil(n / columns)
+    sheet = np.full((lines * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), 255, np.uint8)
+    reach = np.abs(filters).reshape(n, -1).max(axis=1)
+    shown = filters / np.where(reach > 0, reach, 1)[:, None, None, None] * 127 + 128
+    shown = np.clip(np.rint(shown), 0, 255).astype(np.uint8)
+    shown = shown if channels == 3 else np.repeat(shown[..., :1], 3, axis=3)
+    for at, one in enumerate(shown):
+        row, column = divmod(at, columns)
+        top, left = row * (height + GAP), column * (width + GAP)
+        sheet[top : top + height, left : left + width] = one
+    return sheet
+
+
+def save_filters(filters: NDArray[Any], path: str | os.PathLike[str], most: int = 1024) -> None:
+    """Write a PNG of the first `most` filters, (N, side, side, channels)."""
+    sheet = filter_sheet(filters[:most])
+    times = max(1, SMALLEST if filters.shape[1] < 16 else 1)
+    image = Image.fromarray(sheet)
+    image.resize((sheet.shape[1] * times, sheet.shape[0] * times), Image.Resampling.NEAREST).save(
+        os.fspath(path)
+    )
+
+
+def inference_figure(active: NDArray[Any], means: Sequence[float], shares: Sequence[float]) -> Any:
+    """Return a Figure of Figures 1 and 2: the histogram of ĥ, and how it sparsifies from one iteration to the next.
+
+    active : all ĥ after the last iteration. means, shares : after each, the mean ĥ and the share of units above 0.01.
+    """
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    left.hist(active.reshape(-1), bins=50, log=True, color="0.4")
+    left.set_xlabel("Q(h)")
+    left.set_ylabel("units x patches")
+    steps = np.arange(len(means))
+    right.plot(steps, 100 * np.asarray(means), "o-", markersize=3, label="mean Q(h)")
+    right.plot(steps, 100 * np.asarray(shares), "s-", markersize=3, label="share above 0.01")
+    right.set_xlabel("iteration")
+    right.set_ylabel("%")
+    right.set_ylim(bottom=0)
+    right.legend(fontsize="small")
+    return figure

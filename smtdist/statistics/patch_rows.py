@@ -1,0 +1,240 @@
+"""Drawn patches as rows: how a statistic gets them from images, their moments, and a seeded sample of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.fingerprint import sample_digests
+from smtdist.kernels.contrast import drawn_places, normalised, patches_at, pixels, whitened
+from smtdist.kernels.hashing import keyed_hashes
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.statistics.base import State
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+GROUP_BYTES: Final = 64 * 2**20
+GROUP_MOST: Final = 4096
+PANEL: Final = 256
+"""Rows of one panel of a product, which one thread makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class PatchRows:
+    """Whitened patches of images (height, width, channels) as rows of p numbers.
+
+    patch : side in pixels. count : patches an image that a fit takes, None for all. mean, whiten : (p,), (p, p), None before
+    they are known: rows are then contrast-normalised only. pixel_range : (black, white) of float images.
+    """
+
+    shape: tuple[int, int, int]
+    patch: int
+    count: int | None
+    contrast: float
+    seed: int
+    mean: Float64 | None = None
+    whiten: Float64 | None = None
+    pixel_range: tuple[float, float] | None = None
+
+    @property
+    def n_inputs(self) -> int:
+        """p."""
+        return self.patch * self.patch * self.shape[2]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of positions in an image."""
+        return self.shape[0] - self.patch + 1, self.shape[1] - self.patch + 1
+
+    @property
+    def positions(self) -> int:
+        """Patches of an image."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def drawn(self) -> int:
+        """Patches an image that a fit takes."""
+        return self.positions if self.count is None else min(self.count, self.positions)
+
+    def places(self, images: NDArray[np.generic], view: int) -> NDArray[np.int64]:
+        """Return the positions that round `view` takes of each image."""
+        all_of_them = self.drawn == self.positions
+        digests = np.zeros(len(images), np.uint64) if all_of_them else sample_digests(images)
+        return drawn_places(digests, self.positions, self.count, self.seed, view)
+
+    def raw(self, images: NDArray[np.generic], places: NDArray[np.int64]) -> Float32:
+        """Return the patches at `places` as they are, float32 (m k, p) in [0, 1]."""
+        return np.asarray(patches_at(pixels(images, self.pixel_range), places, self.patch))
+
+    def prepared(self, raw: Float32) -> Float32:
+        """Return raw patches normalised, and whitened where that is known."""
+        if self._whitening is None:
+            return np.asarray(normalised(raw, self.contrast))
+        with single_blas():
+            return np.asarray(whitened(raw, *self._whitening, self.contrast))
+
+    @cached_property
+    def _whitening(self) -> tuple[Float32, Float32] | None:
+        """Mean and ZCA matrix rounded to float32, once."""
+        if self.mean is None or self.whiten is None:
+            return None
+        return self.mean.astype(np.float32), self.whiten.astype(np.float32)
+
+    def rows(self, images: NDArray[np.generic], places: NDArray[np.int64]) -> Float32:
+        """Return the patches at `places` normalised and whitened, float32 (m k, p)."""
+        return self.prepared(self.raw(images, places))
+
+    def groups(self, images: NDArray[np.generic], view: int, rows: int) -> Iterator[Float32]:
+        """Yield drawn patches in groups of whole images, about `rows` of them, from the start of the batch."""
+        step = max(1, rows // self.drawn)
+        for start in range(0, len(images), step):
+            part = images[start : start + step]
+            yield self.rows(part, self.places(part, view))
+
+    def group_rows(self, numbers: int) -> int:
+        """Return the rows of a group that needs so many float32 numbers a row; never of memory or threads."""
+        return max(32, min(GROUP_MOST, GROUP_BYTES // (4 * max(1, numbers))))
+
+    def group_bytes(self, numbers: int) -> int:
+        """Return the workspace of a group: its numbers, patches in four steps, whole images in float, the whitening."""
+        rows = max(self.group_rows(numbers), self.drawn)
+        step = max(1, rows // self.drawn)
+        image = 8 * int(np.prod(self.shape)) + 24 * self.positions
+        return rows * (4 * numbers + 20 * self.n_inputs) + step * image + self.whitening_bytes
+
+    @property
+    def whitening_bytes(self) -> int:
+        """Bytes of the ZCA matrix in float32."""
+        return 0 if self.whiten is None else 4 * self.n_inputs**2
+
+
+@dataclass(frozen=True, eq=False)
+class RowMoments:
+    """Σ x and Σ x xᵀ of contrast-normalised drawn patches: what ZCA is made from; float64 along the fixed tree."""
+
+    patches: PatchRows
+    view: int = 0
+    exact: bool = False
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return the sums over no patches."""
+        p = self.patches.n_inputs
+        return {"n": np.zeros((), np.int64), "total": np.zeros(p), "moment": np.zeros((p, p))}
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch."""
+        added = 0
+        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self.patches.n_inputs)):
+            wide = rows.astype(np.float64)
+            state["total"] += wide.sum(axis=0)
+            add_panels(state["moment"], wide, wide)
+            added += len(rows)
+        state["n"] += added
+        return added
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum of both."""
+        return added_states(left, right)
+
+    def state_bytes(self) -> int:
+        """Return 8 p²."""
+        return 8 * self.patches.n_inputs * (self.patches.n_inputs + 1) + 8
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a group, whatever the batch: bits must not follow the memory."""
+        return self.patches.group_bytes(3 * self.patches.n_inputs) + 8 * self.patches.n_inputs**2
+
+    def miniature(self) -> RowMoments:
+        """Return itself."""
+        return replace(self)
+
+
+@dataclass(frozen=True, eq=False)
+class RowSample:
+    """The `size` patches with the smallest hashes of (seed, image, position), at most `each` of an image.
+
+    A start for atoms, and for units that died. The sample of a union is the sample of the samples.
+    """
+
+    patches: PatchRows
+    size: int
+    each: int = 1
+    view: int = 1
+    exact: bool = True
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return the sample of no patches."""
+        return {
+            "hash": np.zeros(0, np.uint64),
+            "rows": np.zeros((0, self.patches.n_inputs), np.float32),
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Keep what is drawn of a batch."""
+        digests = sample_digests(images)
+        seed, positions = self.patches.seed, self.patches.positions
+        places = drawn_places(digests, positions, self.each, seed, self.view)
+        hashes = np.take_along_axis(keyed_hashes(seed, digests, positions, self.view), places, axis=1)
+        order = np.argsort(hashes.reshape(-1), kind="stable")[: self.size]
+        image, which = np.unravel_index(order, hashes.shape)
+        raw = np.empty((len(order), self.patches.n_inputs), np.float32)
+        for at, (i, k) in enumerate(zip(image, which, strict=True)):
+            raw[at] = self.patches.raw(images[i : i + 1], places[i : i + 1, k : k + 1])[0]
+        more = self.patches.prepared(raw)
+        _keep(state, hashes.reshape(-1)[order], more, self.size)
+        return len(order)
+
+    def merge(self, left: State, right: State) -> State:
+        """Keep the smallest hashes of both."""
+        _keep(left, right["hash"], right["rows"], self.size)
+        return left
+
+    def state_bytes(self) -> int:
+        """Return the size of a full sample."""
+        return self.size * (4 * self.patches.n_inputs + 8)
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch: hashes of all positions, and two samples while they are joined."""
+        hashes = 40 * images * self.patches.positions
+        return (
+            hashes
+            + 5 * self.state_bytes()
+            + 16 * int(np.prod(self.patches.shape))
+            + self.patches.whitening_bytes
+        )
+
+    def miniature(self) -> RowSample:
+        """Return a sample of few."""
+        return replace(self, size=2)
+
+
+def _keep(state: State, hashes: NDArray[np.uint64], rows: Float32, size: int) -> None:
+    joined, both = np.concatenate([state["hash"], hashes]), np.concatenate([state["rows"], rows])
+    # equal images have equal hashes: their patches are kept once
+    _, first = np.unique(joined, return_index=True)
+    state["hash"], state["rows"] = joined[first[:size]], both[first[:size]]
+
+
+def added_states(left: State, right: State) -> State:
+    """Add `right` to `left`."""
+    for name, value in left.items():
+        value += right[name]
+    return left
+
+
+def add_panels(total: Float64, left: NDArray[np.floating], right: NDArray[np.floating]) -> None:
+    """Add leftᵀ right to a float64 sum in panels of fixed size, on all threads: the same bits for any number of them."""
+
+    def panel(start: int, stop: int) -> None:
+        total[start:stop] += left[:, start:stop].T @ right
+
+    with single_blas():
+        run_ranges(panel, even_ranges(left.shape[1], PANEL))

@@ -1,0 +1,124 @@
+"""What the M-step of spike-and-slab sparse coding needs of the data: expectations under Q, summed over patches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.device import gpu_available, place, to_host
+from smtdist.kernels.spike_slab import Posterior, Schedule, SpikeSlab, energy, infer
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.statistics.base import State
+from smtdist.statistics.patch_rows import PANEL, PatchRows, add_panels, added_states
+
+
+@dataclass(frozen=True, eq=False)
+class SpikeSlabSums:
+    """Sums over drawn patches v of expectations under Q, x = ĥ∘ŝ, r = v - Wx.
+
+    n, energy : patches, Σ of the energy functional. h, x, square, cross : (N,) Σ ĥ, Σ x, Σ ĥŝ², Σ x². rx : (N, D) Σ x rᵀ.
+    rr : (D,) Σ r². With `second`, xx : (N, N) Σ x xᵀ, for the M-step in closed form; a gradient does without.
+    float32 products of groups of fixed size, summed in float64 in panels of fixed size: the same bits whatever threads and
+    batches; leaves meet along the fixed tree. Memory: 8 N (D + 4) bytes, and 8 N² with `second`.
+    """
+
+    patches: PatchRows
+    model: SpikeSlab  # float32
+    schedule: Schedule
+    view: int
+    second: bool
+    exact: bool = False
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return the sums over no patches."""
+        units, inputs = self.model.n_units, self.model.n_inputs
+        state: State = {"n": np.zeros((), np.int64), "energy": np.zeros(())}
+        state |= {name: np.zeros(units) for name in ("h", "x", "square", "cross")}
+        state |= {"rx": np.zeros((units, inputs)), "rr": np.zeros(inputs)}
+        return state | ({"xx": np.zeros((units, units))} if self.second else {})
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch: the E-step, then the sums."""
+        added = 0
+        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self._numbers)):
+            self.add(state, rows)
+            added += len(rows)
+        return added
+
+    def add(self, state: State, rows: NDArray[Any]) -> None:
+        """Add whitened patches (n, D): the E-step, where the rows are placed, then the sums on the host."""
+        placed = place(rows)
+        found = infer(placed, self.model.on(placed), self.schedule)
+        self._add(state, rows, Posterior(*map(to_host, found)))
+        state["n"] += len(rows)
+
+    def _add(self, state: State, rows: NDArray[Any], found: Posterior) -> None:
+        h, s = found
+        x = h * s
+        with single_blas():
+            rest = rows - x @ self.model.atoms
+        state["energy"] += _energies(rows, found, self.model)
+
+        def columns(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            state["h"][part] += h[:, part].sum(axis=0, dtype=np.float64)
+            state["x"][part] += x[:, part].sum(axis=0, dtype=np.float64)
+            state["square"][part] += (x[:, part] * s[:, part]).sum(axis=0, dtype=np.float64)
+            state["cross"][part] += (x[:, part] * x[:, part]).sum(axis=0, dtype=np.float64)
+
+        run_ranges(columns, even_ranges(x.shape[1], PANEL))
+        state["rr"] += np.einsum("nd,nd->d", rest, rest, dtype=np.float64)
+        add_panels(state["rx"], x, rest)
+        if self.second:
+            add_panels(state["xx"], x, x)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum of both."""
+        return added_states(left, right)
+
+    @property
+    def _numbers(self) -> int:
+        """float32 numbers a row: ĥ, ŝ, x, and what the energy takes in passing."""
+        return 7 * self.model.n_units + 4 * self.model.n_inputs
+
+    def state_bytes(self) -> int:
+        """Return 8 N (D + 4), and 8 N² with `second`."""
+        units = self.model.n_units
+        return (
+            8 * units * (self.model.n_inputs + 4 + (units if self.second else 0))
+            + 8 * self.model.n_inputs
+            + 16
+        )
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a group, whatever the batch: bits must not follow the memory."""
+        units, inputs = self.model.n_units, self.model.n_inputs
+        panels = 4 * PANEL * max(units if self.second else 0, inputs) * 8
+        # on a device the group is there, and its copy here
+        copies = 2 if gpu_available() else 1
+        return copies * self.patches.group_bytes(self._numbers) + 8 * units * inputs + panels
+
+    def miniature(self) -> SpikeSlabSums:
+        """Return the same sums with few units and iterations."""
+        few = {name: getattr(self.model, name)[:8] for name in ("atoms", "mu", "alpha", "bias")}
+        model = SpikeSlab(**few, beta=self.model.beta)
+        schedule = Schedule(self.schedule.h[:1], self.schedule.s[:1], self.schedule.rho)
+        return replace(self, model=model, schedule=schedule)
+
+
+def _energies(rows: NDArray[Any], found: Posterior, model: SpikeSlab) -> float:
+    """Return Σ of the energy functional, tile by tile on all threads, added in order."""
+    bounds = even_ranges(len(rows), 64)
+    parts = np.zeros(len(bounds))
+
+    def work(start: int, stop: int) -> None:
+        here = Posterior(found.h[start:stop], found.s[start:stop])
+        parts[start // 64] = float(energy(rows[start:stop], here, model).sum(dtype=np.float64))
+
+    with single_blas():
+        run_ranges(work, bounds)
+    return float(np.add.reduce(parts))

@@ -1,0 +1,111 @@
+"""The benchmarks of patch coders run, on small data; what they print is not judged here."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from benchmarks.s3c import inference, labels, speed, table_1, timing
+
+FAST = ["--set", "rounds=2", "--set", "patch=3", "--set", "images=100"]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / "digits.h5"
+    bunch = load_digits()
+    images, wanted = (bunch.images * 15).astype(np.uint8), bunch.target
+    with h5py.File(path, "w") as file:
+        for name, part in (("train", slice(0, 200)), ("test", slice(200, 260))):
+            file[f"{name}/images"], file[f"{name}/labels"] = images[part], wanted[part]
+    return str(path)
+
+
+def only_record(folder):
+    (record,) = folder.glob("*.json")
+    return json.loads(record.read_text())["result"]
+
+
+def test_inference(digits, tmp_path):
+    found = inference.main(
+        [
+            "--data",
+            digits,
+            "--units",
+            "20",
+            "--patches",
+            "30",
+            *FAST,
+            "--json",
+            str(tmp_path),
+            "--plot",
+            str(tmp_path),
+        ]
+    )
+    assert found["sequential"]["share_of_falls"] == 0
+    assert 0 <= found["share_below_0.01"] <= 1
+    assert only_record(tmp_path) == found
+    assert {one.name for one in tmp_path.glob("*.png")} == {"s3c-inference.png", "s3c-filters.png"}
+
+
+def test_timing(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "DAMPING", (0.3,))
+    monkeypatch.setattr(timing, "STEPS", (2,))
+    found = timing.main(
+        [
+            "--data",
+            digits,
+            "--units",
+            "20",
+            "--patch",
+            "3",
+            "--examples",
+            "10",
+            "--set",
+            "rounds=2",
+            "--json",
+            str(tmp_path),
+        ]
+    )
+    assert set(found["3x3, N = 20"]["seconds_to_0.9"]) == {"fixed", "conjugate", "preconditioned"}
+    assert timing.products("conjugate", "h 0.1, steps 2", [(0.1, 0.0), (0.2, 5.0)], 4.5) == 16
+    assert timing.until([(1.0, 0.0), (2.0, 5.0), (3.0, 4.0), (4.0, 6.0)], 4.5) == 4.0
+    assert only_record(tmp_path) == found
+
+
+def test_labels_and_transfer(digits, tmp_path):
+    found = labels.main(
+        [
+            "--data", digits, "--unlabelled", digits, "--units", "12", "--pooling", "2", "--labels", "10", "40",
+            "--draws", "2", "--thresholds", "0.1", "0.5", *FAST, "--json", str(tmp_path),
+        ]
+    )  # fmt: skip
+    assert set(found["sweeps"]) == {
+        "s3c, feature h",
+        "sc, penalty 1.0",
+        "omp, threshold 0.1",
+        "omp, threshold 0.5",
+    }
+    assert all(len(one["sweep"]) == 2 for one in found["sweeps"].values())
+    assert only_record(tmp_path) == found
+
+
+def test_table_1(digits, tmp_path):
+    found = table_1.main(
+        [
+            "--data", digits, "--units", "12", "--folds", "2", "--costs", "1", "--penalties", "1",
+            "--thresholds", "0.25", *FAST, "--json", str(tmp_path),
+        ]
+    )  # fmt: skip
+    assert len(found["table"]) == 6
+    assert {one["units"] for one in found["table"] if one["model"] == "omp"} == {12, 6}
+
+
+def test_speed(tmp_path):
+    found = speed.main(["--units", "64", "--inputs", "27", "--rows", "256", "--json", str(tmp_path)])
+    assert found["ratio"] > 0
+    assert only_record(tmp_path) == found
+    whole = speed.main(["--units", "32", "--rows", "64", "--side", "6", "--round"])
+    assert whole["peak_bytes"] > 0

@@ -1,0 +1,173 @@
+"""`smtdist s3c` from the command line."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from drawing import small_images
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("s3c")
+    rng = np.random.default_rng(0)
+    with h5py.File(folder / "d.h5", "w") as file:
+        for name, n in (("train", 120), ("test", 60)):
+            labels = np.arange(n) % 3
+            images = small_images(1, n, 10, 10)
+            # classes differ in how stripes run
+            stripes = (np.arange(10) % 3 * 60).astype(np.uint8)
+            images[labels == 0] = stripes[None, :, None, None]
+            images[labels == 1] = stripes[None, None, :, None]
+            noise = rng.integers(0, 40, images.shape, dtype=np.uint8)
+            file[f"{name}/images"] = images // 2 + noise
+            file[f"{name}/labels"] = labels
+    return folder
+
+
+def run(capsys, *arguments):
+    found = CliRunner().invoke(app, [str(one) for one in arguments])
+    return found.exit_code, found.stdout, found.stderr
+
+
+SET = [
+    "--set",
+    "units=12",
+    "--set",
+    "patch=4",
+    "--set",
+    "rounds=4",
+    "--set",
+    "pooling=[1,2]",
+    "--set",
+    "images=100",
+]
+
+
+@pytest.mark.parametrize("model", ["s3c", "omp", "sc"])
+def test_fit_transform_evaluate(data, tmp_path, capsys, model):
+    source, fitted = data / "d.h5", tmp_path / "m.h5"
+    code, out, err = run(
+        capsys,
+        "s3c",
+        "fit",
+        source,
+        "--dataset",
+        "train/images",
+        "--out",
+        fitted,
+        "--model",
+        model,
+        *SET,
+        "--json",
+        "-q",
+    )
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["units"] == 12
+    assert [one["name"] for one in result["passes"]][:3] == ["whitening", "start", "round-1"]
+    code, out, err = run(
+        capsys,
+        "s3c",
+        "transform",
+        fitted,
+        source,
+        "--dataset",
+        "test/images",
+        "--out",
+        tmp_path / "z.h5",
+        "--json",
+        "-q",
+    )
+    assert code == 0, err
+    with h5py.File(tmp_path / "z.h5") as file:
+        assert file["z"].shape == (60, 5 * 12 * (1 if model == "s3c" else 2))
+        assert list(file.attrs["feature_shape"]) == [5, 12 * (1 if model == "s3c" else 2)]
+    for metric in ("svm", "knn", "linear"):
+        code, out, err = run(
+            capsys,
+            "s3c",
+            "evaluate",
+            fitted,
+            source,
+            "--train",
+            "train",
+            "--test",
+            "test",
+            "--metric",
+            metric,
+            "--json",
+            "-q",
+        )
+        assert code == 0, err
+        found = json.loads(out)
+        assert found["top1"] > 0.6
+        assert found["interval"][0] < found["top1"] <= found["interval"][1]
+
+
+def test_few_labels_and_pictures(data, tmp_path, capsys):
+    source, fitted = data / "d.h5", tmp_path / "m.h5"
+    assert run(capsys, "s3c", "fit", source, "--dataset", "train/images", "--out", fitted, *SET, "-q")[0] == 0
+    sweep = ["--labels", "6", "--labels", "60", "--draws", "2", "--folds", "2", "-q"]
+    code, out, err = run(
+        capsys, "s3c", "evaluate", fitted, source, "--train", "train", "--test", "test", *sweep, "--json"
+    )
+    assert code == 0, err
+    assert [one["labels"] for one in json.loads(out)["sweep"]] == [6, 60]
+    code, out, _ = run(
+        capsys, "s3c", "evaluate", fitted, source, "--train", "train", "--test", "test", *sweep
+    )
+    assert code == 0
+    assert "Accuracy with few labels" in out
+    assert run(capsys, "s3c", "filters", fitted, "--out", tmp_path / "f.png")[0] == 0
+    from PIL import Image
+
+    with Image.open(tmp_path / "f.png") as picture:
+        # four by three filters of four pixels, a gap between, each pixel four wide
+        assert picture.size == (4 * (4 * 5 - 1), 4 * (3 * 5 - 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--set", "units=none"], 2, "units is 'none'; it must be a whole number"),
+        (["--set", "colour=1"], 2, "There is no setting 'colour'"),
+        (["--set", "patch=40"], 1, "use a smaller patch"),
+        (["--set", "units=100000"], 1, "fewer than the 100000 units"),
+    ],
+)
+def test_what_cannot_be_fitted(data, tmp_path, capsys, arguments, code, message):
+    given = [
+        "s3c",
+        "fit",
+        data / "d.h5",
+        "--dataset",
+        "train/images",
+        "--out",
+        tmp_path / "m.h5",
+        *SET,
+        *arguments,
+        "-q",
+    ]
+    found, _, err = run(capsys, *given)
+    assert found == code
+    assert message in " ".join(err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_features_can_change_after_the_fit_and_nothing_else(data, tmp_path, capsys):
+    source, fitted = data / "d.h5", tmp_path / "m.h5"
+    run(capsys, "s3c", "fit", source, "--dataset", "train/images", "--out", fitted, *SET, "-q")
+    change = ["s3c", "transform", fitted, source, "--dataset", "test/images", "-q", "--json"]
+    code, out, _ = run(
+        capsys, *change, "--out", tmp_path / "a.h5", "--set", "feature=both", "--set", "pooling=[3]"
+    )
+    assert code == 0
+    assert json.loads(out)["n_features"] == 9 * 24
+    code, _, err = run(capsys, *change, "--out", tmp_path / "b.h5", "--set", "units=3")
+    assert code == 2
+    assert "units cannot change after the fit" in " ".join(err.split())

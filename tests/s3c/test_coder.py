@@ -1,0 +1,386 @@
+"""Patch coders end to end: the same bits anywhere, whitening, rivals, features, pooling, files, bad input."""
+
+import itertools
+import math
+
+import h5py
+import numpy as np
+import pytest
+from drawing import small_images
+from executors import LossyExecutor, ThreadsExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Lasso
+
+from smtdist.data.array import ArraySource
+from smtdist.data.opening import open_source
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.passes import Engine
+from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.errors import ConfigurationError, DataError, InterruptedRun, ModelError
+from smtdist.kernels.contrast import drawn_places, normalised, patches_at, pixels, zca
+from smtdist.kernels.grid_pool import grid_pool
+from smtdist.kernels.sparse_codes import fista, omp1, soft_threshold, sparse_code
+from smtdist.kernels.spike_slab import PARAMETERS, Schedule, SpikeSlab, infer
+from smtdist.kernels.threads import set_threads, threads
+from smtdist.models.s3c.estimators import SpikeSlabCoder
+from smtdist.models.s3c.features import features_of
+from smtdist.models.s3c.files import load_coder, save_coder
+from smtdist.models.s3c.fit import dictionary_step, fit_coder
+from smtdist.models.s3c.settings import S3CSettings
+from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
+from smtdist.statistics.spike_slab import SpikeSlabSums
+
+SMALL = S3CSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return small_images(0, 1100, 12, 10)
+
+
+@pytest.fixture(scope="module")
+def stored(images, tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / "images.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train/images", data=images, chunks=(100, 12, 10, 1))
+    return open_source(path, "train/images")
+
+
+def bits(coder):
+    parts = [getattr(coder.parameters, name).tobytes() for name in PARAMETERS]
+    return b"".join([*parts, coder.whiten.tobytes(), repr(coder.trace).encode()])
+
+
+@pytest.mark.parametrize("model", ["s3c", "omp", "sc"])
+@pytest.mark.parametrize("m_step", ["gradient", "closed"])
+def test_the_same_bits_from_any_executor(stored, model, m_step):
+    if model != "s3c" and m_step == "closed":
+        pytest.skip("rivals have one way to learn")
+    wanted = SMALL.replace(model=model, m_step=m_step, images=700)
+    found = []
+    for executor in (
+        SerialExecutor(1),
+        SerialExecutor(3),
+        ThreadsExecutor(2),
+        ThreadsExecutor(4),
+        LossyExecutor(2),
+    ):
+        coder, records = fit_coder(stored, wanted, Engine(executor))
+        found.append(bits(coder))
+        assert [one["name"] for one in records[:3]] == ["whitening", "start", "round-1"]
+    assert len(set(found)) == 1
+    assert len(coder.trace) == 3
+    assert np.isfinite(coder.trace).all()
+
+
+def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path):
+    plain, _ = fit_coder(stored, SMALL, Engine(SerialExecutor(1)))
+    stop = StopRequest()
+
+    def ask(event):
+        if event["kind"] == "pass_finished" and event["pass"] == "round-2":
+            stop.set(130)
+
+    engine = Engine(SerialExecutor(1), EventStream(ask), tmp_path, "k", stop)
+    with pytest.raises(InterruptedRun, match="what is done is in"):
+        fit_coder(stored, SMALL, engine)
+    resumed, records = fit_coder(stored, SMALL, Engine(ThreadsExecutor(2), checkpoint=tmp_path, key="k"))
+    assert bits(resumed) == bits(plain)
+    # whitening, start and two rounds were there already
+    assert all(one["resumed_leaves"] > 0 for one in records[:4])
+
+
+def test_learning_raises_the_energy_functional(stored):
+    for changes in ({"rate": 0.3}, {"m_step": "closed", "beta": "scalar"}):
+        coder, _ = fit_coder(stored, SMALL.replace(rounds=25, **changes), Engine(SerialExecutor()))
+        assert np.mean(coder.trace[-3:]) > np.mean(coder.trace[:2]) + 1, changes
+        np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
+        assert coder.summary()["energy"] > coder.summary()["energy_first"]
+
+
+@pytest.mark.parametrize("model", ["omp", "sc"])
+def test_learning_lowers_the_loss_of_the_rivals(stored, model):
+    coder, _ = fit_coder(stored, SMALL.replace(model=model, rounds=8, images=0), Engine(SerialExecutor()))
+    assert coder.trace[-1] > coder.trace[0]
+    np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
+
+
+@settings(deadline=None, derandomize=True, max_examples=10)
+@given(cut=st.integers(1, 39), n_threads=st.sampled_from([1, 3]))
+def test_sums_of_parts_are_the_sum(cut, n_threads):
+    images = small_images(3, 40, 9, 9)
+    patches = PatchRows((9, 9, 1), 3, 2, 0.001, 0)
+    before = threads()
+    set_threads(n_threads)
+    try:
+        start = RowSample(patches, 20, 2)
+        state = start.zero()
+        start.update(state, images, 0)
+        rng = np.random.default_rng(0)
+        atoms = rng.standard_normal((8, 9))
+        atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+        model = SpikeSlab(atoms, np.zeros(8), np.ones(8), np.full(8, -1.0), np.full(9, 3.0)).astype(
+            np.float32
+        )
+        for one in (start, RowMoments(patches), SpikeSlabSums(patches, model, Schedule(), 0, True)):
+            whole, parts = one.zero(), [one.zero(), one.zero()]
+            one.update(whole, images, 0)
+            one.update(parts[0], images[:cut], 0)
+            one.update(parts[1], images[cut:], cut)
+            merged = one.merge(*parts)
+            for name, value in whole.items():
+                if one.exact:
+                    np.testing.assert_array_equal(merged[name], value)
+                np.testing.assert_allclose(merged[name], value, rtol=1e-3, atol=1e-3)
+            assert sum(value.nbytes for value in whole.values()) <= one.state_bytes() + 64
+    finally:
+        set_threads(before)
+
+
+def test_a_batch_never_shrinks_for_lack_of_memory(stored):
+    model = SMALL.replace(units=8)
+    coder, _ = fit_coder(stored, model.replace(rounds=1), Engine(SerialExecutor()))
+    sums = SpikeSlabSums(coder.patches, coder.parameters.astype(np.float32), Schedule(), 0, False)
+    plans = [plan_pass("round", sums, stored, WorkerLimits(limit, 0, 1, 1)) for limit in (2**28 * 3, 2**34)]
+    assert plans[0].batch == plans[1].batch
+
+
+def test_patches_are_what_a_loop_takes():
+    rng = np.random.default_rng(4)
+    images = rng.random((3, 7, 6, 2)).astype(np.float32)
+    places = np.array([[0, 13], [5, 19], [2, 3]])
+    rows = patches_at(images, places, 3).reshape(3, 2, -1)
+    for i in range(3):
+        for k in range(2):
+            r, c = divmod(int(places[i, k]), 4)
+            np.testing.assert_array_equal(rows[i, k], images[i, r : r + 3, c : c + 3].reshape(-1))
+    with pytest.raises(DataError, match="A patch of 8 pixels does not fit"):
+        patches_at(images, places, 8)
+
+
+def test_normalised_and_whitened():
+    rng = np.random.default_rng(5)
+    rows = rng.random((4000, 6)) @ rng.random((6, 6))
+    flat = normalised(rows, 10 / 255**2)
+    one = rows[0] - rows[0].mean()
+    np.testing.assert_allclose(flat[0], one / math.sqrt((one**2).mean() + 10 / 255**2))
+    np.testing.assert_allclose(normalised(np.full((1, 4), 0.3)), 0)
+    mean, whiten, unwhiten = zca(flat.sum(axis=0), flat.T @ flat, len(flat), 0.1)
+    white = (flat - mean) @ whiten
+    values = np.linalg.eigvalsh(np.cov(flat.T, bias=True))
+    np.testing.assert_allclose(
+        np.linalg.eigvalsh(np.cov(white.T, bias=True)), values / (values + 0.1), atol=1e-8
+    )
+    np.testing.assert_allclose(whiten @ unwhiten, np.eye(6), atol=1e-10)
+    assert pixels(np.array([[[[255]]]], np.uint8)).item() == 1
+    np.testing.assert_allclose(pixels(np.array([[[[0.5]]]]), (-1, 1)), 0.75)
+
+
+def test_draws_know_the_image_and_not_its_number():
+    digests = np.array([7, 9, 7], np.uint64)
+    places = drawn_places(digests, 50, 5, 0, 3)
+    np.testing.assert_array_equal(places[0], places[2])
+    assert set(places[0]) != set(places[1])
+    assert set(places[0]) != set(drawn_places(digests, 50, 5, 0, 4)[0])
+    np.testing.assert_array_equal(drawn_places(digests, 4, None, 0, 0)[1], np.arange(4))
+
+
+def test_sparse_codes_are_those_of_lasso():
+    rng = np.random.default_rng(6)
+    atoms = rng.standard_normal((18, 12))
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    rows = rng.standard_normal((8, 12)) * 2
+    for penalty in (0.5, 1.5):
+        # scikit-learn divides the squares by twice their number
+        lasso = Lasso(alpha=penalty / (2 * 12), fit_intercept=False, tol=1e-12, max_iter=100000)
+        wanted = lasso.fit(atoms.T, rows.T).coef_
+
+        def objective(codes, penalty=penalty):
+            return ((rows - codes @ atoms) ** 2).sum(axis=1) + penalty * np.abs(codes).sum(axis=1)
+
+        codes = sparse_code(rows, atoms, penalty, 1e-6)
+        np.testing.assert_allclose(objective(codes), objective(wanted), rtol=1e-6)
+        np.testing.assert_allclose(codes, wanted, atol=2e-3)
+        np.testing.assert_allclose(objective(fista(rows, atoms, penalty, 2000)), objective(wanted), rtol=1e-6)
+        np.testing.assert_allclose(objective(sparse_code(rows, atoms, penalty)), objective(wanted), rtol=2e-3)
+
+
+def test_omp_takes_the_best_atom_and_thresholds_shrink():
+    rng = np.random.default_rng(7)
+    atoms = rng.standard_normal((20, 5))
+    rows = rng.standard_normal((50, 5))
+    index, value = omp1(rows, atoms)
+    products = rows @ atoms.T
+    np.testing.assert_array_equal(index, np.abs(products).argmax(axis=1))
+    np.testing.assert_allclose(value, products[np.arange(50), index])
+    codes = soft_threshold(rows, atoms, 0.5)
+    np.testing.assert_allclose(codes, np.sign(products) * np.maximum(np.abs(products) - 0.5, 0))
+
+
+def test_a_dictionary_step_lowers_the_loss():
+    rng = np.random.default_rng(8)
+    atoms = rng.standard_normal((10, 6))
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    codes = rng.standard_normal((200, 10)) * (rng.random((200, 10)) < 0.3)
+    codes[:, 3] = 0
+    rows = codes @ np.roll(atoms, 1, axis=1) + 0.1 * rng.standard_normal((200, 6))
+    fresh = dictionary_step(atoms, codes.T @ codes, codes.T @ rows, 20)
+    assert ((rows - codes @ fresh) ** 2).sum() < 0.2 * ((rows - codes @ atoms) ** 2).sum()
+    np.testing.assert_allclose(np.linalg.norm(fresh, axis=1), 1)
+    np.testing.assert_array_equal(fresh[3], atoms[3])
+
+
+@pytest.mark.parametrize("feature", ["h", "hs", "both", "signs"])
+def test_features_are_pooled_expectations(images, stored, feature):
+    coder, _ = fit_coder(stored, SMALL.replace(feature=feature, pooling=(1, 2, 3)), Engine(SerialExecutor()))
+    z = features_of(coder, stored, Engine(ThreadsExecutor(2)))
+    one = infer(coder.rows(images[7:8]), coder.parameters.astype(np.float32), coder.settings.schedule())
+    maps = {
+        "h": one.h,
+        "hs": one.mean,
+        "both": np.concatenate([one.h, one.mean], axis=1),
+        "signs": np.concatenate([np.maximum(one.mean, 0), np.maximum(-one.mean, 0)], axis=1),
+    }[feature].reshape(9, 7, -1)
+    cells = [maps.mean(axis=(0, 1))]
+    for rows, columns in (((0, 5, 9), (0, 4, 7)), ((0, 3, 6, 9), (0, 3, 5, 7))):
+        pairs = itertools.product(itertools.pairwise(rows), itertools.pairwise(columns))
+        cells += [maps[slice(*down), slice(*across)].mean(axis=(0, 1)) for down, across in pairs]
+    assert z.shape == (1100, 14 * maps.shape[-1])
+    np.testing.assert_allclose(z[7], np.concatenate(cells), atol=1e-5)
+
+
+def test_pooling_of_27_positions_is_that_of_the_paper():
+    maps = np.random.default_rng(9).random((2, 27, 27, 3))
+    pooled = grid_pool(maps, (3,))
+    np.testing.assert_allclose(pooled[:, 4], maps[:, 9:18, 9:18].mean(axis=(1, 2)))
+    np.testing.assert_allclose(grid_pool(maps, (2,))[:, 1], maps[:, :14, 14:].mean(axis=(1, 2)))
+    with pytest.raises(ConfigurationError, match="A pooling grid of 4 does not fit into 3 positions"):
+        grid_pool(maps[:, :3, :3], (4,))
+
+
+def test_features_have_the_same_bits_from_any_executor(stored):
+    coder, _ = fit_coder(stored, SMALL, Engine(SerialExecutor()))
+    ways = (SerialExecutor(1), SerialExecutor(3), ThreadsExecutor(3))
+    found = [features_of(coder, stored, Engine(one)).tobytes() for one in ways]
+    assert len(set(found)) == 1
+
+
+def test_whole_images_are_one_patch(stored):
+    coder, records = fit_coder(
+        ArraySource(small_images(2, 300, 8, 8)),
+        SMALL.replace(patch=8, patches=0, pooling=1, units=16),
+        Engine(SerialExecutor()),
+    )
+    assert records[-1]["n_positions"] == 300
+    assert coder.filters().shape == (16, 8, 8, 1)
+    assert coder.represent(small_images(5, 3, 8, 8)).shape == (3, 1, 16)
+
+
+def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
+    coder, _ = fit_coder(stored, SMALL, Engine(SerialExecutor()))
+    save_coder(coder, tmp_path / "m.h5")
+    again = load_coder(tmp_path / "m.h5")
+    assert bits(again) == bits(coder)
+    assert again.settings == coder.settings
+    np.testing.assert_array_equal(again.represent(images[:5]), coder.represent(images[:5]))
+    import xarray
+
+    with xarray.open_dataset(tmp_path / "m.h5", group="dictionary", engine="h5netcdf") as found:
+        assert dict(found.sizes) == {"atom": 24, "pixel": 16}
+    with h5py.File(tmp_path / "m.h5", "r+") as file:
+        del file["s3c/mu"]
+    with pytest.raises(ModelError, match="not a whole patch coder"):
+        load_coder(tmp_path / "m.h5")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
+    with pytest.raises(ModelError, match="is not a patch coder; give one written by smtdist s3c fit"):
+        load_coder(tmp_path / "other.h5")
+    with pytest.raises(ModelError, match="There is no model file"):
+        load_coder(tmp_path / "none.h5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "rbm"}, "must be one of s3c, omp, sc"),
+        ({"units": 0}, "units is 0; it must be a whole number of at least 1"),
+        ({"rate": -1.0}, "rate is -1.0; it must be a number of at least 0"),
+        ({"alpha_bounds": [2.0, 1.0]}, "must be two numbers, the lower one first"),
+        ({"beta_start": 0.0}, "must lie above 0"),
+        ({"pooling": []}, "give grids such as"),
+        ({"model": "omp", "feature": "h"}, "always split by sign"),
+        ({"h_damping": [0.5]}, "damping of h has 1 steps"),
+        ({"colour": 1}, "There is no setting 'colour'"),
+    ],
+)
+def test_settings_that_have_no_meaning(changes, message):
+    with pytest.raises(ConfigurationError, match=message):
+        S3CSettings().replace(**changes)
+
+
+def test_settings_survive_json():
+    settings_ = SMALL.replace(pooling=[1, 3], h_damping=[0.1, 0.2], s_damping=[0.3, 0.4])
+    assert S3CSettings.from_json(settings_.to_json()) == settings_
+    with pytest.raises(ConfigurationError, match="These are no settings of a patch coder"):
+        S3CSettings.from_json("[1]")
+
+
+def test_data_that_cannot_be_coded(stored, images):
+    engine = Engine(SerialExecutor())
+    with pytest.raises(ConfigurationError, match="patch is 11, but"):
+        fit_coder(stored, SMALL.replace(patch=11), engine)
+    with pytest.raises(DataError, match="fewer than the 24 units asked"):
+        fit_coder(ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine)
+    with pytest.raises(ConfigurationError, match="uint8, which runs from 0 to 255"):
+        fit_coder(stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine)
+    coder, _ = fit_coder(stored, SMALL, engine)
+    with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
+        coder.represent(images[:, :8])
+    with pytest.raises(ModelError, match="give images like those it was fitted on"):
+        features_of(coder, ArraySource(images[:, :8]), engine)
+
+
+def test_the_estimator(images):
+    fitted = SpikeSlabCoder(units=16, patch=3, pooling=(2,), settings={"rounds": 2, "images": 256}).fit(
+        images[:300]
+    )
+    assert fitted.transform(images[:5]).shape == (5, 64)
+    assert len(fitted.get_feature_names_out()) == 64
+    assert [one["name"] for one in fitted.passes_][-1] == "round-2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_same_bits_on_dask_workers(workers, stored):
+    from smtdist.engine.dask_executor import local_executor
+
+    plain, _ = fit_coder(stored, SMALL.replace(images=0), Engine(SerialExecutor(1)))
+    with local_executor(workers, threads=1) as executor:
+        coder, _ = fit_coder(stored, SMALL.replace(images=0), Engine(executor))
+    assert bits(coder) == bits(plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
+    import os
+    import signal
+
+    from smtdist.engine.dask_executor import local_executor
+
+    wanted = SMALL.replace(images=0)
+    plain, _ = fit_coder(stored, wanted, Engine(SerialExecutor(1)))
+    with local_executor(2, threads=1) as executor:
+        victim, killed = next(iter(executor.client.run(os.getpid).values())), []
+
+        def kill(event):
+            if event["kind"] == "progress" and event["pass"] == "round-2" and not killed:
+                killed.append(victim)
+                os.kill(victim, signal.SIGKILL)
+
+        engine = Engine(executor, EventStream(kill), tmp_path if checkpointed else None, "k")
+        coder, _ = fit_coder(stored, wanted, engine)
+        assert killed
+    assert bits(coder) == bits(plain)

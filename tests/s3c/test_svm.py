@@ -1,0 +1,129 @@
+"""The streamed SVM against scikit-learn's LinearSVC, cross-validation, and sweeps over the number of labels."""
+
+import h5py
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.svm import LinearSVC
+
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate.few_labels import draw_labelled, in_span, label_sweep, mean_interval
+from smtdist.evaluate.svm import cross_validate, evaluate_svm, fit_svm, fold_numbers
+
+
+@pytest.fixture(scope="module")
+def digits():
+    z, y = load_digits(return_X_y=True)
+    return (z / 16).astype(np.float64), y
+
+
+def objective(weights, z, signs, C):
+    slack = np.maximum(0, 1 - signs * (z @ weights[:-1] + weights[-1]))
+    return 0.5 * weights @ weights + C * (slack**2).sum()
+
+
+@pytest.mark.parametrize(("classes", "C"), [(10, 1.0), (10, 0.01), (2, 1.0), (3, 10.0)])
+def test_it_is_linear_svc(digits, classes, C):
+    z, y = digits
+    z, y = z[y < classes][:600], y[y < classes][:600]
+    mine = fit_svm(z, y, C=C, standardise=False, solver="stream", tolerance=1e-6, max_iter=20000)
+    theirs = LinearSVC(C=C, tol=1e-9, max_iter=200000, dual=False).fit(z, y)
+    assert mine.converged
+    their_weights = np.concatenate([theirs.coef_, theirs.intercept_[:, None]], axis=1)
+    scale = np.abs(their_weights).max()
+    np.testing.assert_allclose(mine.weights, their_weights, atol=5e-3 * scale)
+    np.testing.assert_array_equal(mine.predict(z), theirs.predict(z))
+    handed_over = fit_svm(z, y, C=C, standardise=False, solver="liblinear", tolerance=1e-9)
+    np.testing.assert_allclose(handed_over.weights, their_weights, atol=1e-3 * scale)
+    for row, (own, other) in enumerate(zip(mine.weights, their_weights, strict=True)):
+        signs = np.where(y == (1 if classes == 2 else row), 1, -1)
+        assert objective(own, z, signs, C) <= objective(other, z, signs, C) * (1 + 1e-5)
+
+
+def test_blocks_and_a_file_change_rounding_only(digits, tmp_path):
+    z, y = digits[0][:700].astype(np.float32), digits[1][:700]
+    whole = fit_svm(z, y, C=1.0, solver="stream", tolerance=1e-3)
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        stored = file.create_dataset("z", data=z, chunks=(100, 64))
+        # room for the weights and few rows
+        streamed = fit_svm(stored, y, C=1.0, tolerance=1e-3, memory_bytes=500_000)
+    np.testing.assert_allclose(streamed.weights, whole.weights, atol=0.02 * np.abs(whole.weights).max())
+    assert (streamed.predict(z) == whole.predict(z)).mean() > 0.99
+    with pytest.raises(MemoryBudgetError, match="raise the memory limit"):
+        fit_svm(z, y, memory_bytes=1000)
+
+
+def test_features_that_never_vary_do_no_harm(digits):
+    z, y = digits
+    with_constant = np.concatenate([z, np.full((len(z), 3), 7.0)], axis=1)
+    fitted = fit_svm(with_constant, y, C=1.0)
+    np.testing.assert_allclose(fitted.scale[-3:], 0)
+    assert (fitted.predict(with_constant) == y).mean() > 0.9
+
+
+def test_evaluation(digits):
+    z, y = digits
+    found = evaluate_svm(z[:1200], y[:1200], z[1200:], y[1200:], folds=3)
+    assert 0.85 < found.top1 < 1
+    assert found.interval[0] < found.top1 < found.interval[1]
+    plain = found.to_dict()
+    assert plain["metric"] == "svm"
+    assert np.sum(plain["confusion"]) == len(y) - 1200
+    assert len(plain["path"]) == 5
+    assert plain["C"] == max(plain["path"], key=lambda one: one["top1"])["C"]
+
+
+def test_folds_part_the_rows_and_balance_the_classes():
+    labels = np.repeat([0, 1, 2], [10, 20, 5])
+    folds = fold_numbers(labels, 5, 0)
+    for label in (0, 1, 2):
+        counts = np.bincount(folds[labels == label], minlength=5)
+        assert np.ptp(counts) <= 1
+    # as many folds as rows: each is left out once
+    alone = fold_numbers(np.zeros(7, int), 7, 3)
+    assert sorted(alone) == list(range(7))
+    with pytest.raises(ConfigurationError, match="1 folds; cross-validation needs at least 2"):
+        fold_numbers(labels, 1, 0)
+
+
+def test_cross_validation_is_that_of_its_folds(digits):
+    z, y = digits[0][:300], digits[1][:300]
+    (one,) = cross_validate(z, y, [1.0], folds=3, seed=1)
+    folds = fold_numbers(y, 3, 1)
+    for fold, score in enumerate(one["folds"]):
+        fitted = fit_svm(z[folds != fold], y[folds != fold], C=1.0)
+        assert score == (fitted.predict(z[folds == fold]) == y[folds == fold]).mean()
+
+
+def test_draws_are_balanced_and_nest():
+    labels = np.repeat(np.arange(10), 50)
+    few, many = draw_labelled(labels, 20, 0, 1), draw_labelled(labels, 100, 0, 1)
+    assert set(few) < set(many)
+    assert (np.bincount(labels[few]) == 2).all()
+    assert set(few) != set(draw_labelled(labels, 20, 0, 2))
+    with pytest.raises(DataError, match="Class 0 has 50 rows, fewer than the 60"):
+        draw_labelled(labels, 600, 0, 0)
+
+
+def test_the_span_is_all_that_a_linear_model_sees(digits):
+    z, y = digits
+    rng = np.random.default_rng(0)
+    wide = np.tanh(z @ rng.standard_normal((64, 300)))
+    near, far, labels = wide[:60], wide[60:400], y[:60]
+    whole = fit_svm(near, labels, C=1.0, standardise=False, tolerance=1e-8)
+    small, asked = in_span(near, far)
+    assert small.shape[1] <= 60
+    narrow = fit_svm(small, labels, C=1.0, standardise=False, tolerance=1e-8)
+    np.testing.assert_allclose(narrow.scores(asked), whole.scores(far), atol=2e-4)
+
+
+def test_more_labels_classify_better(digits):
+    z, y = digits
+    sweep = label_sweep(z[:1000], y[:1000], z[1000:], y[1000:], [10, 50, 500], draws=3)
+    means = [one["mean"] for one in sweep]
+    assert means[0] < means[1] < means[2]
+    assert means[2] > 0.88
+    assert all(one["interval"][0] <= one["mean"] <= one["interval"][1] for one in sweep)
+    assert mean_interval([0.4])["interval"] is None
+    again = label_sweep(z[:1000], y[:1000], z[1000:], y[1000:], [50], draws=3)
+    assert again[0] == sweep[1]
