@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.labels import read_labels
-from smtdist.data.opening import labels_name, open_source
+from smtdist.data.locations import Location
+from smtdist.data.opening import open_labels, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.memory import memory_limit, readable
@@ -257,9 +257,9 @@ def require_room(coder: PatchCoder, sources: list[Source]) -> None:
         )
 
 
-def checked(path: str, name: str, source: Source) -> NDArray[np.int64]:
+def checked(data: Location, name: str, source: Source) -> NDArray[np.int64]:
     """Return the labels that lie beside images."""
-    found = read_labels(path, labels_name(path, name), source.n_samples)
+    found = open_labels(data, name, source)
     return checked_labels(found, source.n_samples, f"labels of {name}")
 
 
