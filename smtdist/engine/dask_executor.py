@@ -17,13 +17,16 @@ from distributed import wait as wait_for
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
-from smtdist.engine.events import Report
+from smtdist.engine.events import COUNTED, Report
 from smtdist.engine.executor import Handle, TaskLost, available_cores
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import SmtdistError
 
 _ALONE = threading.Lock()
 """Held by the task that runs: the plan counts one task's memory a worker, whatever its number of threads."""
+
+TOPIC = "smtdist"
+"""Where a cluster's runs tell how they are doing; the scheduler keeps the last 1,000 events."""
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
@@ -36,7 +39,9 @@ CONFIGURATION = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.admin.tick.limit": "30s",
-    "distributed.worker.preload": ["smtdist.engine.preload"],
+    # named, not imported: pages and metrics are a layer above
+    "distributed.worker.preload": ["smtdist.engine.preload", "smtdist.monitor.preload"],
+    "distributed.scheduler.preload": ["smtdist.monitor.preload"],
 }
 
 
@@ -138,6 +143,23 @@ class DaskExecutor:
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError, KilledWorker) as error:
             raise TaskLost(str(error)) from error
 
+    def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the function beside the worker's running task; its result is small."""
+        holders = [address for addresses in self.client.who_has([handle]).values() for address in addresses]
+        if not holders:
+            return None
+        found = self.client.run(
+            _peek, handle.key, function, arguments, workers=holders[:1], on_error="return"
+        )
+        value = found.get(holders[0])
+        return None if isinstance(value, Exception) else value
+
+    def publish(self, events: list[dict[str, Any]]) -> None:
+        """Send events to the scheduler, for whoever subscribes to `TOPIC`."""
+        if self.client.status == "running":
+            for event in events:
+                self.client.log_event(TOPIC, event)
+
     def release(self, handles: list[Handle]) -> None:
         """Cancel what still runs and drop what is done."""
         futures = [handle for handle in handles if isinstance(handle, Future)]
@@ -203,12 +225,43 @@ def _key(function: Callable[..., Any]) -> str:
     return f"smtdist-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
 
 
+class Done:
+    """What this process has done as a worker since it started: sums over the tasks' running totals, which only grow."""
+
+    def __init__(self) -> None:
+        self.totals = dict.fromkeys((*COUNTED, "leaves", "tasks"), 0)
+        self.name = ""
+        self._task: tuple[Any, dict[str, Any]] = (None, {})
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Add what is new in a task's report."""
+        if "task" not in event:
+            return
+        key = (event.get("pass"), event["task"])
+        before = self._task[1] if self._task[0] == key else {"tasks": 0}
+        for name in self.totals:
+            self.totals[name] += max(0, event.get(name, 0) - before.get(name, 0))
+        self.totals["tasks"] += self._task[0] != key
+        self.name = str(event.get("pass"))
+        self._task = (key, event)
+
+
+DONE = Done()
+
+
+def _peek(key: str, function: Callable[..., Any], arguments: tuple[Any, ...], dask_worker: Any = None) -> Any:
+    """Look at a result on its worker, outside any task."""
+    value = dask_worker.data.get(key)
+    return None if value is None else function(value, *arguments)
+
+
 def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *arguments: Any) -> Any:
     """Run a task on a worker, with its events sent to the driver."""
     worker = get_worker()
 
     def report(event: dict[str, Any]) -> None:
-        worker.log_event(topic, event)
+        DONE.note(event)
+        worker.log_event(topic, {**event, "worker": str(worker.name)})
 
     with _ALONE:
         return function(*arguments, report=report, permit=lambda: permit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 
 import psutil
@@ -57,6 +58,17 @@ def peak_bytes() -> int:
 def resident_bytes() -> int:
     """Return the resident set now."""
     return int(psutil.Process().memory_info().rss)
+
+
+def memory_now() -> dict[str, int]:
+    """Return the resident set, and the memory in use on the current CUDA device where kernels run there."""
+    found = {"memory_bytes": resident_bytes()}
+    cupy = sys.modules.get("cupy")  # imported already where a device is used
+    if cupy is not None:
+        with contextlib.suppress(Exception):  # no device, or a driver that does not say
+            free, total = cupy.cuda.runtime.memGetInfo()
+            found["device_bytes"] = int(total - free)
+    return found
 
 
 def readable(size: float) -> str:

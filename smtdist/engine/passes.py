@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +17,8 @@ from smtdist.engine import worker
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
-from smtdist.engine.partial import Partial, leaves_in
+from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
+from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
 from smtdist.errors import InterruptedRun
@@ -24,15 +27,31 @@ from smtdist.statistics.base import State, Statistic
 T = TypeVar("T")
 
 
+WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHERS", default=())
+"""Called with each engine that is made in this context: how a run is watched that someone else starts."""
+
+
 @dataclass
 class Engine:
-    """An executor, a stream of events, and where to checkpoint."""
+    """An executor, a stream of events, and where to checkpoint.
+
+    Its events are also kept in the checkpoint folder and sent to the cluster's scheduler, where there is one.
+    """
 
     executor: Executor
     events: EventStream = field(default_factory=EventStream)
     checkpoint: Path | None = None
     key: str = ""  # hashes data and configuration
     stop: StopRequest = field(default_factory=StopRequest)
+    current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None:
+            self.events.subscribe(Outlet(EventLog(self.checkpoint / EVENTS)))
+        if hasattr(self.executor, "publish"):
+            self.events.subscribe(Outlet(Recapitulating(self.executor.publish)))
+        for watcher in WATCHERS.get():
+            watcher(self)
 
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
         """Measure what a worker has in use once the kernels of the pass are compiled, and what it may use."""
@@ -86,7 +105,9 @@ class Engine:
                 folder,
             )
             with self.executor.reports_to(counted):
-                result = Reduction(self.executor, job, plan, self.heed_stop).run(resumed)
+                result = self._reduced(
+                    name, Reduction(self.executor, job, plan, self.heed_stop, self.events), resumed
+                )
             if folder is not None:
                 folder.finish(result)
         record = {
@@ -100,6 +121,19 @@ class Engine:
         }
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return result, {"name": name, **record}
+
+    def _reduced(self, name: str, reduction: Reduction, resumed: list[StoredPartial]) -> Partial:
+        """Run a pass, in sight of those who watch."""
+        self.current = reduction
+        try:
+            return reduction.run(resumed)
+        except BaseException as error:
+            stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
+            with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
+                self.events.emit("pass_failed", **{"pass": name}, text=str(error), stopped=stopped)
+            raise
+        finally:
+            self.current = None
 
     def _folder(self, name: str) -> PassFolder | None:
         if self.checkpoint is None:

@@ -158,7 +158,7 @@ def test_events_tell_one_story():
     kinds = [event["kind"] for event in events]
     assert kinds[0] == "pass_started"
     assert kinds[-1] == "pass_finished"
-    assert set(kinds[1:-1]) == {"progress"}
+    assert set(kinds[1:-1]) == {"progress", "sums"}
     samples = [event["n_samples"] for event in events[1:-1]]
     assert samples == sorted(samples)
     assert samples[-1] == 203 == record["n_samples"]

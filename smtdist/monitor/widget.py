@@ -1,0 +1,2 @@
+def widget_bundle(view):
+    return None
