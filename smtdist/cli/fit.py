@@ -41,6 +41,7 @@ def fit(
     checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
+    events: opt.Events = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -58,7 +59,9 @@ def fit(
         workers=workers,
         cluster=cluster,
     )
-    _report(_fitted(run, open_source(data, dataset, run.settings), base, given, checkpoint, quiet), json)
+    _report(
+        _fitted(run, open_source(data, dataset, run.settings), base, given, checkpoint, quiet, events), json
+    )
 
 
 def resume(
@@ -69,6 +72,7 @@ def resume(
     cluster: opt.Cluster = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
+    events: opt.Events = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -79,7 +83,7 @@ def resume(
     source = open_source(run.data, run.dataset, run.settings)
     base, given = _inputs(run.from_model, run.atoms)
     run.require_same_data(source, run_key(source, run.settings, given, base), checkpoint)
-    _report(_fitted(run, source, base, given, checkpoint, quiet), json)
+    _report(_fitted(run, source, base, given, checkpoint, quiet, events), json)
 
 
 def plan(
@@ -169,13 +173,14 @@ def _fitted(
     given: NDArray[np.floating[Any]] | None,
     checkpoint: Path | None,
     quiet: bool,
+    events: Path | None = None,
 ) -> dict[str, Any]:
     """Fit, save, and return what `fit --json` says."""
     key = run_key(source, run.settings, given, base)
     if checkpoint is not None:
         write_run(checkpoint, run, source, key)
     with engine_for(
-        Where(run.workers, run.cluster, quiet), source, checkpoint and checkpoint.absolute(), key
+        Where(run.workers, run.cluster, quiet, events), source, checkpoint and checkpoint.absolute(), key
     ) as engine:
         model, records = fit_model(source, run.settings, engine, atoms=given, base=base)
     written = files.save(model, run.out, overwrite=run.overwrite)

@@ -72,6 +72,11 @@ class DaskExecutor:
         return workers
 
     @property
+    def address(self) -> str:
+        """Address of the scheduler."""
+        return str(self.client.scheduler.address)
+
+    @property
     def dashboard(self) -> str | None:
         """Address of the cluster's dashboard, where there is one."""
         link = self.client.dashboard_link
@@ -261,7 +266,7 @@ def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *argument
 
     def report(event: dict[str, Any]) -> None:
         DONE.note(event)
-        worker.log_event(topic, {**event, "worker": str(worker.name)})
+        worker.log_event(topic, {**event, "worker": worker.address})
 
     with _ALONE:
         return function(*arguments, report=report, permit=lambda: permit)

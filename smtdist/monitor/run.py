@@ -63,6 +63,8 @@ class Run(View):
     def _adopt(self, engine: Engine) -> None:
         """Watch an engine that the method has made."""
         self._engines.append(engine)
+        folder = engine.checkpoint
+        self.where = str(folder) if folder is not None else str(getattr(engine.executor, "address", ""))
         engine.stop = self._stop
         engine.events.subscribe(self.take)
         if self._previews > 0:
@@ -73,6 +75,11 @@ class Run(View):
                 engine.heed_stop()
 
         engine.events.subscribe(heed)  # the last: it may raise
+
+    @property
+    def over(self) -> bool:
+        """Tell whether nothing more will come."""
+        return self.done() and self.status != "running"
 
     def done(self) -> bool:
         """Tell whether it is over, one way or another."""

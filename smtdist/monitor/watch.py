@@ -37,6 +37,13 @@ def watch(where: str | os.PathLike[str]) -> Watched:
 class Watched(View):
     """A live view of a run started elsewhere; `close()` ends the view, not the run."""
 
+    closed = False
+
+    @property
+    def over(self) -> bool:
+        """Tell whether the view was closed: a run that has ended may be resumed."""
+        return self.closed
+
     def close(self) -> None:
         """Stop watching."""
         raise NotImplementedError
@@ -60,6 +67,7 @@ class WatchedFolder(Watched):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
+        self.where = str(folder)
         self._lines = _Tail(folder / EVENTS)
         if not (folder / EVENTS).exists() and not (folder / "run.json").exists():
             raise CheckpointError(
@@ -88,6 +96,7 @@ class WatchedFolder(Watched):
 
     def close(self) -> None:
         """Stop reading."""
+        self.closed = True
         self._over.set()
 
     def _follow(self) -> None:
@@ -162,7 +171,7 @@ class WatchedCluster(Watched):
 
     def __init__(self, address: str) -> None:
         super().__init__(alone=False)
-        self.address = address
+        self.where = address
         self._early: list[Event] | None = []
         try:
             self._client = Client(address, timeout="20s", set_as_default=False, name="smtdist-watch")
@@ -189,6 +198,7 @@ class WatchedCluster(Watched):
 
     def close(self) -> None:
         """Leave the scheduler."""
+        self.closed = True
         self._client.close()
 
 
