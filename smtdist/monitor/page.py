@@ -59,37 +59,29 @@ class Page:
     def __init__(self) -> None:
         self.head = Div(text="", sizing_mode="stretch_width")
         self.passes, passes = _bars("Passes", ("name", "done", "colour", "label"), "done")
-        passes.x_range = Range1d(0, 1.6)
+        passes.x_range.end = 1.6
         passes.xaxis.visible = False
         self.workers, workers = _bars("Leaves by worker", ("name", "leaves", "colour", "label"), "leaves")
         self.memory, memory = _bars(
-            "Memory by worker (MiB): used, projected (|), limit (◆)",
-            ("name", "used", "projected", "limit", "colour", "label"),
+            "Memory by worker (MiB): used, and projected (|)",
+            ("name", "used", "projected", "colour", "label"),
             "used",
         )
         memory.scatter(
             "projected", "name", marker="dash", angle=1.5708, size=22, color="black", source=self.memory
         )
-        memory.scatter("limit", "name", marker="diamond", size=9, color="#7f7f7f", source=self.memory)
-        memory.x_range.start = 0
         self.tree = ColumnDataSource({key: [] for key in ("left", "right", "sum", "colour")})
         tree = _plot("Partial sums: which leaves each covers", x_axis_label="leaf", y_axis_label="sum")
         tree.hbar(y="sum", left="left", right="right", height=0.8, color="colour", source=self.tree)
         self.rates = ColumnDataSource({"at": [], "rate": []})
         rates = _plot("Patches a second", x_axis_label="reports, oldest first")
         rates.line("at", "rate", line_width=2, source=self.rates)
-        rates.y_range.start = 0
         self.spectrum = ColumnDataSource({"at": [], "value": []})
         spectrum = _plot("Preview: spectrum so far", x_axis_label="component")
         spectrum.line("at", "value", line_width=2, source=self.spectrum)
         spectrum.scatter("at", "value", size=4, source=self.spectrum)
-        self.figures = {
-            "passes": passes,
-            "workers": workers,
-            "memory": memory,
-            "tree": tree,
-            "spectrum": spectrum,
-        }
+        self.figures = {"passes": passes, "workers": workers, "memory": memory, "tree": tree}
+        self.figures |= {"rates": rates, "spectrum": spectrum}
         grid = gridplot(
             [[passes, rates], [workers, memory], [tree, spectrum]],
             sizing_mode="stretch_width",
@@ -106,9 +98,11 @@ class Page:
         self._draw_tree(found)
         values = found["rates"]
         self.rates.data = {"at": list(range(len(values))), "rate": values}
+        _reach(self.figures["rates"], x=len(values), y=1.1 * max(values, default=1.0))
         preview = found["preview"] or {}
         spectrum = preview.get("spectrum", [])
         self.spectrum.data = {"at": list(range(1, len(spectrum) + 1)), "value": spectrum}
+        _reach(self.figures["spectrum"], x=len(spectrum) + 1, y=1.1 * max(spectrum, default=1.0))
         if preview:
             title = f"Preview of {preview['pass']} from {preview['leaves']} of {preview['n_leaves']} leaves"
             if "atoms_in_use" in preview:
@@ -136,14 +130,16 @@ class Page:
             "colour": colours,
             "label": [_worker_label(one) for one in workers],
         }
+        _reach(self.figures["workers"], x=1.3 * max((one["leaves"] for one in workers), default=1))
         self.memory.data = {
             "name": names,
             "used": [one.get("memory_bytes", 0) / MIB for one in workers],
             "projected": [one["projected_bytes"] / MIB for one in workers],
-            "limit": [one.get("limit_bytes", 0) / MIB for one in workers],
             "colour": colours,
             "label": [_memory_label(one) for one in workers],
         }
+        most = max(max(self.memory.data[key], default=0) for key in ("used", "projected"))
+        _reach(self.figures["memory"], x=1.25 * most)
 
     def _draw_tree(self, found: dict[str, Any]) -> None:
         pieces = [(*piece, row) for row, one in enumerate(found["sums"]) for piece in one["covers"]]
@@ -153,6 +149,11 @@ class Page:
             "sum": [row for _, _, row in pieces],
             "colour": [Category20_20[row % 20] for _, _, row in pieces],
         }
+        _reach(
+            self.figures["tree"],
+            x=max((stop for _, stop, _ in pieces), default=1),
+            y=max(4, len(found["sums"])),
+        )
         covered = sum(one["leaves"] for one in found["sums"])
         total = next((one["n_leaves"] for one in found["passes"] if one["status"] == "running"), 0)
         self.figures["tree"].title.text = (
@@ -163,9 +164,18 @@ class Page:
 
 
 def _plot(title: str, **options: Any) -> Any:
+    options.setdefault("y_range", Range1d(-0.5, 1))
+    options["x_range"] = Range1d(0, 1)  # what is empty has no range of its own
     plot = figure(title=title, height=HEIGHT, tools="", sizing_mode="stretch_width", **options)
     plot.toolbar.logo = None
     return plot
+
+
+def _reach(plot: Any, *, x: float, y: float | None = None) -> None:
+    """Let the axes reach what there is."""
+    plot.x_range.end = x or 1
+    if y is not None:
+        plot.y_range.end = y or 1
 
 
 def _bars(title: str, columns: tuple[str, ...], value: str) -> tuple[ColumnDataSource, Any]:
@@ -210,7 +220,8 @@ def _worker_label(one: dict[str, Any]) -> str:
 
 
 def _memory_label(one: dict[str, Any]) -> str:
-    return f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])} projected"
+    limit = f", limit {size(one['limit_bytes'])}" if one.get("limit_bytes") else ""
+    return f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])} projected{limit}"
 
 
 def _head(found: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.sums import finish
 
-MOST_ATOMS: Final = 256
+MOST_ATOMS: Final = 128
 MOST_PIXELS: Final = 512
 """Patches of more pixels are whitened without a preview: their moments are as large as they are."""
 COMPONENTS: Final = 48
@@ -39,9 +39,20 @@ Look = Callable[..., list[tuple[Cover, Any]]]
 
 @dataclass
 class Chosen:
-    """The atoms that a pass is looked at by: the same in every preview of it, so that previews can be compared."""
+    """What is kept from one preview of a pass to the next: the atoms it is looked at by, so that previews can be compared."""
 
     atoms: NDArray[np.int64] | None = None
+    unwhiten: NDArray[np.float64] | None = None
+
+    def pictures(self, whitener: Whitener, atoms: NDArray[np.floating[Any]]) -> dict[str, Any]:
+        """Return atoms in whitened space as the patches they stand for, each on a grey scale of its own."""
+        patches = np.asarray(atoms, np.float64)
+        if whitener.whiten is not None:
+            if self.unwhiten is None:
+                self.unwhiten = np.linalg.pinv(np.asarray(whitener.whiten, np.float64))
+            patches = patches @ self.unwhiten
+        geometry = whitener.geometry
+        return packed(patches.reshape(-1, geometry.patch, geometry.patch, geometry.channels))
 
 
 def preview(statistic: Statistic, look: Look, chosen: Chosen) -> dict[str, Any] | None:
@@ -58,9 +69,9 @@ def preview(statistic: Statistic, look: Look, chosen: Chosen) -> dict[str, Any] 
         if isinstance(statistic, PatchMoment) and statistic.whitener.geometry.pixels <= MOST_PIXELS:
             return _covariance(statistic, look)
         if isinstance(statistic, Candidates):
-            return _candidates(statistic, look)
+            return _candidates(statistic, look, chosen)
         if isinstance(statistic, Centroids):
-            return _centroids(statistic, look)
+            return _centroids(statistic, look, chosen)
     except (SmtdistError, ArithmeticError, np.linalg.LinAlgError):
         return None  # too few samples yet for a statistic to have a meaning
     return None
@@ -120,12 +131,16 @@ def _codes(sums: CodeSums, look: Look, chosen: Chosen) -> dict[str, Any] | None:
         "atoms": sums.n_atoms,
         "of_atoms": len(atoms),
         "atoms_in_use": int(np.count_nonzero(activity)),
-        "neighbours": _neighbours(sums.encoder, atoms, own, solution.components.T),
+        "neighbours": _neighbours(chosen, sums.encoder, atoms, own, solution.components.T),
     }
 
 
 def _neighbours(
-    encoder: Encoder, atoms: NDArray[np.int64], activity: NDArray[np.float64], components: NDArray[np.float64]
+    chosen: Chosen,
+    encoder: Encoder,
+    atoms: NDArray[np.int64],
+    activity: NDArray[np.float64],
+    components: NDArray[np.float64],
 ) -> dict[str, Any]:
     """Return for a few atoms, spread over the active ones, those nearest in the embedding, with their patches."""
     lengths = np.linalg.norm(components, axis=1)  # a row is an atom's place in the embedding
@@ -136,23 +151,22 @@ def _neighbours(
     shown = order[np.linspace(0, len(order) - 1, min(SHOWN, len(order))).astype(int)]
     rows = np.array([np.argsort(-cosines[one], kind="stable")[: NEIGHBOURS + 1] for one in shown], dtype=int)
     numbers = atoms[active[rows]] if len(rows) else np.zeros((0, 0), int)
-    return {"atoms": numbers.tolist(), **pictures(encoder.whitener, encoder.atoms[numbers.reshape(-1)])}
+    return {
+        "atoms": numbers.tolist(),
+        **chosen.pictures(encoder.whitener, encoder.atoms[numbers.reshape(-1)]),
+    }
 
 
-def pictures(whitener: Whitener, atoms: NDArray[np.floating[Any]]) -> dict[str, Any]:
-    """Return atoms in whitened space as pictures of the patches they stand for, each on its own grey scale."""
-    height = width = whitener.geometry.patch
-    patches = np.asarray(atoms, np.float64)
-    if whitener.whiten is not None:
-        patches = patches @ np.linalg.pinv(np.asarray(whitener.whiten, np.float64))
-    low, high = patches.min(1, keepdims=True, initial=np.inf), patches.max(1, keepdims=True, initial=-np.inf)
-    grey = np.rint(255 * (patches - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
-    shape = [len(grey), height, width, whitener.geometry.channels]
-    return {"shape": shape, "pixels": base64.b64encode(grey.tobytes()).decode("ascii")}
+def packed(patches: NDArray[np.float64]) -> dict[str, Any]:
+    """Return pictures (patches, height, width, channels) as plain types, each stretched to 0 to 255."""
+    flat = patches.reshape(len(patches), -1)
+    low, high = flat.min(1, keepdims=True, initial=np.inf), flat.max(1, keepdims=True, initial=-np.inf)
+    grey = np.rint(255 * (flat - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
+    return {"shape": list(patches.shape), "pixels": base64.b64encode(grey.tobytes()).decode("ascii")}
 
 
 def unpacked(pictured: dict[str, Any]) -> NDArray[np.uint8]:
-    """Return the pictures of `pictures`, (patches, height, width, channels)."""
+    """Return the pictures that `packed` made, (patches, height, width, channels)."""
     return np.frombuffer(base64.b64decode(pictured["pixels"]), np.uint8).reshape(pictured["shape"])
 
 
@@ -166,7 +180,7 @@ def _covariance(moments: PatchMoment, look: Look) -> dict[str, Any] | None:
     return {**counts, "spectrum": [float(value) for value in values[:COMPONENTS]]}
 
 
-def _candidates(sketch: Candidates, look: Look) -> dict[str, Any] | None:
+def _candidates(sketch: Candidates, look: Look, chosen: Chosen) -> dict[str, Any] | None:
     """Show the patches with the smallest hashes so far: the first atoms of a random dictionary, if nothing smaller comes."""
     parts = look(part, ("n_samples", "n_positions", "hash", "vector"), PATCHES)
     if not parts:
@@ -174,10 +188,10 @@ def _candidates(sketch: Candidates, look: Look) -> dict[str, Any] | None:
     states = [state for _, state in parts]
     vectors = np.concatenate([state["vector"] for state in states])
     first = np.argsort(np.concatenate([state["hash"] for state in states]), kind="stable")[:PATCHES]
-    return {**_counts(parts), "patches": pictures(sketch.whitener, vectors[first])}
+    return {**_counts(parts), "patches": chosen.pictures(sketch.whitener, vectors[first])}
 
 
-def _centroids(round_: Centroids, look: Look) -> dict[str, Any] | None:
+def _centroids(round_: Centroids, look: Look, chosen: Chosen) -> dict[str, Any] | None:
     """Show the atoms that a k-means round has used so far, the busiest ones as they were when it began."""
     parts = look(part, ("n_samples", "n_positions", "counts"), None)
     if not parts:
@@ -188,7 +202,7 @@ def _centroids(round_: Centroids, look: Look) -> dict[str, Any] | None:
         **_counts(parts),
         "atoms": len(counts),
         "atoms_in_use": int(np.count_nonzero(counts)),
-        "patches": pictures(round_.encoder.whitener, round_.encoder.atoms[busiest]),
+        "patches": chosen.pictures(round_.encoder.whitener, round_.encoder.atoms[busiest]),
     }
 
 

@@ -40,7 +40,8 @@ def rendered(snapshot: dict[str, Any]) -> RenderableType:
 def as_text(snapshot: dict[str, Any], width: int = WIDTH) -> str:
     """Return a snapshot as plain text."""
     file = io.StringIO()
-    Console(file=file, width=width, color_system=None).print(rendered(snapshot))
+    # in a notebook rich would show the text itself
+    Console(file=file, width=width, color_system=None, force_jupyter=False).print(rendered(snapshot))
     return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
 
 
