@@ -76,6 +76,7 @@ class Page:
         self.rates = ColumnDataSource({"at": [], "rate": []})
         rates = _plot("Patches a second", x_axis_label="reports, oldest first")
         rates.line("at", "rate", line_width=2, source=self.rates)
+        rates.scatter("at", "rate", size=4, source=self.rates)
         self.spectrum = ColumnDataSource({"at": [], "value": []})
         spectrum = _plot("Preview: spectrum so far", x_axis_label="component")
         spectrum.line("at", "value", line_width=2, source=self.spectrum)
@@ -104,9 +105,9 @@ class Page:
         self.spectrum.data = {"at": list(range(1, len(spectrum) + 1)), "value": spectrum}
         _reach(self.figures["spectrum"], x=len(spectrum) + 1, y=1.1 * max(spectrum, default=1.0))
         if preview:
-            title = f"Preview of {preview['pass']} from {preview['leaves']} of {preview['n_leaves']} leaves"
+            title = f"Preview of {preview['pass']}, {preview['leaves']} of {preview['n_leaves']} leaves"
             if "atoms_in_use" in preview:
-                title += f": {preview['atoms_in_use']:,} of {preview['atoms']:,} atoms in use"
+                title += f": {preview['atoms_in_use']:,} of {preview['atoms']:,} atoms"
             self.figures["spectrum"].title.text = title
 
     def _draw_passes(self, passes: Sequence[dict[str, Any]]) -> None:
@@ -149,15 +150,11 @@ class Page:
             "sum": [row for _, _, row in pieces],
             "colour": [Category20_20[row % 20] for _, _, row in pieces],
         }
-        _reach(
-            self.figures["tree"],
-            x=max((stop for _, stop, _ in pieces), default=1),
-            y=max(4, len(found["sums"])),
-        )
         covered = sum(one["leaves"] for one in found["sums"])
         total = next((one["n_leaves"] for one in found["passes"] if one["status"] == "running"), 0)
+        _reach(self.figures["tree"], x=total, y=max(4, len(found["sums"])))
         self.figures["tree"].title.text = (
-            f"Partial sums: {len(found['sums'])} over {covered} of {total} leaves, {tasks(found['running'])}"
+            f"{len(found['sums'])} partial sums over {covered} of {total} leaves, {tasks(found['running'])}"
             if total
             else "Partial sums: which leaves each covers"
         )
