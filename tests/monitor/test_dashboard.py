@@ -53,7 +53,7 @@ def test_a_live_cluster_gets_the_page_once(client, address):
     assert dashboard.install(client) == address
     status, text = fetched(address)
     assert status == 200
-    assert "<title>smtdist</title>" in text
+    assert '<a href="smtdist">Smtdist</a>' in text  # in the navigation, among Dask's own pages
 
 
 def test_the_page_is_listed_for_the_side_bar_of_jupyter(address):
