@@ -62,6 +62,7 @@ def chromium(width: int = WIDTH, height: int = HEIGHT) -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
+    driver.set_script_timeout(PATIENCE)
     try:
         yield driver
     finally:
@@ -268,20 +269,26 @@ def images(count: int = 16000) -> Any:
     return np.clip(coarse + draw.integers(-20, 20, coarse.shape), 0, 255).astype(np.uint8)
 
 
-def started(client: Any, atoms: int = 768) -> Any:
+def started(client: Any, folder: Path, atoms: int = 768) -> Any:
     """Start a fit that takes a while on a cluster."""
+    import h5py
+
     import smtdist
 
+    data = images()
+    with h5py.File(folder / "images.h5", "w") as file:
+        file.create_dataset("train", data=data, chunks=(256, *data.shape[1:]))
+
     smt = smtdist.SMT(patch=5, dictionary=atoms, n_components=32, cluster=client)
-    return smtdist.start(smt, images(), previews=0.1)
+    return smtdist.start(smt, (str(folder / "images.h5"), "train"), previews=0.1)
 
 
 def of_dashboard(out: Path) -> None:
     """Take the picture of the dashboard's page in the middle of a run."""
     from smtdist.monitor.dashboard import page_address
 
-    with cluster() as client, chromium(WIDTH, 860) as driver:
-        run = started(client)
+    with tempfile.TemporaryDirectory() as name, cluster() as client, chromium(WIDTH, 860) as driver:
+        run = started(client, Path(name))
         driver.get(page_address(client))
         until(
             lambda: (run.progress()["preview"] or {}).get("pass") == "statistics" or run.done(), "a preview"
@@ -289,6 +296,8 @@ def of_dashboard(out: Path) -> None:
         time.sleep(2)  # the page draws once a second
         smaller(driver.get_screenshot_as_png(), out / "dashboard.png")
         run.cancel()
+        with contextlib.suppress(Exception):
+            run.result(PATIENCE)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from bokeh.layouts import column, gridplot
-from bokeh.models import ColumnDataSource, Div, LabelSet, Range1d
+from bokeh.models import ColumnDataSource, Div, LabelSet, Range1d, Title
 from bokeh.palettes import Category20_20
 from bokeh.plotting import figure
 
@@ -163,7 +163,7 @@ class Page:
 def _plot(title: str, **options: Any) -> Any:
     options.setdefault("y_range", Range1d(-0.5, 1))
     options["x_range"] = Range1d(0, 1)  # what is empty has no range of its own
-    plot = figure(title=title, height=HEIGHT, tools="", sizing_mode="stretch_width", **options)
+    plot = figure(title=Title(text=title), height=HEIGHT, tools="", sizing_mode="stretch_width", **options)
     plot.toolbar.logo = None
     return plot
 

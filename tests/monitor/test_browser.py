@@ -122,7 +122,7 @@ def test_cancel_restart_and_attach_again(notebook, shots):
     assert len(logged(notebook.folder / "first-steps.checkpoint", "run_started")) == 2
 
 
-def test_the_page_of_a_run_that_loses_a_worker(shots):
+def test_the_page_of_a_run_that_loses_a_worker(shots, tmp_path):
     """It shows the loss, the run recovers, the browser complains of nothing, and Dask lists the page."""
     from smtdist.monitor.dashboard import page_address
 
@@ -130,7 +130,7 @@ def test_the_page_of_a_run_that_loses_a_worker(shots):
         address = page_address(client)
         with urllib.request.urlopen(address.rsplit("/", 1)[0] + "/individual-plots.json") as answer:
             assert "/individual-smtdist" in json.load(answer).values()
-        run = pictures.started(client)
+        run = pictures.started(client, tmp_path)
         driver.get(address)
 
         def head():
