@@ -172,6 +172,14 @@ class Notebook:
         )
         return str(found)
 
+    def picture(self, selector: str) -> bytes:
+        """Return a screenshot of what a selector finds; nothing where it was drawn anew meanwhile."""
+        from selenium.common.exceptions import WebDriverException
+
+        with contextlib.suppress(WebDriverException, IndexError):
+            return bytes(self.all(selector)[0].screenshot_as_png)
+        return b""
+
     def key(self, *keys: str) -> None:
         """Press keys together."""
         from selenium.webdriver.common.action_chains import ActionChains
@@ -242,7 +250,7 @@ def of_notebook(out: Path) -> None:
             notebook.run(0)
             notebook.run(1)
             until(lambda: "Preview of statistics" in notebook.text(WIDGET), "a preview")
-            smaller(notebook.all(WIDGET)[0].screenshot_as_png, out / "notebook.png")
+            smaller(until(lambda: notebook.picture(WIDGET), "the picture"), out / "notebook.png")
 
 
 @contextlib.contextmanager

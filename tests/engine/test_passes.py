@@ -159,7 +159,7 @@ def test_events_tell_one_story():
     assert kinds[0] == "pass_started"
     assert kinds[-1] == "pass_finished"
     assert set(kinds[1:-1]) == {"progress", "sums"}
-    samples = [event["n_samples"] for event in events[1:-1]]
+    samples = [event["n_samples"] for event in events if event["kind"] == "progress"]
     assert samples == sorted(samples)
     assert samples[-1] == 203 == record["n_samples"]
 
