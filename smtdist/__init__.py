@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
     from smtdist.models.tree import open
+    from smtdist.monitor.run import start
+    from smtdist.monitor.watch import watch
 
 __all__ = [
     "PRESETS",
@@ -33,6 +35,8 @@ __all__ = [
     "preset",
     "refit",
     "save",
+    "start",
+    "watch",
 ]
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
@@ -51,6 +55,8 @@ _HOMES = {
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",
     "open": "smtdist.models.tree",
+    "start": "smtdist.monitor.run",
+    "watch": "smtdist.monitor.watch",
 }
 
 

@@ -70,7 +70,7 @@ def test_every_layer_is_known():
 
 def test_public_names():
     expected = {"PRESETS", "SMT", "BinaryConcepts", "Configuration", "Model", "SmtdistError"}
-    expected |= {"load", "open", "preset", "refit", "save"}
+    expected |= {"load", "open", "preset", "refit", "save", "start", "watch"}
     expected |= {"ContrastiveKernel", "KernelAutoencoder", "SpectralContrastiveKernel"}
     assert set(smtdist.__all__) == expected
     assert all(hasattr(smtdist, name) for name in smtdist.__all__)

@@ -56,6 +56,12 @@ COMMANDS: Final = {
         "Go on with a fit that was stopped, from its checkpoint; the result has the same bits.",
         "checkpoint/",
     ),
+    "watch": Command(
+        "watch",
+        "watch",
+        "Watch a run that was started elsewhere, until it ends; the run does not notice.",
+        "checkpoint/",
+    ),
     "update": Command(
         "merge",
         "update",

@@ -42,6 +42,7 @@ def fit(
     on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
+    events: opt.Events = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -60,7 +61,7 @@ def fit(
         cluster=cluster,
         on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
     )
-    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet), json)
+    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
 
 
 def resume(
@@ -72,6 +73,7 @@ def resume(
     on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
+    events: opt.Events = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -80,7 +82,7 @@ def resume(
     run = run.moved(workers, cluster, overwrite, opt.bad_chunk(on_bad_chunk))
     check_target(run.out, run.overwrite)
     base, given = inputs(run.from_model, run.atoms)
-    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet), json)
+    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
 
 
 def _opened(run: Run) -> Source:
@@ -119,10 +121,11 @@ def _fitted(
     given: NDArray[np.floating[Any]] | None,
     checkpoint: Path | None,
     quiet: bool,
+    events: Path | None = None,
 ) -> dict[str, Any]:
     """Fit, save, and return what `fit --json` says."""
     key = run_key(source, run.settings, given, base)
-    where, folder = Where(run.workers, run.cluster, quiet), checkpoint and checkpoint.absolute()
+    where, folder = Where(run.workers, run.cluster, quiet, events), checkpoint and checkpoint.absolute()
     with ExitStack() as stack:
         if folder is not None:  # refused before any worker starts
             stack.enter_context(held(folder))

@@ -127,6 +127,13 @@ OnBadChunk = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Events = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the run's events, one JSON object a line; - is standard error, without bars.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Debug = Annotated[
     bool,

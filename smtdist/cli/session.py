@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import ConfigurationError, InterruptedRun
+from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
 
 if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wait for it
@@ -30,6 +31,7 @@ LARGE = 2**30
 """Data beyond which, with more than two cores, a command starts worker processes without being asked."""
 
 MOST_WORKERS = 8
+NO_PAGE = "The scheduler shows no page of this run; it needs smtdist installed."
 PIPE_WIDTH = 120
 
 
@@ -40,6 +42,7 @@ class Where:
     workers: int | None = None
     cluster: ClusterChoice | None = None
     quiet: bool = False
+    events: Path | None = None
 
     @property
     def is_local(self) -> bool:
@@ -62,13 +65,17 @@ def engine_for(
     """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch."""
     from smtdist.engine.passes import Engine
     from smtdist.engine.session import executor_for
+    from smtdist.monitor.dashboard import install
+    from smtdist.monitor.previewer import Previewer
 
     stop = StopRequest()
     events = EventStream()
     workers = where.resolved_workers(source)
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
-        if not where.quiet:
+        if where.events is not None:
+            events.subscribe(stack.enter_context(EventLines(where.events)))
+        if not where.quiet and where.events != STANDARD_ERROR:
             events.subscribe(stack.enter_context(ProgressView(error_console())))
         if workers and where.is_local:
             events.emit("note", text=f"Starting {workers} worker process{'es' * (workers > 1)}")
@@ -87,9 +94,27 @@ def engine_for(
         if dashboard:
             events.emit("note", text=f"Dashboard: {dashboard}")
         engine = Engine(executor, events, checkpoint, key, stop)
+        if checkpoint is not None or where.events is not None or hasattr(executor, "publish"):
+            events.subscribe(Previewer(engine))
+        if hasattr(executor, "client") and not where.is_local:
+            page = install(executor.client)
+            events.emit("note", text=f"Page of this run: {page}" if page else NO_PAGE)
         events.subscribe(_heeding(engine))
-        yield engine
-        engine.heed_stop()
+        with telling(events):
+            yield engine
+            engine.heed_stop()
+
+
+@contextmanager
+def telling(events: EventStream) -> Iterator[None]:
+    """Tell those who watch how a run ended that did not end well."""
+    try:
+        yield
+    except BaseException as error:
+        stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
+        with suppress(InterruptedRun):  # from a subscriber that heeds the same request
+            events.emit("run_failed", text=str(error) or type(error).__name__, stopped=stopped)
+        raise
 
 
 def _heeding(engine: Engine) -> Any:

@@ -19,10 +19,13 @@ from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
 from smtdist.engine.adaptive import Demand
-from smtdist.engine.events import Report
+from smtdist.engine.events import COUNTED, Report
 from smtdist.engine.executor import Handle, TaskLost
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import ClusterLostError, SmtdistError
+
+TOPIC = "smtdist"
+"""Where a cluster's runs tell how they are doing; the scheduler keeps the last 1,000 events."""
 
 WRITERS = 2
 """Partial sums that may be half-written at once, whatever the number of workers."""
@@ -35,6 +38,9 @@ LOOK_SECONDS = 0.005
 
 HOLDERS = 4
 """Workers that a shared value is brought to; from there it spreads as tasks need it."""
+SHARES = 5
+"""How often a value is offered to workers that go away meanwhile."""
+
 MEMORY_TOPIC = "worker-restart-memory"
 """Where nannies say which worker they end because of its memory."""
 
@@ -117,6 +123,11 @@ class DaskExecutor:
             raise ClusterLostError(f"The Dask scheduler at {self._address} was lost") from cause
 
     @property
+    def address(self) -> str:
+        """Address of the scheduler."""
+        return str(self.client.scheduler.address)
+
+    @property
     def dashboard(self) -> str | None:
         """Address of the cluster's dashboard, where there is one."""
         link = self.client.dashboard_link
@@ -164,8 +175,13 @@ class DaskExecutor:
         A broadcast to all would be undone meanwhile: the scheduler's memory manager drops replicas that no task
         asks for yet, the broadcast makes them again, and with many workers that never ends.
         """
-        with self._reachable():
-            return self.client.scatter(value, broadcast=HOLDERS if everywhere else False, hash=False)
+        for _ in range(SHARES):
+            try:
+                with self._reachable():
+                    return self.client.scatter(value, broadcast=HOLDERS if everywhere else False, hash=False)
+            except OSError as error:  # the worker that was to hold it is gone
+                lost = error
+        raise TaskLost(str(lost)) from lost
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""
@@ -244,6 +260,23 @@ class DaskExecutor:
         except (FutureCancelledError, FuturesCancelledError, asyncio.CancelledError, KilledWorker) as error:
             raise TaskLost(str(error)) from error
 
+    def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the function beside the worker's running task; its result is small."""
+        holders = [address for addresses in self.client.who_has([handle]).values() for address in addresses]
+        if not holders:
+            return None
+        found = self.client.run(
+            _peek, handle.key, function, arguments, workers=holders[:1], on_error="return"
+        )
+        value = found.get(holders[0])
+        return None if isinstance(value, Exception) else value
+
+    def publish(self, events: list[dict[str, Any]]) -> None:
+        """Send events to the scheduler, for whoever subscribes to `TOPIC`."""
+        if self.client.status == "running":
+            for event in events:
+                self.client.log_event(TOPIC, event)
+
     def release(self, handles: list[Handle]) -> None:
         """Cancel what still runs and drop what is done."""
         futures = [handle for handle in handles if isinstance(handle, Future)]
@@ -302,11 +335,42 @@ def _key(function: Callable[..., Any]) -> str:
     return f"smtdist-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
 
 
+class Done:
+    """What this process has done as a worker since it started: sums over the tasks' running totals, which only grow."""
+
+    def __init__(self) -> None:
+        self.totals = dict.fromkeys((*COUNTED, "leaves", "tasks"), 0)
+        self.name = ""
+        self._task: tuple[Any, dict[str, Any]] = (None, {})
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Add what is new in a task's report."""
+        if "task" not in event:
+            return
+        key = (event.get("pass"), event["task"])
+        before = self._task[1] if self._task[0] == key else {"tasks": 0}
+        for name in self.totals:
+            self.totals[name] += max(0, event.get(name, 0) - before.get(name, 0))
+        self.totals["tasks"] += self._task[0] != key
+        self.name = str(event.get("pass"))
+        self._task = (key, event)
+
+
+DONE = Done()
+
+
+def _peek(key: str, function: Callable[..., Any], arguments: tuple[Any, ...], dask_worker: Any = None) -> Any:
+    """Look at a result on its worker, outside any task."""
+    value = dask_worker.data.get(key)
+    return None if value is None else function(value, *arguments)
+
+
 def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *arguments: Any) -> Any:
     """Run a task on a worker, with its events sent to the driver."""
     worker = get_worker()
 
     def report(event: dict[str, Any]) -> None:
+        DONE.note(event)
         worker.log_event(topic, {**event, "worker": worker.address})
 
     # the plan counts one task's memory a worker, whatever its number of threads; workers may share a process

@@ -1,24 +1,37 @@
 """The one stream of events that every view of a run reads.
 
-Events are plain dictionaries with a `kind`:
+Events are plain dictionaries with a `kind`, the `time` (seconds since 1970) and the `run` they belong to:
 
 `run_started` (passes), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes, workers),
-`progress` (pass, n_samples, n_positions, read_bytes: totals of the pass so far), `pass_finished` (pass, seconds,
-n_samples, n_positions, read_bytes, peak_bytes, projected_bytes, resumed_leaves), `note` (text), `run_finished` (seconds).
+`progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same and
+memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running: tasks under way),
+`lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes, peak_bytes, projected_bytes,
+resumed_leaves), `pass_failed` (pass, text, stopped), `note` (text), `run_finished` (seconds), and from whoever watches
+`preview` (see `smtdist.monitor.preview`) and `run_failed` (text, stopped).
 """
 
 from __future__ import annotations
 
 import threading
+import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 Event = dict[str, Any]
 Subscriber = Callable[[Event], None]
 Report = Callable[[Event], None]
-"""What a task calls with its own running totals: task, n_samples, n_positions, read_bytes."""
+"""What a task calls with its own running totals: task, n_samples, n_positions, read_bytes, leaves; and memory_bytes."""
 
 COUNTED = ("n_samples", "n_positions", "read_bytes")
+LAST = ("run_finished", "run_failed", "pass_failed")
+"""Kinds after which nothing may come any more."""
+
+MEMORY = ("memory_bytes", "device_bytes")
+
+
+def _nothing() -> None:
+    pass
 
 
 class EventStream:
@@ -27,6 +40,7 @@ class EventStream:
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
         self._lock = threading.Lock()
+        self.run = uuid.uuid4().hex[:12]
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Add a subscriber."""
@@ -36,7 +50,10 @@ class EventStream:
         """Send one event."""
         with self._lock:
             for subscriber in self._subscribers:
-                subscriber({"kind": kind, **fields})
+                subscriber({"kind": kind, "time": time.time(), "run": self.run, **fields})
+        if kind in LAST:  # not under the lock: a cluster's own thread may be waiting for it
+            for subscriber in self._subscribers:
+                getattr(subscriber, "settle", _nothing)()
 
 
 class PassProgress:
@@ -46,15 +63,33 @@ class PassProgress:
         self._name = name
         self._stream = stream
         self._tasks: dict[str, Event] = {}
-        self._totals = dict.fromkeys(
-            COUNTED, 0
-        )  # kept, because adding up all tasks for each report is their square
+        # kept, because adding up all tasks for each report is their square
+        self._nothing = dict.fromkeys((*COUNTED, "leaves"), 0)
+        self._totals = dict(self._nothing)
+        self._workers: dict[str, Event] = {}
 
     def __call__(self, event: Event) -> None:
         """Take one task's report."""
         if event.get("pass") == self._name:
             before = self._tasks.get(event["task"], {})
             self._tasks[event["task"]] = event
-            for key in COUNTED:
-                self._totals[key] += event[key] - before.get(key, 0)
-            self._stream.emit("progress", **{"pass": self._name, **self._totals})
+            name = event.get("worker", "")
+            worker = self._workers.get(name, self._nothing)
+            memory = {key: event[key] for key in MEMORY if key in event}
+            for key in self._nothing:
+                self._totals[key] += event.get(key, 0) - before.get(key, 0)
+            if before and before.get("worker", "") != name:  # it runs again, somewhere else
+                old = before.get("worker", "")
+                self._workers[old] = self._changed(self._workers[old], {}, before)
+                before = {}
+            # entries are replaced, never changed: who was told of one may still read it
+            self._workers[name] = self._changed(worker, event, before) | memory
+            self._stream.emit(
+                "progress", **{"pass": self._name, **self._totals}, by_worker=dict(self._workers)
+            )
+
+    def _changed(self, worker: Event, now: Event, before: Event) -> Event:
+        return {
+            **worker,
+            **{key: worker[key] + now.get(key, 0) - before.get(key, 0) for key in self._nothing},
+        }

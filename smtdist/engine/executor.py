@@ -59,6 +59,10 @@ class Executor(Protocol):
         """Return the task's result, or raise like `check`."""
         ...
 
+    def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return function(result, *arguments) where a task's result lies, from any thread, as no task; None if it is gone."""
+        ...
+
     def release(self, handles: list[Handle]) -> None:
         """Forget tasks: those that run may be cancelled, results are dropped."""
         ...
@@ -111,6 +115,11 @@ class SerialExecutor:
         """Return the task's result or raise what it raised."""
         self.check(handle)
         return handle.value
+
+    def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the function here."""
+        value = getattr(handle, "value", None)
+        return None if value is None else function(value, *arguments)
 
     def release(self, handles: list[Handle]) -> None:
         """Drop the results."""

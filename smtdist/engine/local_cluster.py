@@ -26,7 +26,9 @@ CONFIGURATION = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.admin.tick.limit": "30s",
-    "distributed.worker.preload": ["smtdist.engine.preload"],
+    # named, not imported: pages and metrics are a layer above
+    "distributed.worker.preload": ["smtdist.engine.preload", "smtdist.monitor.preload"],
+    "distributed.scheduler.preload": ["smtdist.monitor.preload"],
 }
 
 

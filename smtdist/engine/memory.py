@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from pathlib import Path
 
 import psutil
@@ -80,6 +81,17 @@ def size_of(text: str) -> int:
     if size < 1:
         raise ConfigurationError(f"{text!r} is no memory; give at least one byte.")
     return size
+
+
+def memory_now() -> dict[str, int]:
+    """Return the resident set, and the memory in use on the current CUDA device where kernels run there."""
+    found = {"memory_bytes": resident_bytes()}
+    cupy = sys.modules.get("cupy")  # imported already where a device is used
+    if cupy is not None:
+        with contextlib.suppress(Exception):  # no device, or a driver that does not say
+            free, total = cupy.cuda.runtime.memGetInfo()
+            found["device_bytes"] = int(total - free)
+    return found
 
 
 def readable(size: float) -> str:

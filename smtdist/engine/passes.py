@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,7 +22,8 @@ from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.lastwords import Attendance, LastWords
 from smtdist.engine.lock import held
 from smtdist.engine.manifest import Facts, require_same
-from smtdist.engine.partial import Partial, leaves_in
+from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
+from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
 from smtdist.errors import ClusterLostError, ConfigurationError, DataError, InterruptedRun
@@ -31,9 +34,16 @@ T = TypeVar("T")
 ON_BAD_CHUNK: Final = ("raise", "skip")
 
 
+WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHERS", default=())
+"""Called with each engine that is made in this context: how a run is watched that someone else starts."""
+
+
 @dataclass
 class Engine:
-    """An executor, a stream of events, and where to checkpoint."""
+    """An executor, a stream of events, and where to checkpoint.
+
+    Its events are also kept in the checkpoint folder and sent to the cluster's scheduler, where there is one.
+    """
 
     executor: Executor
     events: EventStream = field(default_factory=EventStream)
@@ -44,11 +54,19 @@ class Engine:
     holds_checkpoint: bool = False  # the caller holds the checkpoint folder, see `run_of`
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
 
+    current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
+
     def __post_init__(self) -> None:
         if self.on_bad_chunk not in ON_BAD_CHUNK:
             raise ConfigurationError(
                 f"on_bad_chunk is {self.on_bad_chunk!r}; choose one of {', '.join(ON_BAD_CHUNK)}."
             )
+        if self.checkpoint is not None:
+            self.events.subscribe(Outlet(EventLog(self.checkpoint / EVENTS)))
+        if hasattr(self.executor, "publish"):
+            self.events.subscribe(Outlet(Recapitulating(self.executor.publish)))
+        for watcher in WATCHERS.get():
+            watcher(self)
 
     @contextmanager
     def run_of(self, facts: Callable[[], Facts] | None = None) -> Iterator[None]:
@@ -132,7 +150,8 @@ class Engine:
                 self.skipped.get((source.name, source.n_samples)),
             )
             with self.executor.reports_to(counted):
-                result = Reduction(self.executor, job, plan, self.heed_stop, self.note).run(resumed)
+                reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
+                result = self._in_sight(name, reduction, resumed)
             if folder is not None:
                 folder.finish(result)
         record = {
@@ -180,6 +199,19 @@ class Engine:
             raise ClusterLostError(
                 f"{lost}; what is done is in {self.checkpoint}: start a cluster, then resume from that folder."
             ) from lost
+
+    def _in_sight(self, name: str, reduction: Reduction, resumed: list[StoredPartial]) -> Partial:
+        """Run a pass, in sight of those who watch."""
+        self.current = reduction
+        try:
+            return reduction.run(resumed)
+        except BaseException as error:
+            stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
+            with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
+                self.events.emit("pass_failed", **{"pass": name}, text=str(error), stopped=stopped)
+            raise
+        finally:
+            self.current = None
 
     def _folder(self, name: str) -> PassFolder | None:
         if self.checkpoint is None:

@@ -7,6 +7,7 @@ tasks are nodes of the fixed tree and only siblings meet.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,12 +15,13 @@ from typing import Any
 
 from smtdist.data.piece import piece_of, without_data
 from smtdist.engine import worker
+from smtdist.engine.events import EventStream
 from smtdist.engine.executor import Executor, Handle, TaskLost
 from smtdist.engine.lastwords import Attendance
 from smtdist.engine.partial import Cover, Partial, StoredPartial, join, missing
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.tree import Node, nodes_over, parent, promoted, root, sibling
-from smtdist.errors import SmtdistError
+from smtdist.errors import CheckpointError, SmtdistError
 
 ATTEMPTS = 20
 POLL_SECONDS = 0.5
@@ -43,6 +45,7 @@ class Reduction:
         plan: PassPlan,
         heed_stop: Callable[[], None],
         note: Callable[[str], None],
+        events: EventStream | None = None,
     ) -> None:
         self.executor, self.heed_stop, self.note = executor, heed_stop, note
         self.n_leaves, self.per_task = plan.n_leaves, plan.leaves_per_task
@@ -54,12 +57,15 @@ class Reduction:
         self.lost: TaskLost | None = None
         self.serial = 0
         self.attendance = Attendance(executor, note)
+        self.events = events
+        self.current: tuple[_Sum, ...] = ()  # disjoint sums, those included that a running task starts from
 
     def run(self, resumed: list[StoredPartial]) -> Partial:
         """Return the sum over all leaves, starting from what an earlier run has left on disk."""
         try:
             while True:
                 sums = [_Sum(stored, stored.covers) for stored in resumed]
+                self._tell(tuple(sums))
                 try:
                     last = self._exact(sums) if self.job.statistic.exact else self._fixed_tree(sums)
                     partial = (
@@ -204,6 +210,7 @@ class Reduction:
             except TaskLost:
                 self.executor.release([one.handle])
                 gone.append(one)
+                self._tell(tuple(other for other in self.current if other is not one))
         return gone
 
     def _next(self) -> None:
@@ -251,6 +258,8 @@ class Reduction:
             self.executor.release([handle])
 
     def _again(self, lost: TaskLost) -> None:
+        if self.events is not None:
+            self.events.emit("lost", **{"pass": self.job.name}, text=str(lost))
         self.failures = count_failure(self.failures, lost)
         self.shared = self.executor.share(self.job)
 
@@ -260,14 +269,45 @@ class Reduction:
             [one.handle for one in included if one is not None and not isinstance(one.handle, StoredPartial)]
         )
         if self.job.folder is None:
-            return _Sum(handle, covers)
-        stored = self.executor.result(handle)
-        self.executor.release([handle])
-        return _Sum(stored, covers)
+            kept = _Sum(handle, covers)
+        else:
+            kept = _Sum(self.executor.result(handle), covers)
+            self.executor.release([handle])
+        self._tell((*(one for one in self.current if one not in included), kept))
+        return kept
+
+    def _tell(self, current: tuple[_Sum, ...]) -> None:
+        """Note which sums there are, for those who watch."""
+        self.current = current
+        if self.events is not None:
+            covers = [one.covers for one in current]
+            self.events.emit("sums", **{"pass": self.job.name}, covers=covers, running=len(self.running))
+
+    def peek(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[Cover, Any]]:
+        """Call function(state, *arguments) on each sum there is, where it lies; for views, from any thread.
+
+        Sums are not changed while a task starts from them, so reading one disturbs nobody; one that is gone
+        meanwhile is left out.
+        """
+        found = []
+        for one in self.current:
+            if isinstance(one.handle, StoredPartial):
+                with contextlib.suppress(TaskLost, CheckpointError):
+                    assert self.job.folder is not None
+                    state = self.job.folder.load(one.handle).state
+                    found.append((one.covers, function(state, *arguments)))
+            else:
+                value = self.executor.peek(one.handle, _on_state, function, *arguments)
+                found.extend([(one.covers, value)] if value is not None else [])
+        return found
 
     def _name(self) -> str:
         self.serial += 1
         return f"{self.job.name}/{self.serial}"
+
+
+def _on_state(partial: Partial, function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(partial.state, *arguments)
 
 
 def _cut(gaps: Cover, size: int) -> list[Cover]:

@@ -19,7 +19,7 @@ from smtdist.data.retry import Ranges, joined_ranges, opened_patiently, phrase, 
 from smtdist.data.source import Reader, Source
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import Report
-from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.memory import memory_now, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
 from smtdist.errors import DataError, SmtdistError
@@ -140,7 +140,7 @@ def _stream(
     """Add leaves to a partial, batch by batch, reporting the task's running totals."""
     found: list[tuple[int, int]] = []
     skipped = found if job.skip else None
-    counters = Counters()
+    counters, ended = Counters(), 0
     state = (
         {name: place(value) for name, value in partial.state.items()}
         if job.statistic.on_device
@@ -156,7 +156,10 @@ def _stream(
                     counters.n_positions += job.statistic.update(state, images, first)
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
-                report({"pass": job.name, "task": task, **_counted(counters)})
+                ended += first + len(images) == job.bounds[leaf + 1]
+                report(
+                    {"pass": job.name, "task": task, "leaves": ended, **_counted(counters), **memory_now()}
+                )
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
             _require_same_skipped(job, found, leaf)

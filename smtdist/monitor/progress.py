@@ -12,6 +12,7 @@ from rich.text import Text
 
 from smtdist.engine.events import Event
 from smtdist.monitor.tables import rate, size
+from smtdist.monitor.text import clock
 
 UNITS = {"import": "images", "manifest": "files", "knn": "samples", "linear": "samples"}
 """Passes that do not count patches."""
@@ -56,7 +57,7 @@ class ProgressView:
 
     def _on_pass_started(self, event: Event) -> None:
         name, samples, leaves = event["pass"], event["n_samples"], event["n_leaves"]
-        self._started[name] = time.monotonic()
+        self._started[name] = event.get("time", time.time())
         self._samples[name] = samples
         self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
         if event["resumed_leaves"]:
@@ -72,7 +73,7 @@ class ProgressView:
         name = event["pass"]
         if self._bars is None or name not in self._tasks:
             return
-        seconds = time.monotonic() - self._started[name]
+        seconds = event.get("time", time.time()) - self._started[name]
         speed = f"{rate(event['n_positions'], seconds)} {UNITS.get(name, 'patches')}/s"
         done = min(self._already[name] + event["n_samples"], self._samples[name] or event["n_samples"])
         self._bars.update(self._tasks[name], completed=done, speed=speed)
@@ -81,7 +82,7 @@ class ProgressView:
         name = event["pass"]
         if name not in self._started:
             return
-        seconds = event.get("seconds", time.monotonic() - self._started[name])
+        seconds = event.get("seconds", event.get("time", time.time()) - self._started[name])
         memory = ""
         if event.get("peak_bytes") and event.get("projected_bytes"):
             memory = f"peak {size(event['peak_bytes'])} of {size(event['projected_bytes'])}"
@@ -134,21 +135,6 @@ class _Clock(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         if task.finished or task.stop_time is not None:
-            return Text(_clock(task.finished_time if task.finished_time is not None else task.elapsed))
+            return Text(clock(task.finished_time if task.finished_time is not None else task.elapsed))
         left: Any = task.time_remaining
-        return Text(f"{_clock(left)} left" if left is not None else _clock(task.elapsed), style="yellow")
-
-
-def _clock(seconds: float | None) -> str:
-    """Write a duration.
-
-    >>> _clock(3.21), _clock(75), _clock(7260)
-    ('3.2 s', '1:15', '2:01:00')
-    """
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        return Text(f"{clock(left)} left" if left is not None else clock(task.elapsed), style="yellow")

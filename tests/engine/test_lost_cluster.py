@@ -7,11 +7,13 @@ from pathlib import Path
 import h5py
 import pytest
 from distributed import Client, LocalCluster
+from distributed.comm import CommClosedError
 from toys import random_images
 
 from benchmarks.survival.processes import Cluster, environment
 from smtdist.engine import dask_executor
 from smtdist.engine.dask_executor import DaskExecutor
+from smtdist.engine.executor import TaskLost
 
 FIT = """
 import os, signal, sys
@@ -90,3 +92,27 @@ def test_a_worker_that_is_gone_is_reported_with_what_it_had_in_use(monkeypatch):
     assert event["lost_worker"] == gone
     assert event["in_use"] > 2**20
     assert event["cause"] == ""
+
+
+def test_a_value_whose_holder_goes_away_is_offered_to_another(monkeypatch):
+    monkeypatch.setattr(dask_executor, "NOTICE_SECONDS", 0.0)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        executor, scatter, failures = DaskExecutor(client), client.scatter, [2]
+
+        def failing(*arguments, **keywords):
+            if failures[0]:
+                failures[0] -= 1
+                raise CommClosedError("the worker is gone")
+            return scatter(*arguments, **keywords)
+
+        monkeypatch.setattr(client, "scatter", failing)
+        assert executor.result(executor.share(7)) == 7
+        failures[0] = 10**6
+        with pytest.raises(TaskLost, match="the worker is gone"):
+            executor.share(7)
+        executor.close()

@@ -1,0 +1,95 @@
+"""`watch`: look at a run that was started elsewhere."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from smtdist.cli import options as opt
+from smtdist.cli.session import print_json, result_console
+from smtdist.errors import SmtdistError
+from smtdist.monitor.progress import ProgressView
+from smtdist.monitor.state import ENDED
+from smtdist.monitor.text import as_text, rendered
+from smtdist.monitor.watch import POLL_SECONDS, Watched
+from smtdist.monitor.watch import watch as attach
+
+
+def watch(
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT|ADDRESS",
+            help="Folder of fit --checkpoint, or the address of a Dask scheduler, tcp://host:8786.",
+        ),
+    ],
+    once: Annotated[bool, typer.Option("--once", help="Say how the run is doing now, and end.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Events as they come, one JSON object a line; with --once, the state as one."
+        ),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only wait for the run to end.")] = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Watch a run that was started elsewhere, until it ends; the run does not notice. Exit code 1: the run failed."""
+    with attach(where) as view:
+        if once:
+            _say(view.progress(), json)
+            return
+        if json:
+            _lines(view)
+        elif quiet:
+            _wait(view)
+        elif result_console().is_terminal:
+            _live(view)
+        else:
+            _log(view)
+        found = view.progress()
+    if found["status"] == "failed":
+        raise SmtdistError(f"The run failed: {found['text']}")
+
+
+def _say(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(as_text(found))
+
+
+def _wait(view: Watched) -> None:
+    while view.status not in ENDED:
+        time.sleep(POLL_SECONDS)
+
+
+def _live(view: Watched) -> None:
+    """Draw the run in place until it ends."""
+    with Live(rendered(view.progress()), console=result_console(), auto_refresh=False) as live:
+        while view.status not in ENDED:
+            live.update(rendered(view.progress()), refresh=True)
+            time.sleep(POLL_SECONDS)
+        live.update(rendered(view.progress()), refresh=True)
+
+
+def _log(view: Watched) -> None:
+    """Write one line a pass, as a log has it."""
+    with ProgressView(result_console()) as lines:
+        view.replay(lines)
+        _wait(view)
+
+
+def _lines(view: Watched) -> None:
+    """Write events as they come, those so far first."""
+
+    def write(event: dict[str, Any]) -> None:
+        sys.stdout.write(json_.dumps(event) + "\n")
+        sys.stdout.flush()
+
+    view.replay(write)
+    _wait(view)

@@ -1,0 +1,124 @@
+"""Ways out of a run for its events: a file in the checkpoint folder, a topic on the scheduler.
+
+Both are for views. They never hold a run up and never end it: a thread of its own hands events on, and what cannot be
+written is given up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from smtdist.engine.events import Event
+
+EVENTS: Final = "events.jsonl"
+"""The file of a checkpoint folder that holds the events of its runs, one JSON object a line."""
+
+SECONDS: Final = 0.5
+"""How often events are handed on."""
+
+FLEETING: Final = ("progress", "sums")
+"""Kinds of which only the newest matters."""
+
+PATIENCE: Final = 2.0
+"""Seconds that the end of a run waits for its events to be handed on, at most."""
+
+Send = Callable[[list[Event]], None]
+
+
+def plain(event: Event) -> Event:
+    """Return an event as plain JSON types."""
+    result: Event = json.loads(json.dumps(event, default=_number))
+    return result
+
+
+def _number(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+class Outlet:
+    """Hands events on from a thread of its own, twice a second; of what is fleeting only the newest."""
+
+    def __init__(self, send: Send, seconds: float = SECONDS) -> None:
+        self._send, self._seconds = send, seconds
+        self._waiting: list[Event] = []
+        self._lock = threading.Lock()  # of the list
+        self._sending = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._broken = False
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; it is handed on a moment later."""
+        if self._broken:
+            return
+        with self._lock:
+            if event["kind"] in FLEETING:
+                self._waiting = [one for one in self._waiting if not _same(one, event)]
+            self._waiting.append(event)
+            if self._timer is None:
+                self._timer = threading.Timer(self._seconds, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+                atexit.register(self.flush)
+
+    def settle(self) -> None:
+        """At the end of a run, see that events are handed on, but do not wait long."""
+        last = threading.Thread(target=self.flush, name="smtdist-events", daemon=True)
+        last.start()
+        last.join(timeout=PATIENCE)
+
+    def flush(self) -> None:
+        """Hand on what waits."""
+        with self._sending:
+            with self._lock:
+                events, self._waiting, self._timer = self._waiting, [], None
+            atexit.unregister(self.flush)
+            if not events or self._broken:
+                return
+            try:
+                self._send([plain(event) for event in events])
+            except Exception:  # a full disk or a lost scheduler is for the run to judge, not for its views
+                self._broken = True
+                logging.getLogger("smtdist").info("events are no longer handed on", exc_info=True)
+
+
+def _same(one: Event, other: Event) -> bool:
+    return one["kind"] == other["kind"] and one.get("pass") == other.get("pass")
+
+
+class EventLog:
+    """Appends events to a file, one JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, events: list[Event]) -> None:
+        """Write some events."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write("".join(json.dumps(event) + "\n" for event in events))
+
+
+class Recapitulating:
+    """Repeats what matters now and then, for those who come late to a history that forgets."""
+
+    def __init__(self, send: Send, every: int = 100) -> None:
+        self._send, self._every, self._sent = send, every, 0
+        self._matter: list[Event] = []
+
+    def __call__(self, events: list[Event]) -> None:
+        """Send events, and after so many a `recap` of all that still matter."""
+        for event in events:
+            if event["kind"] in (*FLEETING, "preview"):
+                self._matter = [one for one in self._matter if not _same(one, event)]
+            self._matter = [*self._matter[-200:], event]
+        self._sent += len(events)
+        if self._sent >= self._every:
+            self._sent = 0
+            events = [*events, {"kind": "recap", "run": events[-1].get("run"), "events": self._matter}]
+        self._send(events)

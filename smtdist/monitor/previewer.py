@@ -1,0 +1,78 @@
+"""Makes previews while passes run, from a thread that spends at most a small share of the run's time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Final
+
+from smtdist.engine.events import Event
+from smtdist.engine.passes import Engine
+from smtdist.monitor.preview import Chosen, preview
+
+SHARE: Final = 0.01
+GRACE: Final = 0.05
+"""Seconds that may be spent before anything is saved up."""
+APART: Final = 1.0
+"""Seconds from one preview to the next, at least."""
+
+
+class Previewer:
+    """Subscribes to an engine's events and adds `preview` events to them.
+
+    A preview is made when sums have changed and the time spent so far stays below `share` of the time that has passed:
+    a run that previews cost much has few of them. Nothing that goes wrong here reaches the run.
+    """
+
+    def __init__(self, engine: Engine, share: float = SHARE) -> None:
+        self._engine, self._share = engine, share
+        self._began = time.monotonic()
+        self._spent, self._last = 0.0, 0.0
+        self._changed, self._over = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        if event["kind"] == "pass_started":
+            self._over.set()  # of the thread of the pass before
+            self._changed, self._over = threading.Event(), threading.Event()
+            self._thread = None
+        elif event["kind"] == "sums" and event["covers"] and not self._over.is_set():
+            self._changed.set()
+            if self._thread is None:
+                arguments = (event["pass"], self._changed, self._over)
+                self._thread = threading.Thread(
+                    target=self._watch, args=arguments, name="smtdist-preview", daemon=True
+                )
+                self._thread.start()
+        elif event["kind"] in ("pass_finished", "pass_failed", "run_failed"):
+            self._over.set()
+            self._changed.set()
+
+    def _watch(self, name: str, changed: threading.Event, over: threading.Event) -> None:
+        chosen = Chosen()
+        while not over.is_set():
+            changed.wait()
+            changed.clear()
+            if over.wait(self._pause()):
+                return
+            with contextlib.suppress(Exception):
+                self._make(name, chosen, over)
+
+    def _pause(self) -> float:
+        """Return the seconds until the next preview is due, if it costs what the last one did."""
+        saved = self._share * (time.monotonic() - self._began) + GRACE - self._spent
+        return max((self._last - saved) / self._share, APART if self._last else 0.0, 0.0)
+
+    def _make(self, name: str, chosen: Chosen, over: threading.Event) -> None:
+        reduction = self._engine.current
+        if reduction is None or reduction.job.name != name:
+            return
+        started = time.monotonic()
+        found = preview(reduction.job.statistic, reduction.peek, chosen)
+        self._last = time.monotonic() - started
+        self._spent += self._last
+        if found is not None and not over.is_set():
+            total = reduction.n_leaves
+            self._engine.events.emit("preview", **{"pass": name}, n_leaves=total, cost=self._last, **found)

@@ -1,0 +1,153 @@
+"""A run in a terminal: tables that change in place, and the same as plain text."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from smtdist.monitor.state import ENDED, SILENT_SECONDS
+from smtdist.monitor.tables import number, rate, size, table
+
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+WIDTH: Final = 100
+MOST_WORKERS: Final = 16
+MOST_SUMS: Final = 64
+COLOURS: Final = {"running": "cyan", "finished": "green", "failed": "red", "stopped": "yellow"}
+
+
+def rendered(snapshot: dict[str, Any]) -> RenderableType:
+    """Return a snapshot of `RunState` as something rich can print."""
+    parts: list[RenderableType] = [headline(snapshot)]
+    if snapshot["passes"]:
+        parts.append(_passes(snapshot["passes"]))
+    if snapshot["workers"] and snapshot["status"] == "running":
+        parts.append(_workers(snapshot["workers"]))
+    if snapshot["sums"] and snapshot["status"] == "running":
+        parts.append(_sums(snapshot))
+    if snapshot["preview"] is not None:
+        parts.append(_preview(snapshot["preview"]))
+    parts += [Text(f"lost: {one['text']}", style="yellow") for one in snapshot["losses"][-3:]]
+    parts += [Text(note, style="dim") for note in snapshot["notes"][-3:]]
+    return Group(*parts)
+
+
+def as_text(snapshot: dict[str, Any], width: int = WIDTH) -> str:
+    """Return a snapshot as plain text."""
+    file = io.StringIO()
+    # in a notebook rich would show the text itself
+    Console(file=file, width=width, color_system=None, force_jupyter=False).print(rendered(snapshot))
+    return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
+
+
+def headline(snapshot: dict[str, Any]) -> Text:
+    """Return one line: how the run is doing, and since when nothing was heard."""
+    status = snapshot["status"]
+    line = Text("smtdist run ")
+    line.append(status, style=COLOURS.get(status, "dim"))
+    if snapshot["seconds"]:
+        line.append(f", {clock(snapshot['seconds'])}")
+    if snapshot["text"]:
+        line.append(f": {snapshot['text']}")
+    if status not in ENDED and snapshot["silent"] > SILENT_SECONDS:
+        line.append(f"; no news for {clock(snapshot['silent'])}, it may have been killed", style="yellow")
+    return line
+
+
+def _passes(passes: Sequence[dict[str, Any]]) -> Table:
+    rows = []
+    for one in passes:
+        if one["status"] == "waiting":
+            rows.append([one["name"], "waiting", "", "", "", "", ""])
+            continue
+        share = one["samples"] / one["n_samples"] if one["n_samples"] else float(one["status"] == "finished")
+        left = "" if one["left"] is None else f"{clock(one['left'])} left"
+        memory = (
+            f"{size(one['peak_bytes'])} of {size(one['projected_bytes'])}"
+            if one["peak_bytes"]
+            else size(one["projected_bytes"])
+        )
+        rows.append(
+            [
+                one["name"],
+                _bar(share) if one["status"] == "running" else one["status"],
+                f"{one['samples']:,}/{one['n_samples']:,}" if one["n_samples"] else "",
+                f"{one['leaves']:,}/{one['n_leaves']:,}" if one["n_leaves"] else "",
+                rate(one["positions"], one["seconds"]),
+                left or clock(one["seconds"]),
+                memory,
+            ]
+        )
+    return table("", ("pass", "", "samples", "leaves", "patches/s", "time", "memory"), rows)
+
+
+def _workers(workers: Sequence[dict[str, Any]]) -> Table:
+    rows = []
+    for one in workers[:MOST_WORKERS]:
+        memory = f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])}"
+        heard = "" if one["silent"] < 10 else f"silent for {clock(one['silent'])}"
+        device = size(one["device_bytes"]) if one.get("device_bytes") else ""
+        rows.append([one["name"] or "this process", number(one["leaves"]), memory, device, heard])
+    if len(workers) > MOST_WORKERS:
+        rows.append([f"and {len(workers) - MOST_WORKERS} more", "", "", "", ""])
+    return table("", ("worker", "leaves", "memory", "GPU", ""), rows)
+
+
+def _sums(snapshot: dict[str, Any]) -> Text:
+    current = next((one for one in snapshot["passes"] if one["status"] == "running"), None)
+    total = current["n_leaves"] if current else 0
+    covered = sum(one["leaves"] for one in snapshot["sums"])
+    many = f"{len(snapshot['sums'])} partial sum{'s' * (len(snapshot['sums']) != 1)}"
+    return Text(f"{many} over {covered} of {total} leaves, {tasks(snapshot['running'])}", style="dim")
+
+
+def tasks(running: int) -> str:
+    """Write how many tasks are under way."""
+    return f"{running} task{'s' * (running != 1)} under way"
+
+
+def _preview(found: dict[str, Any]) -> Text:
+    parts = [f"preview of {found['pass']} from {found['leaves']} of {found['n_leaves']} leaves"]
+    if "atoms_in_use" in found:
+        parts.append(f"{found['atoms_in_use']:,} of {found['atoms']:,} atoms in use")
+    text = Text(", ".join(parts), style="dim")
+    if found.get("spectrum"):
+        text.append(f"\nspectrum {sparkline(found['spectrum'])} ")
+        text.append(f"{found['spectrum'][0]:.3g} to {found['spectrum'][-1]:.3g}", style="dim")
+    return text
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw values as blocks from the lowest to the highest.
+
+    >>> sparkline([0.0, 1.0, 2.0, 7.0])
+    '▁▂▃█'
+    """
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in values)
+
+
+def _bar(share: float, width: int = 12) -> str:
+    full = round(width * min(1.0, max(0.0, share)))
+    return "█" * full + "░" * (width - full)
+
+
+def clock(seconds: float | None) -> str:
+    """Write a duration.
+
+    >>> clock(3.21), clock(75), clock(7260)
+    ('3.2 s', '1:15', '2:01:00')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

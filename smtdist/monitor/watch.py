@@ -1,0 +1,208 @@
+"""Attach to a run that was started elsewhere: by its checkpoint folder, or by its cluster's scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+from distributed import Client
+
+from smtdist.engine.dask_executor import TOPIC
+from smtdist.engine.events import Event
+from smtdist.engine.outlets import EVENTS
+from smtdist.errors import CheckpointError, SmtdistError
+from smtdist.monitor.view import View
+
+POLL_SECONDS: Final = 0.5
+
+
+def watch(where: str | os.PathLike[str]) -> Watched:
+    """Attach to the run behind a checkpoint folder or a scheduler's address, and return a live view of it.
+
+    The run does not notice: a folder is only read, and a scheduler is asked for what the run has told it. A view may be
+    closed and opened again at any time, in another process or on another machine.
+
+    Raises CheckpointError where the folder holds no run, SmtdistError where no scheduler answers.
+    """
+    text = os.fspath(where)
+    return WatchedCluster(text) if "://" in text else WatchedFolder(Path(text))
+
+
+class Watched(View):
+    """A live view of a run started elsewhere; `close()` ends the view, not the run."""
+
+    closed = False
+
+    @property
+    def over(self) -> bool:
+        """Tell whether the view was closed: a run that has ended may be resumed."""
+        return self.closed
+
+    def close(self) -> None:
+        """Stop watching."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Refuse: the run belongs to whoever started it."""
+        raise SmtdistError(
+            "A run that was started elsewhere is stopped there: with Ctrl-C, or by its handle's cancel()."
+        )
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class WatchedFolder(Watched):
+    """Reads the events that a run keeps in its checkpoint folder, as they are written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.where = str(folder)
+        self._lines = _Tail(folder / EVENTS)
+        if not (folder / EVENTS).exists() and not (folder / "run.json").exists():
+            raise CheckpointError(
+                f"{folder} holds no run: it has neither {EVENTS} nor run.json; give the folder of a fit's checkpoint, or "
+                f"the address of a scheduler (tcp://host:8786)."
+            )
+        self._over = threading.Event()
+        self.refresh()
+        self._thread = threading.Thread(target=self._follow, name="smtdist-watch", daemon=True)
+        self._thread.start()
+
+    def refresh(self) -> list[Event]:
+        """Read what is new, now, and return it."""
+        events = list(self._lines)
+        for event in events:
+            self.take(event)
+        return events
+
+    def progress(self) -> dict[str, Any]:
+        """Return what the events say; without any, what the files of partial sums cover."""
+        found = super().progress()
+        if found["run"] is None and not found["passes"]:
+            found["passes"] = stored_passes(self.folder)
+            found["notes"] = [*found["notes"], "This run keeps no events; these are its files."]
+        return found
+
+    def close(self) -> None:
+        """Stop reading."""
+        self.closed = True
+        self._over.set()
+
+    def _follow(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            with contextlib.suppress(OSError):
+                self.refresh()
+
+
+class _Tail:
+    """Iterates over the whole lines that a growing file has gained since the last time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, 0
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Event]:
+        with self._lock:
+            try:
+                with self._path.open("rb") as file:
+                    if os.fstat(file.fileno()).st_size < self._at:
+                        self._at = 0  # another file under the same name
+                    file.seek(self._at)
+                    data = file.read()
+            except FileNotFoundError:
+                return
+            whole = data[: data.rfind(b"\n") + 1]
+            self._at += len(whole)
+        for line in whole.splitlines():
+            with contextlib.suppress(ValueError):  # a line that a killed run left behind
+                event = json.loads(line)
+                if isinstance(event, dict) and "kind" in event:
+                    yield event
+
+
+def stored_passes(folder: Path) -> list[dict[str, Any]]:
+    """Return the passes of a checkpoint folder by what their files of partial sums cover."""
+    passes = []
+    for own in sorted(path for path in folder.iterdir() if path.is_dir()):
+        leaves, samples, positions = 0, 0, 0
+        for path in own.glob("*.h5"):
+            with (
+                contextlib.suppress(OSError, KeyError, ValueError),
+                h5py.File(path, "r", locking=False) as file,
+            ):
+                leaves += sum(stop - start for start, stop in json.loads(file.attrs["covers"]))
+                counters = json.loads(file.attrs["counters"])
+                samples += counters["n_samples"]
+                positions += counters["n_positions"]
+        done = (own / "result.h5").exists()
+        passes.append(
+            {
+                "name": own.name,
+                "status": "finished" if done else "running",
+                "n_samples": samples if done else 0,
+                "n_leaves": leaves if done else 0,
+                "resumed_leaves": 0,
+                "leaves": leaves,
+                "projected_bytes": 0,
+                "peak_bytes": 0,
+                "positions": positions,
+                "samples": samples,
+                "seconds": 0.0,
+                "rate": 0.0,
+                "left": None,
+            }
+        )
+    return passes
+
+
+class WatchedCluster(Watched):
+    """Asks a scheduler for what its runs have told it, and for what they tell from now on."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(alone=False)
+        self.where = address
+        self._early: list[Event] | None = []
+        try:
+            self._client = Client(address, timeout="20s", set_as_default=False, name="smtdist-watch")
+        except OSError as error:
+            raise SmtdistError(
+                f"No Dask scheduler answers at {address} ({error}); give the address that `dask scheduler` prints."
+            ) from error
+        self._client.subscribe_topic(TOPIC, self._receive)
+        known = [event for _, event in self._client.get_events(TOPIC)]
+        newest = max((event.get("time", 0.0) for event in known), default=0.0)
+        for event in _latest_run_last(known):
+            self.take(event)
+        early, self._early = self._early or [], None
+        for event in early:
+            if event.get("time", 0.0) > newest:
+                self.take(event)
+
+    def _receive(self, stamped: tuple[float, Event]) -> None:
+        event = stamped[1]
+        if self._early is not None:
+            self._early.append(event)
+        else:
+            self.take(event)
+
+    def close(self) -> None:
+        """Leave the scheduler."""
+        self.closed = True
+        self._client.close()
+
+
+def _latest_run_last(events: list[Event]) -> list[Event]:
+    """Return the events of the run that spoke last."""
+    last = next((event.get("run") for event in reversed(events)), None)
+    return [event for event in events if event.get("run") == last]

@@ -1,0 +1,172 @@
+"""The scheduler's side: the page, the list that dask-labextension reads, metrics, workers that go away."""
+
+import asyncio
+import json
+import urllib.request
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import smtdist
+from smtdist.engine.dask_executor import CONFIGURATION, Done
+from smtdist.monitor import dashboard, preload
+from smtdist.monitor.page import Page
+from smtdist.monitor.state import RunState
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (1024, 8, 8), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def address(client):
+    found = dashboard.install(client)
+    assert found is not None
+    smt = smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4, cluster=client)
+    smtdist.start(smt, IMAGES).result(120)
+    return found
+
+
+def fetched(address):
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_a_live_cluster_gets_the_page_once(client, address):
+    assert address.endswith("/smtdist")
+    assert dashboard.install(client) == address
+    status, text = fetched(address)
+    assert status == 200
+    assert '<a href="smtdist">Smtdist</a>' in text  # in the navigation, among Dask's own pages
+
+
+def test_the_page_is_listed_for_the_side_bar_of_jupyter(address):
+    base = address.rsplit("/", 1)[0]
+    listed = json.loads(fetched(f"{base}/individual-plots.json")[1])
+    assert listed["Individual Smtdist"] == "/individual-smtdist"
+    assert fetched(f"{base}/individual-smtdist")[0] == 200
+    assert "Individual Progress" in listed  # Dask's own are still there
+    assert fetched(f"{base}/status")[0] == 200
+
+
+def test_metrics_tell_what_was_done(address):
+    pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
+    text = fetched(f"{address.rsplit('/', 1)[0]}/metrics")[1]
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("smtdist"))
+    assert float(lines['smtdist_pass_samples_done{pass="statistics"}']) == len(IMAGES)
+    assert [name for name in lines if name.startswith("smtdist_run{") and 'status="finished"' in name]
+    assert float(lines["smtdist_lost_workers_total"]) == 0
+
+
+def test_clusters_of_ours_have_the_page_from_the_start():
+    assert "smtdist.monitor.preload" in CONFIGURATION["distributed.scheduler.preload"]
+    assert "smtdist.monitor.preload" in CONFIGURATION["distributed.worker.preload"]
+
+
+def test_a_scheduler_that_dask_has_changed_starts_without_the_page(caplog):
+    class Strange:
+        workers = ()
+        http_application = None
+
+        def get_events(self, topic):
+            return ()
+
+        def add_plugin(self, plugin):
+            self.plugin = plugin
+
+    strange = Strange()
+    asyncio.run(preload.dask_setup(strange))
+    assert strange.plugin.name == "smtdist"
+    assert "has no page" in caplog.text
+
+
+def test_a_worker_that_goes_away_in_a_run_is_told_to_all():
+    logged = []
+    scheduler = SimpleNamespace(
+        status=SimpleNamespace(name="running"),
+        workers={},
+        log_event=lambda topic, event: logged.append((topic, event)),
+    )
+    page = dashboard.SmtdistPage()
+    page.scheduler = scheduler
+    page.remove_worker(scheduler, "tcp://1")
+    assert logged == []  # no run goes on
+    page.log_event("smtdist", {"kind": "run_started", "run": "a", "time": 1.0, "passes": []})
+    page.remove_worker(scheduler, "tcp://1", stimulus_id="x")
+    ((topic, event),) = logged
+    assert (topic, event["kind"], event["run"]) == ("smtdist", "lost", "a")
+    page.log_event(topic, event)
+    assert page.snapshot()["losses"][0]["text"] == "worker tcp://1 left the cluster"
+    assert page.snapshot()["lost_workers"] == 1
+
+
+def test_the_page_draws_every_state_of_a_run():
+    page, state = Page(), RunState()
+
+    def drawn(**event):
+        state({"run": "a", **event})
+        found = state.snapshot(now=10.0)
+        for worker in found["workers"]:
+            worker["present"] = worker["name"] != "gone"
+        page.update(found)
+        return page
+
+    page.update(state.snapshot())
+    drawn(kind="run_started", time=0.0, passes=["statistics", "solve"])
+    drawn(
+        kind="pass_started",
+        time=0.0,
+        **{"pass": "statistics"},
+        n_samples=100,
+        n_leaves=10,
+        resumed_leaves=0,
+        projected_bytes=2**28,
+    )
+    done = {"n_samples": 30, "n_positions": 270, "read_bytes": 1, "leaves": 3, "memory_bytes": 2**27}
+    drawn(kind="progress", time=5.0, **{"pass": "statistics"}, **done, by_worker={"here": done, "gone": done})
+    drawn(kind="sums", time=5.0, **{"pass": "statistics"}, covers=[[[0, 2]], [[4, 5], [7, 8]]], running=2)
+    found = drawn(
+        kind="preview",
+        time=5.0,
+        **{"pass": "statistics"},
+        leaves=3,
+        n_leaves=10,
+        spectrum=[3.0, 4.0],
+        atoms=7,
+        atoms_in_use=5,
+    )
+    assert list(found.passes.data["done"]) == [0.3, 0.0]
+    assert list(found.workers.data["name"]) == ["gone", "here"]
+    assert found.workers.data["label"][0] == "3 leaves; gone"
+    assert len(set(found.workers.data["colour"])) == 2
+    assert list(found.tree.data["sum"]) == [0, 1, 1]
+    assert list(found.spectrum.data["value"]) == [3.0, 4.0]
+    assert list(found.memory.data["used"]) == [128.0, 128.0]
+    failed = drawn(kind="pass_failed", time=6.0, **{"pass": "statistics"}, text="<b>why</b>", stopped=False)
+    assert "&lt;b&gt;why&lt;/b&gt;" in failed.head.text
+
+
+def test_a_worker_counts_what_is_new_in_the_reports_of_its_tasks():
+    done = Done()
+    report = {"pass": "a", "task": "a/1", "n_samples": 10, "n_positions": 90, "read_bytes": 5, "leaves": 0}
+    done.note(report)
+    done.note({**report, "n_samples": 20, "leaves": 1})
+    done.note({**report, "task": "a/2"})
+    done.note({"unrelated": 1})
+    assert done.totals == {"n_samples": 30, "n_positions": 180, "read_bytes": 10, "leaves": 1, "tasks": 2}

@@ -1,0 +1,202 @@
+"""Attaching to runs that were started elsewhere: by folder, by scheduler, on the command line."""
+
+import json
+import threading
+import time
+
+import h5py
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli.app import app
+from smtdist.engine.outlets import EVENTS
+from smtdist.errors import CheckpointError, SmtdistError
+from smtdist.monitor.watch import stored_passes
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (1024, 8, 8), dtype=np.uint8)
+
+
+def estimator(**options):
+    return smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2, **options)
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        threading.Event().wait(0.05)
+
+
+def called(*words):
+    result = CliRunner().invoke(app, list(words))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_folder_shows_a_run_as_it_goes_on_and_when_it_is_over(tmp_path):
+    opened, reached = threading.Event(), threading.Event()
+
+    def gate(event):
+        if event["kind"] == "sums" and event["pass"] == "statistics":
+            reached.set()
+            assert opened.wait(60)
+
+    run = smtdist.start(estimator(checkpoint=tmp_path / "c", on_event=gate), IMAGES)
+    assert reached.wait(60)
+    with smtdist.watch(tmp_path / "c") as view:
+        until(lambda: len(view.progress()["passes"]) >= 3)
+        assert view.status == "running"
+        with pytest.raises(SmtdistError, match="stopped there"):
+            view.cancel()
+        opened.set()
+        run.result(60)
+        until(lambda: view.status == "finished")
+        seen, known = view.progress(), run.progress()
+        assert seen["run"] == known["run"]
+        for key in ("name", "samples", "positions", "peak_bytes", "seconds"):
+            assert [one[key] for one in seen["passes"]] == [one[key] for one in known["passes"]]
+
+
+def test_a_resumed_run_takes_the_place_of_the_stopped_one(tmp_path):
+    runs = []
+
+    def stop(event):
+        if event["kind"] == "pass_started" and event["pass"] == "statistics":
+            runs[0].cancel()
+
+    held = threading.Event()
+    smt = estimator(checkpoint=tmp_path / "c", on_event=lambda event: held.wait(60) and stop(event))
+    runs.append(smtdist.start(smt, IMAGES))
+    held.set()
+    with pytest.raises(SmtdistError, match="Stopped"):
+        runs[0].result(60)
+    with smtdist.watch(tmp_path / "c") as view:
+        assert view.status == "stopped"
+        smtdist.start(estimator(checkpoint=tmp_path / "c"), IMAGES).result(60)
+        until(lambda: view.status == "finished")
+        assert view.progress()["passes"][0]["resumed_leaves"] > 0
+
+
+def test_a_half_written_line_waits_for_its_end(tmp_path):
+    path = tmp_path / EVENTS
+    whole = json.dumps({"kind": "note", "run": "a", "time": 1.0, "text": "hello"})
+    path.write_text(whole[:20])
+    with smtdist.watch(tmp_path) as view:
+        assert view.progress()["notes"] == ["This run keeps no events; these are its files."]
+        with path.open("a") as file:
+            file.write(whole[20:] + "\nnot json\n")
+        view.refresh()
+        assert view.progress()["notes"][0] == "hello"
+
+
+def test_without_events_the_files_of_partial_sums_tell(tmp_path):
+    estimator(checkpoint=tmp_path / "c").fit(IMAGES)
+    (tmp_path / "c" / EVENTS).unlink()
+    (tmp_path / "c" / "run.json").write_text("{}")
+    with smtdist.watch(tmp_path / "c") as view:
+        passes = {one["name"]: one for one in view.progress()["passes"]}
+        assert passes["statistics"]["status"] == "finished"
+        assert passes["statistics"]["samples"] == len(IMAGES)
+        assert "keeps no events" in repr(view)
+    assert [one["name"] for one in stored_passes(tmp_path / "c")] == ["dictionary", "statistics", "whitening"]
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="holds no run"):
+        smtdist.watch(tmp_path)
+    code, _, error = called("watch", str(tmp_path))
+    assert code == 1
+    assert "holds no run" in error
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def test_a_scheduler_tells_late_comers_and_those_who_listen(client):
+    address = client.scheduler.address
+    first = smtdist.start(estimator(cluster=client), IMAGES)
+    first.result(120)
+    with smtdist.watch(address) as view:
+        assert view.status == "finished"
+        assert view.progress()["run"] == first.progress()["run"]
+        second = smtdist.start(estimator(cluster=client), IMAGES)
+        second.result(120)
+        until(lambda: view.progress()["run"] == second.progress()["run"] and view.status == "finished")
+        done = [one["samples"] for one in view.progress()["passes"]]
+        assert done == [one["samples"] for one in second.progress()["passes"]]
+
+
+def test_previews_come_from_sums_on_workers(client):
+    seen = []
+    smt = estimator(cluster=client, on_event=seen.append)
+    run = smtdist.start(smt, np.repeat(IMAGES, 8, axis=0), previews=1.0)
+    run.result(120)
+    made = [event for event in seen if event["kind"] == "preview"]
+    assert made
+    for event in made:
+        assert 0 < event["leaves"] <= event["n_leaves"]
+
+
+def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
+    settings = [f"--set={text}" for text in ("patch=3", "feature=vq", "dictionary=16", "n_components=4")]
+    fit = ["fit", str(tmp_path / "d.h5"), "--dataset", "x", "--out", str(tmp_path / "m.h5"), *settings]
+    folder, events = str(tmp_path / "c"), tmp_path / "events.jsonl"
+    code, _, error = called(*fit, "--checkpoint", folder, "--events", str(events))
+    assert code == 0, error
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    assert lines[0]["kind"] == "run_started"
+    assert lines[-1]["kind"] == "run_finished"
+    assert {line["run"] for line in lines} == {lines[0]["run"]}
+
+    code, out, _ = called("watch", folder, "--once", "--json")
+    assert code == 0
+    assert json.loads(out)["status"] == "finished"
+    code, out, _ = called("watch", folder)
+    assert [line.split(":")[0] for line in out.splitlines()] == [
+        "whitening",
+        "dictionary",
+        "statistics",
+        "solve",
+    ]
+    code, out, _ = called("watch", folder, "--json")
+    assert json.loads(out.splitlines()[-1])["kind"] == "run_finished"
+    code, out, _ = called("watch", folder, "--once")
+    assert "smtdist run finished" in out
+    assert called("watch", folder, "--quiet")[:2] == (0, "")
+
+
+def test_events_on_standard_error_take_the_place_of_progress(tmp_path):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
+    fit = ["fit", str(tmp_path / "d.h5"), "--dataset", "x", "--out", str(tmp_path / "m.h5"), "--set=patch=3"]
+    code, _, error = called(*fit, "--set=dictionary=16", "--set=n_components=4", "--events", "-")
+    assert code == 0
+    assert {json.loads(line)["kind"] for line in error.splitlines()} >= {
+        "run_started",
+        "progress",
+        "run_finished",
+    }
+    code, _, error = called(*fit, "--overwrite", "--events", str(tmp_path / "no" / "folder"))
+    assert code == 1
+    assert "give a file in a folder that exists" in error
+
+
+def test_a_run_that_failed_ends_the_watch_with_its_sentence(tmp_path):
+    run = smtdist.start(estimator(checkpoint=tmp_path / "c"), np.zeros((300, 8, 8), np.uint8))
+    with pytest.raises(SmtdistError):
+        run.result(60)
+    code, _, error = called("watch", str(tmp_path / "c"))
+    assert code == 1
+    assert "The run failed: All patches" in error
