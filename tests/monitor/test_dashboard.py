@@ -10,7 +10,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import smtdist
-from smtdist.engine.dask_executor import CONFIGURATION, Done
+from smtdist.engine.dask_executor import Done
+from smtdist.engine.local_cluster import CONFIGURATION
 from smtdist.monitor import dashboard, preload
 from smtdist.monitor.page import Page
 from smtdist.monitor.state import RunState

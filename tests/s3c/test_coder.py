@@ -354,7 +354,7 @@ def test_the_estimator(images):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_same_bits_on_dask_workers(workers, stored):
-    from smtdist.engine.dask_executor import local_executor
+    from smtdist.engine.local_cluster import local_executor
 
     plain, _ = fit_coder(stored, SMALL.replace(images=0), Engine(SerialExecutor(1)))
     with local_executor(workers, threads=1) as executor:
@@ -368,7 +368,7 @@ def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
     import os
     import signal
 
-    from smtdist.engine.dask_executor import local_executor
+    from smtdist.engine.local_cluster import local_executor
 
     wanted = SMALL.replace(images=0)
     plain, _ = fit_coder(stored, wanted, Engine(SerialExecutor(1)))
