@@ -45,6 +45,7 @@ def test_a_folder_shows_a_run_as_it_goes_on_and_when_it_is_over(tmp_path):
 
     run = smtdist.start(estimator(checkpoint=tmp_path / "c", on_event=gate), IMAGES)
     assert reached.wait(60)
+    until((tmp_path / "c" / EVENTS).exists)  # events are handed on a moment later
     with smtdist.watch(tmp_path / "c") as view:
         until(lambda: len(view.progress()["passes"]) >= 3)
         assert view.status == "running"
