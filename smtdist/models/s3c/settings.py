@@ -19,7 +19,7 @@ FEATURES: Final = ("h", "hs", "both", "signs")
 STARTS: Final = ("patches", "random")
 
 SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
-"""Grid of sparse coding penalties; the paper prints 1.25 twice, its source has 1.5."""
+"""Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""
 OMP_THRESHOLDS: Final = (0.1, 0.25, 0.5, 1.0)
 
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
