@@ -52,9 +52,9 @@ class WorkerLimits:
 class PassPlan:
     """One pass over the data, and what it will cost.
 
-    A task adds `leaves_per_task` leaves. Exact sums: each slot begins one and every task continues one that lies idle,
-    so that at the end as many as there are slots (or tasks) meet two by two. Other sums: each task makes the sum of a node of the
-    fixed tree, and siblings meet.
+    A task adds `leaves_per_task` leaves; where there are many slots the first ones add more (`task_leaves`). Exact sums: each
+    slot begins one and every task continues one that lies idle, so that at the end as many as there are slots (or tasks)
+    meet two by two. Other sums: each task makes the sum of a node of the fixed tree, and siblings meet.
     """
 
     name: str
@@ -74,6 +74,7 @@ class PassPlan:
     meeting_bytes: int = 0  # its workspace meanwhile
     baseline_bytes: int = 0
     device_bytes: int = 0  # on a GPU, where workers have one
+    most_leaves_per_task: int = 0  # of exact sums; 0: as `leaves_per_task`
 
     @property
     def n_leaves(self) -> int:
@@ -88,7 +89,21 @@ class PassPlan:
     @property
     def n_tasks(self) -> int:
         """Tasks that add leaves, if none is lost."""
-        return 0 if self.n_leaves == 0 else -(-self.n_leaves // self._leaves_of_a_task)
+        if not self.exact:
+            return 0 if self.n_leaves == 0 else -(-self.n_leaves // self._leaves_of_a_task)
+        count, left = 0, self.n_leaves
+        while left > 0:
+            left -= self.task_leaves(left, self.slots)
+            count += 1
+        return count
+
+    def task_leaves(self, left: int, slots: int) -> int:
+        """Return how many of the leaves that are left the next task of an exact sum adds.
+
+        Large tasks first, each a share of what is left, then small ones: few in all, and all end together.
+        """
+        most = max(self.leaves_per_task, self.most_leaves_per_task)
+        return max(self.leaves_per_task, min(most, left // (2 * max(1, slots))))
 
     @property
     def n_sums(self) -> int:
@@ -108,7 +123,7 @@ class PassPlan:
     @property
     def _leaves_of_a_task(self) -> int:
         """Along the fixed tree a task is a node, so a power of two of leaves."""
-        return self.leaves_per_task if self.exact else 1 << _task_level(self.leaves_per_task, self.n_leaves)
+        return 1 << _task_level(self.leaves_per_task, self.n_leaves)
 
     def resuming(self, n_sums: int) -> PassPlan:
         """Return the plan of a run that finds so many sums in its checkpoint: two or more meet, even on one slot."""
@@ -200,6 +215,8 @@ def plan_pass(
         meeting_bytes=merging,
         baseline_bytes=limits.baseline_bytes,
         device_bytes=device,
+        # samples in memory travel with their task, and are counted for one of the planned size
+        most_leaves_per_task=0 if isinstance(source, ArraySource) else -(-(len(bounds) - 1) // MAX_TASKS),
     )
 
 

@@ -48,11 +48,12 @@ class Reduction:
         events: EventStream | None = None,
     ) -> None:
         self.executor, self.heed_stop, self.note = executor, heed_stop, note
-        self.n_leaves, self.per_task = plan.n_leaves, plan.leaves_per_task
+        self.plan, self.n_leaves, self.per_task = plan, plan.n_leaves, plan.leaves_per_task
         self.source = job.source
         self.job = replace(job, source=without_data(job.source))
         self.shared = self.executor.share(self.job)
         self.running: dict[Handle, Callable[[Handle | None], None]] = {}
+        self.shared_of: dict[Handle, Handle] = {}
         self.failures = 0
         self.lost: TaskLost | None = None
         self.serial = 0
@@ -89,12 +90,19 @@ class Reduction:
 
     def _exact(self, idle: list[_Sum]) -> _Sum:
         covered: Cover = tuple(sorted(piece for one in idle for piece in one.covers))
-        tasks = deque(_cut(missing(covered, self.n_leaves), self.per_task))
+        gaps = deque(missing(covered, self.n_leaves))
+
+        def take(slots: int) -> Cover:
+            size = self.plan.task_leaves(sum(stop - start for start, stop in gaps), slots)
+            start, stop = gaps.popleft()
+            if start + size < stop:
+                gaps.appendleft((start + size, stop))
+            return ((start, min(start + size, stop)),)
 
         def add(covers: Cover, start: _Sum | None) -> None:
             def ended(handle: Handle | None) -> None:
                 if handle is None:
-                    tasks.appendleft(covers)
+                    gaps.extendleft(covers)
                     idle.extend([start] if start is not None else [])
                 else:
                     idle.append(self._kept(handle, join(start.covers if start else (), covers), start))
@@ -112,16 +120,16 @@ class Reduction:
 
             self._start(ended, worker.combine, left, right, near=left)
 
-        while tasks or self.running or len(idle) > 1 or self.lost is not None:
+        while gaps or self.running or len(idle) > 1 or self.lost is not None:
             if self._drained():
                 continue
             for gone in self._unsound(idle):
                 idle.remove(gone)
-                tasks.extend(_cut(gone.covers, self.per_task))
+                gaps.extend(gone.covers)
             slots = max(1, self.executor.slots())
-            while tasks and len(self.running) < slots:
-                add(tasks.popleft(), idle.pop() if idle else None)
-            while not tasks and len(idle) > 1 and len(self.running) < slots:
+            while gaps and len(self.running) < slots:
+                add(take(slots), idle.pop() if idle else None)
+            while not gaps and len(idle) > 1 and len(self.running) < slots:
                 meet(idle.pop(0), idle.pop(0))
             self._next()
         return idle[0]
@@ -198,7 +206,7 @@ class Reduction:
             self._again(lost)
             ended(None)
         else:
-            self.running[handle] = ended
+            self.running[handle], self.shared_of[handle] = ended, self.shared
 
     def _unsound(self, sums: list[_Sum]) -> list[_Sum]:
         """Return the sums that nobody holds any more; their leaves must be added anew."""
@@ -220,7 +228,7 @@ class Reduction:
         handle = self.executor.wait(list(self.running), POLL_SECONDS)
         if handle is None:
             return
-        ended = self.running.pop(handle)
+        ended, shared = self.running.pop(handle), self.shared_of.pop(handle)
         try:
             self.executor.check(handle)
         except TaskLost as lost:
@@ -228,7 +236,9 @@ class Reduction:
             if self.job.folder is not None:
                 self.lost = lost
             else:
-                self._again(lost)
+                # where the shared value is gone, every task that was to use it is: one loss, however many workers
+                if shared is self.shared:
+                    self._again(lost)
                 ended(None)
         else:
             ended(handle)
@@ -308,10 +318,6 @@ class Reduction:
 
 def _on_state(partial: Partial, function: Callable[..., Any], *arguments: Any) -> Any:
     return function(partial.state, *arguments)
-
-
-def _cut(gaps: Cover, size: int) -> list[Cover]:
-    return [((at, min(at + size, stop)),) for start, stop in gaps for at in range(start, stop, size)]
 
 
 def _node_of(covers: Cover, n_leaves: int) -> Node:

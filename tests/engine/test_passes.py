@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from toys import Counted, Total, random_images
 
 from smtdist.data import leaves
-from smtdist.engine import plan
+from smtdist.engine import plan, worker
 from smtdist.engine.events import EventStream, PassProgress
-from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.executor import Finished, SerialExecutor, TaskLost
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, InterruptedRun, MemoryBudgetError, SmtdistError
 
@@ -48,6 +48,7 @@ def test_lost_and_repeated_tasks_change_nothing(tmp_path_factory, seed, exact, c
     folder = tmp_path_factory.mktemp("checkpoint") if checkpointed else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "MAX_TASKS", -(-51 // per_task))
+        patch.setattr(plan, "TASKS_PER_WORKER", seed % 51 + 1)
         got, record = total(Engine(LossyExecutor(seed), checkpoint=folder, key="k"), Total(exact))
     np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
     assert got.state["numbers"] == want.state["numbers"]
@@ -148,6 +149,56 @@ def test_a_bug_in_a_statistic_is_raised_not_retried():
 def test_workers_that_keep_dying_end_the_run_with_a_sentence():
     with pytest.raises(SmtdistError, match="Workers were lost 20 times"):
         total(Engine(LossyExecutor(1, losses=10**9)))
+
+
+class LosesShared(SerialExecutor):
+    """Loses whatever was to use the first shared value, as a scheduler does whose holders are gone."""
+
+    first = None
+
+    def slots(self):
+        return 40
+
+    def share(self, value, *, everywhere=True):
+        shared = super().share(value, everywhere=everywhere)
+        self.first = self.first or shared
+        return shared
+
+    def submit(self, function, *arguments, near=None):
+        if self.first is not None and self.first in arguments:
+            return Finished(None, TaskLost("a task was cancelled"))
+        return super().submit(function, *arguments, near=near)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_lost_shared_value_is_one_loss_however_many_tasks_it_takes_along(exact):
+    got, _ = total(Engine(LosesShared(1)), Total(exact))
+    want, _ = total(Engine(SerialExecutor(1)), Total(exact))
+    np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
+
+
+def test_many_workers_get_large_tasks_first_and_small_ones_last():
+    class Many(SerialExecutor):
+        sizes = ()
+
+        def slots(self):
+            return 4
+
+        def submit(self, function, *arguments, near=None):
+            if function is worker.accumulate:
+                ((start, stop),) = arguments[2]
+                self.sizes += (stop - start,)
+            return super().submit(function, *arguments, near=near)
+
+    executor = Many(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "MAX_TASKS", 6)
+        patch.setattr(plan, "TASKS_PER_WORKER", 16)
+        total(Engine(executor))
+    assert sum(executor.sizes) == 51
+    assert list(executor.sizes) == sorted(executor.sizes, reverse=True)
+    assert executor.sizes[0] == 51 // 8
+    assert executor.sizes[-1] == 1
 
 
 def test_a_pass_that_cannot_fit_is_refused_before_a_byte_is_read():
