@@ -17,8 +17,8 @@ from smtdist.engine.plan import PassPlan
 
 DIGEST_BYTES: Final = 8
 """Of the hash of a sample, which travels with the sum in the pass that takes them."""
-FILE_BYTES: Final = 9_000
-"""Of a file of the checkpoint beside its arrays: HDF5's own, about 400 bytes an array, and the counters."""
+FILE_BYTES: Final = 10_200
+"""Of a file of the checkpoint beside its arrays: the index, HDF5's own, about 400 bytes an array, and the counters."""
 WRITERS: Final = 2
 """Sums that are written at once, whatever the number of workers."""
 TASK_SECONDS: Final = {False: 0.002, True: 0.03}
