@@ -209,11 +209,13 @@ def test_model_files_are_refused(damage, model, tmp_path):
     path.write_bytes(model.read_bytes())
     damage(path)
     write(data, noise(20, 8, 8))
-    for arguments in (
-        ["info", path],
+    refused(
         ["transform", path, data, "--dataset", "images", "--out", tmp_path / "z.h5"],
-    ):
-        refused(arguments, tmp_path, BAD_MODELS[damage])
+        tmp_path,
+        BAD_MODELS[damage],
+    )
+    if damage is not not_a_model:  # `info` shows images too
+        refused(["info", path], tmp_path, BAD_MODELS[damage])
 
 
 def test_transform_of_other_images_leaves_nothing(model, tmp_path):

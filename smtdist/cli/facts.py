@@ -29,12 +29,14 @@ class Kind(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return which kind of file it is: a name in `KINDS`, or "smt"; DataError for one that is not HDF5."""
-    with open_file(str(path)) as file:
-        for name, kind in KINDS.items():
-            if kind.is_kind(file):
-                return name
-    return "smt"
+    """Return which kind of file it is: a name in `KINDS`, or "smt"; ModelError for one that is not HDF5."""
+    try:
+        with open_file(str(path)) as file:
+            return next((name for name, kind in KINDS.items() if kind.is_kind(file)), "smt")
+    except DataError as error:
+        raise ModelError(
+            f"{path} is not a readable HDF5 file; give one written by smtdist, or copy it again in full."
+        ) from error
 
 
 def _words(path: Path) -> Facts:
