@@ -5,7 +5,6 @@ import os
 import time
 from pathlib import Path
 
-import certificates
 import dockerfile
 import h5py
 import numpy as np
@@ -13,6 +12,8 @@ import pytest
 from boxes import Node, why_not
 from drawing import small_images
 from manifests import client, scheduler, workers
+
+from smtdist.engine import tls
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(600)]
 
@@ -71,7 +72,7 @@ def until(condition, what):
 def volumes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("volumes")
     # with `smtdist tls init` the same files
-    made = Volumes(folder, certificates.make(folder / "tls"))
+    made = Volumes(folder, tls.create(folder / "tls"))
     with h5py.File(made.claim("smtdist-data") / "images.h5", "w") as file:
         file.create_dataset("train/images", data=small_images(0, 600, 12, 12), chunks=(100, 12, 12, 1))
     return made
@@ -181,7 +182,7 @@ def test_no_dashboard_beyond_loopback(node, volumes):
 def test_a_stranger_is_turned_away(node, volumes, tmp_path, how):
     argv = [word.replace("/work/", "/work/strange-") for word in JOB.argv()]
     if how == "another authority":
-        volumes = volumes.with_secrets(certificates.make(tmp_path / "other"))
+        volumes = volumes.with_secrets(tls.create(tmp_path / "other"))
     else:
         plain = "tcp://smtdist-scheduler:8786"
         unset = ["env", "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=false"]
