@@ -13,8 +13,8 @@ whichever needs more, one task at a time; m leaves; L = ceil(log2 W).
     efficiency         = (work / W) / (T_leaves + T_meeting)
 
 Leaves: the driver hands on n tasks, about 8 W of them, for the first are large; half a last task, of r leaves, is lost on
-average while the last ones end. A task copies the sum that it continues. Tree: each level, one side travels, the other is copied (no input of a task is changed), and they are added. The
-last sum travels to the driver.
+average while the last ones end. A task copies the sum that it continues. Tree: each level, one side travels, the other is
+copied (no input of a task is changed), and they are added. The last sum travels to the driver.
 
 Tiles: a sum is kept as P panels of rows, each a key of its own that meets its like in a tree of its own, with its own
 root. On level l there are P W / 2^l merges of S / P: all workers are busy as long as 2^l <= P, and a level takes
