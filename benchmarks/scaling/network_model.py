@@ -4,17 +4,17 @@
 
 Symbols: W workers; K atoms; S bytes of a worker's sum, `arrays` K x K arrays of 8 bytes (3 for "gq" with left-out
 patches, 2 without, 1 one-hot); b bytes a second of a worker's network, each way; c and a seconds to copy and to add a byte; n
-tasks; d seconds that a task costs its worker beside its work; o seconds that a task takes of the scheduler and the driver,
-who take one at a time; L = ceil(log2 W).
+tasks; d seconds that a task costs its worker beside its work; o seconds that a task takes of the scheduler or of the driver,
+whichever needs more, one task at a time; m leaves; L = ceil(log2 W).
 
-    leaves    T_leaves = max(work / W + copies, n o) + (n / W) d + (work / n) / 2
+    leaves    T_leaves = max(work / W + (n / W) c S, n o) + (n / W) d + (work / m) r / 2, r = ceil(m / max(64, 16 W))
     tree      T_tree   = L (S / b + (c + a) S + d) + S / b
     tiles     T_tiles  = (1 - 1/P) q + (L - log2 P) q / P + o (W - 1) P + S / b, q = (1 / b + a) S, P a power of two
     efficiency         = (work / W) / (T_leaves + T_meeting)
 
-Leaves: the driver hands on n tasks; half a task is lost on average while the last ones end. A task copies the sum that
-it continues. Tree: each level, one side travels, the other is copied (no input of a task is changed), and they are added. The
-last sum travels to the driver.
+Leaves: the driver hands on n tasks, about 8 W of them, for the first are large; half a last task, of r leaves, is lost on
+average while the last ones end. A task copies the sum that it continues. Tree: each level, one side travels, the other is
+copied (no input of a task is changed), and they are added. The last sum travels to the driver.
 
 Tiles: a sum is kept as P panels of rows, each a key of its own that meets its like in a tree of its own, with its own
 root. On level l there are P W / 2^l merges of S / P: all workers are busy as long as 2^l <= P, and a level takes
@@ -62,9 +62,14 @@ class Case:
     gigabits: float
     side: int = 224
     arrays: int = 3
-    tasks: int = 15_000
+    leaves: int = 15_000
     images: int = IMAGENET
     patch: int = 6
+
+    @property
+    def tasks(self) -> int:
+        """n."""
+        return min(self.leaves, max(64, 8 * self.workers))
 
     @property
     def sum_bytes(self) -> int:
@@ -90,10 +95,19 @@ class Case:
 
 def leaf_seconds(case: Case, constants: Constants) -> float:
     """Return T_leaves."""
-    tasks = max(case.workers, min(case.tasks, max(64, 16 * case.workers)))
-    copies = tasks / case.workers * constants.copy * case.sum_bytes
-    streaming = max(case.work / case.workers + copies, tasks * constants.driver)
-    return streaming + tasks / case.workers * constants.task + case.work / tasks / 2
+    rounds = case.tasks / case.workers
+    copies = rounds * constants.copy * case.sum_bytes
+    streaming = max(case.work / case.workers + copies, case.tasks * constants.driver)
+    return (
+        streaming
+        + rounds * constants.task
+        + case.work / case.leaves * last_leaves(case.leaves, case.workers) / 2
+    )
+
+
+def last_leaves(leaves: int, workers: int) -> int:
+    """Return r, the leaves of the smallest tasks."""
+    return -(-leaves // max(64, 16 * workers))
 
 
 def tree_seconds(case: Case, constants: Constants) -> float:
@@ -144,8 +158,8 @@ def row_of(case: Case, constants: Constants) -> dict[str, Any]:
 def fit(simulated: list[dict[str, Any]], exchanged: list[dict[str, Any]]) -> tuple[Constants, dict[str, Any]]:
     """Return the constants, and how far the model is from what they were fitted to.
 
-    Copy and addition: seconds a byte of the largest exchange. Driver: processor seconds of driver and scheduler a task. Task:
-    least squares of (seconds to the last leaf) - (sleep of leaves and copies) - (half a task) on n / W.
+    Copy and addition: seconds a byte of the largest exchange. Driver: processor seconds a task of the driver or the scheduler,
+    whichever has more. Task: least squares of (seconds to the last leaf) - (sleep) - (half a last task) on n / W.
     """
     largest = max(exchanged, key=lambda run: run["sum_bytes"])
     rounds, wanted = [], []
@@ -154,18 +168,19 @@ def fit(simulated: list[dict[str, Any]], exchanged: list[dict[str, Any]]) -> tup
         n = run["tasks"]["accumulate"]
         slept = run["linear_seconds"] + leaves * costs["copy"] / costs["factor"] / run["workers"]
         rounds.append(n / run["workers"])
-        wanted.append(run["seconds_to_last_leaf"] - slept - slept * run["workers"] / n / 2)
+        tail = run["leaf_seconds"] / costs["factor"] * last_leaves(leaves, run["workers"]) / 2
+        wanted.append(run["seconds_to_last_leaf"] - slept - tail)
     x, y = np.array(rounds), np.array(wanted)
     task = max(0.0, float(x @ y / (x @ x)))
-    both = [
-        run["processor_ms_per_task"]["driver"] + run["processor_ms_per_task"]["scheduler"]
+    busiest = [
+        max(run["processor_ms_per_task"]["driver"], run["processor_ms_per_task"]["scheduler"])
         for run in simulated
     ]
     constants = Constants(
         copy=largest["copy_seconds"] / largest["sum_bytes"],
         add=largest["add_seconds"] / largest["sum_bytes"],
         task=task,
-        driver=float(np.mean(both)) / 1000,
+        driver=float(np.mean(busiest)) / 1000,
     )
     residuals = [
         {

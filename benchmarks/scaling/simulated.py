@@ -315,7 +315,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         print("      driver, wall:", {k: round(v, 2) for k, v in result["driver_wall_by_call"].items()})
         print("      processor:", {k: round(v, 1) for k, v in result["processor_seconds"].items()})
     if options.json:
-        write_record(options.json, f"simulated-{options.side}px-{max(options.workers)}", {"runs": results})
+        name = f"simulated-{options.side}px-{max(options.workers)}-x{options.factor:g}"
+        write_record(options.json, name, {"runs": results})
     return results
 
 

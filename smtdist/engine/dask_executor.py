@@ -212,7 +212,7 @@ class DaskExecutor:
         """Return the workers that hold a result, and ask at once about all that have ended meanwhile."""
         if near not in self._holders:
             with self._news:
-                asked = [near, *self._ended - {near}]
+                asked = [near, *(one for one in self._ended if one is not near and one.status == "finished")]
             found = self.client.who_has(asked)
             self._holders.update({future: list(found.get(future.key, ())) for future in asked})
         return self._holders[near]

@@ -81,6 +81,7 @@ def test_a_fit_finds_the_constants_of_passes_that_follow_the_model():
             "leaves": tasks,
             "tasks": {"accumulate": tasks},
             "linear_seconds": linear,
+            "leaf_seconds": linear * workers / tasks,
             "costs": costs,
             "seconds_to_last_leaf": linear + linear * workers / tasks / 2 + task * tasks / workers,
             "processor_ms_per_task": {"driver": 2.0, "scheduler": 3.0},
@@ -89,8 +90,8 @@ def test_a_fit_finds_the_constants_of_passes_that_follow_the_model():
         }
 
     met = {"sum_bytes": 10, "copy_seconds": 3.0, "add_seconds": 4.0, "bytes_per_second_each": 1.0}
-    constants, fitted = network_model.fit([run(10, 640, 0.3), run(100, 1600, 0.3)], [met])
+    constants, fitted = network_model.fit([run(10, 160, 0.3), run(100, 1600, 0.3)], [met])
     assert constants.task == pytest.approx(0.3)
-    assert (constants.driver, constants.copy, constants.add) == pytest.approx((0.005, 0.3, 0.4))
+    assert (constants.driver, constants.copy, constants.add) == pytest.approx((0.003, 0.3, 0.4))
     for row in fitted["residuals"]:
         assert row["model_seconds"] == pytest.approx(row["measured_seconds_to_last_leaf"])

@@ -2,6 +2,7 @@
 
 import threading
 
+import distributed
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
@@ -138,3 +139,15 @@ def test_a_task_goes_where_the_result_is_that_it_is_near():
         seconds = [three.submit(_where, first, near=first) for first in firsts]
         assert drained(three, seconds) == places
         three.close()
+
+
+def test_a_lost_task_does_not_make_those_look_lost_that_ended_beside_it(executor):
+    sound, failed, gone = (
+        executor.submit(_add, 1, 2),
+        executor.submit(_fail, DataError),
+        executor.submit(_meet),
+    )
+    gone.cancel()
+    with executor.client.as_current():
+        distributed.wait([sound, failed])
+    assert drained(executor, [executor.submit(_add, sound, 3, near=sound)]) == [6]
