@@ -6,7 +6,7 @@ each other's partials. The second is refused:
 - `driver.lock` is locked with flock, which the kernel releases when the process ends, however it ends. NFS (since
   Linux 2.6.12), GPFS, CephFS and Lustre mounted with `-o flock` carry it between machines.
 - `driver.json` names host, process, its start and a count that grows every `BEAT_SECONDS`. Where flock is refused, or holds on
-  one machine only (Lustre's `localflock`), the record decides: a process of this host is looked up; for another
+  one machine only (Lustre's `localflock`), the record decides: without a lock a process of this host is looked up; for another
   host the count is watched for `WATCH_SECONDS`, by this machine's clock alone, and a record whose count stands still is
   taken over. A driver that was killed therefore holds nobody up: at most for that long, where another machine goes on.
 """
@@ -56,15 +56,15 @@ def held(folder: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[
             f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
         ) from error
     try:
-        _lock(descriptor, folder)
-        _require_nobody(folder, sleep)
+        _require_nobody(folder, _lock(descriptor, folder), sleep)
         with _beating(folder):
             yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def _lock(descriptor: int, folder: Path) -> bool:
+    """Return whether the lock is had; False where there is none to have."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -74,15 +74,21 @@ def _lock(descriptor: int, folder: Path) -> None:
             raise CheckpointError(
                 f"The checkpoint in {folder} cannot be locked: {why_unwritable(error)}."
             ) from error
+        return False
+    return True
 
 
-def _require_nobody(folder: Path, sleep: Callable[[float], None]) -> None:
-    """Refuse where the record is of a driver that lives, though its lock was not seen."""
+def _require_nobody(folder: Path, locked: bool, sleep: Callable[[float], None]) -> None:
+    """Refuse where the record is of a driver that lives, though its lock was not seen.
+
+    On one host the lock decides where there is one: a container that is started again has the name, and its process the
+    number, of the one before.
+    """
     record = _recorded(folder)
     if record is None:
         return
     if record["host"] == _host():
-        alive = _is_same(_started(int(record["pid"])), record["process_started"])
+        alive = not locked and _is_same(_started(int(record["pid"])), record["process_started"])
     else:
         sleep(WATCH_SECONDS)
         alive = _recorded(folder) not in (None, record)

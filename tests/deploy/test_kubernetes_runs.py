@@ -187,6 +187,10 @@ def test_a_stranger_is_turned_away(node, volumes, tmp_path, how):
         plain = "tcp://smtdist-scheduler:8786"
         unset = ["env", "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=false"]
         argv = [*unset, *(f"--cluster={plain}" if word.startswith("--cluster") else word for word in argv)]
+        unasked = node.run(JOB, volumes, argv)
+        assert unasked.returncode == 2, unasked.stderr
+        assert "without encryption" in unasked.stderr
+        argv.append("--insecure")
     tried = node.run(JOB, volumes, argv)
     assert tried.returncode == 1, tried.stderr
     assert "No Dask scheduler answers" in tried.stderr

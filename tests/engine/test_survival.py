@@ -307,6 +307,15 @@ with lock.held(Path(sys.argv[1])):
 """
 
 
+def test_a_container_that_is_started_again_is_not_the_one_before(tmp_path):
+    """It has the host's name, and its process the number and nearly the start, of the one that was killed."""
+    with lock.held(tmp_path):
+        left = (tmp_path / lock.RECORD).read_text()
+    (tmp_path / lock.RECORD).write_text(left)  # as SIGKILL leaves it: this very process, but without the lock
+    with lock.held(tmp_path):
+        assert (tmp_path / lock.RECORD).exists()
+
+
 def test_a_killed_driver_leaves_no_stale_lock(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
