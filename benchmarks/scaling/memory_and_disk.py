@@ -44,7 +44,9 @@ class Watch:
     def _run(self) -> None:
         while not self._done.wait(self.interval):
             sizes = {}
-            for path in self.folder.glob("*/*"):  # beside the folders of the passes lie the lock, the log and the manifest
+            for path in self.folder.glob(
+                "*/*"
+            ):  # beside the folders of the passes lie the lock, the log and the manifest
                 try:
                     if path.is_file() and path.name != "result.h5":
                         sizes[path] = path.stat().st_size

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.engine.plan import PassPlan
 
-DIGEST_BYTES: Final = 8
-"""Of the hash of a sample, which travels with the sum in the pass that takes them."""
 FILE_BYTES: Final = 10_200
 """Of a file of the checkpoint beside its arrays: the index, HDF5's own, about 400 bytes an array, and the counters."""
 WRITERS: Final = 2

@@ -126,7 +126,13 @@ class Engine:
         folder = self._folder(name)
         limits = self.limits(statistic, source)
         plan = plan_pass(
-            name, statistic, source, limits, checkpointed=folder is not None, work_per_sample=work_per_sample
+            name,
+            statistic,
+            source,
+            limits,
+            checkpointed=folder is not None,
+            work_per_sample=work_per_sample,
+            fingerprint=fingerprint,
         )
         result = folder.result(self.note) if folder is not None else None
         resumed = folder.resume(statistic.zero(), self.note) if folder is not None and result is None else []

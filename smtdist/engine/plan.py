@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from smtdist.data.array import ArraySource
+from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.tree import root
@@ -149,12 +150,13 @@ def plan_pass(
     *,
     checkpointed: bool = False,
     work_per_sample: float = 0.0,
+    fingerprint: bool = False,
 ) -> PassPlan:
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 
     A worker reads and adds with the workspace of a batch, or lets two sums meet, never both at once; see `_sums_held` for
     the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so that writing a checkpoint after each
-    costs little.
+    costs little. With `fingerprint` a sum carries the hashes of its samples, which count as those of all.
     """
     bounds = tuple(source.leaf_bounds())
     leaf = max(stop - start for start, stop in pairwise(bounds))
@@ -169,7 +171,8 @@ def plan_pass(
     reading = block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
     fixed = carried + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
-    batch, room = block, budget - fixed - streaming * state
+    carries = state + (DIGEST_BYTES * source.n_samples if fingerprint else 0)
+    batch, room = block, budget - fixed - streaming * carries
     if limits.device_bytes is not None and statistic.on_device:
         room = min(room, int(DEVICE_SHARE * limits.device_bytes) - state)
     while batch > 1 and statistic.batch_bytes(batch) > min(BATCH_TARGET, room):
@@ -178,7 +181,7 @@ def plan_pass(
     # a statistic that does not say what its merge needs is given what its update needs
     merging = getattr(statistic, "merge_bytes", None)
     merging = (merging() if merging is not None else workspace) + ALLOWANCE
-    needed = max(streaming * state + fixed + workspace, meeting * state + merging if meeting else 0)
+    needed = max(streaming * carries + fixed + workspace, meeting * carries + merging if meeting else 0)
     device = state + workspace if limits.device_bytes is not None and statistic.on_device else 0
     if limits.device_bytes is not None and device > DEVICE_SHARE * limits.device_bytes:
         raise MemoryBudgetError(

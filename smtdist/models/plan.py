@@ -167,6 +167,7 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
         machines.for_pass(step.name),
         checkpointed=checkpointed,
         work_per_sample=step.work_per_sample,
+        fingerprint=step.digests,
     )
     in_memory = isinstance(step.source, ArraySource)
     moved = traffic(

@@ -38,10 +38,20 @@ class Large(Total):
         return 0
 
 
-def plan_of(statistic, n_samples, *, workers=1, alone=False, checkpointed=False, limit=2**40, device=None):
+def plan_of(
+    statistic,
+    n_samples,
+    *,
+    workers=1,
+    alone=False,
+    checkpointed=False,
+    limit=2**40,
+    device=None,
+    fingerprint=False,
+):
     source = Counted(np.zeros((n_samples, 2, 2, 1), np.uint8), [], chunk_samples=256)
     limits = WorkerLimits(limit, 7, 1, workers, alone, device)
-    return plan_pass("p", statistic, source, limits, checkpointed=checkpointed)
+    return plan_pass("p", statistic, source, limits, checkpointed=checkpointed, fingerprint=fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +71,13 @@ def test_sums_that_a_worker_holds(workers, alone, checkpointed, n_samples, strea
     assert (plan.streaming_sums, plan.meeting_sums) == (streaming, meeting)
     most = max(streaming * GIB + plan.working_bytes, meeting * GIB + ALLOWANCE if meeting else 0)
     assert plan.projected_bytes == 7 + most
+
+
+def test_sums_carry_the_hashes_of_their_samples():
+    without = plan_of(Large(), 2560, workers=2)
+    carrying = plan_of(Large(), 2560, workers=2, fingerprint=True)
+    held = max(without.streaming_sums, without.meeting_sums)
+    assert 0 < carrying.projected_bytes - without.projected_bytes <= held * 8 * 2560
 
 
 def test_a_resumed_run_counts_two_sums_that_meet():
