@@ -166,7 +166,8 @@ def fit(simulated: list[dict[str, Any]], exchanged: list[dict[str, Any]]) -> tup
     for run in simulated:
         costs, leaves = run["costs"], run["leaves"]
         n = run["tasks"]["accumulate"]
-        slept = run["linear_seconds"] + leaves * costs["copy"] / costs["factor"] / run["workers"]
+        copies = run.get("copies", leaves)  # the first records were made with a copy before every leaf
+        slept = run["linear_seconds"] + copies * costs["copy"] / costs["factor"] / run["workers"]
         rounds.append(n / run["workers"])
         tail = run["leaf_seconds"] / costs["factor"] * last_leaves(leaves, run["workers"]) / 2
         wanted.append(run["seconds_to_last_leaf"] - slept - tail)
