@@ -15,6 +15,9 @@ from distributed.deploy.adaptive import Adaptive
 PATIENCE_SECONDS = 60.0
 """How long nothing must run before workers are given back: an eigensolve is long, the gap between passes is not."""
 
+FULL_SECONDS = 5.0
+"""How long full slots are remembered: between two short tasks a slot is free for a moment."""
+
 
 class Demand:
     """What a run wants of its cluster, from what its executor sees.
@@ -32,11 +35,12 @@ class Demand:
         self.minimum, self.maximum, self.patience = minimum, maximum, patience
         self._clock = clock
         self._busy = clock()
-        self._full = False
+        self._full: float | None = None  # when all slots were taken last
 
     def seen(self, running: int, workers: int) -> None:
-        """Take note of how many tasks run on how many workers, just before another task may be submitted."""
-        self._full = running >= max(1, workers)
+        """Take note of how many tasks run on how many workers."""
+        if running >= max(1, workers):
+            self._full = self._clock()
 
     def wanted(self, running: int, present: int) -> int:
         """Return the number of workers to have, of which there are, or are on their way, `present`.
@@ -45,14 +49,16 @@ class Demand:
         >>> demand.seen(running=2, workers=2)
         >>> demand.wanted(running=2, present=2)
         8
-        >>> demand.seen(running=5, workers=8)  # the last tasks of a pass: nobody is sent away
-        >>> demand.wanted(running=5, present=8)
+        >>> demand.wanted(running=5, present=8)  # the last tasks of a pass: nobody is sent away
         8
         """
         now = self._clock()
         if running:
             self._busy = now
-            target = self.maximum if self._full else present
+        if self._full is not None and now - self._full < FULL_SECONDS:
+            target = self.maximum
+        elif running:
+            target = present
         else:
             target = self.minimum if now - self._busy > self.patience else present
         return min(max(target, self.minimum), self.maximum)

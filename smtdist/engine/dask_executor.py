@@ -203,6 +203,8 @@ class DaskExecutor:
             raise TaskLost(str(error)) from error
         with self._lock:
             self._submitted.add(future)
+        if self.demand is not None:
+            self.demand.seen(self.running(), self._slots)
         with self._news:
             self._awaited.add(future)
         future.add_done_callback(self._has_ended)

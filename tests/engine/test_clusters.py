@@ -122,6 +122,16 @@ def test_demand_grows_while_slots_are_full_and_shrinks_only_when_idle():
     assert demand.wanted(running=0, present=1) == 2
 
 
+def test_short_tasks_do_not_hide_that_slots_were_full():
+    now = [0.0]
+    demand = Demand(1, 4, clock=lambda: now[0])
+    demand.seen(running=1, workers=1)
+    demand.seen(running=0, workers=1)  # between two tasks
+    assert demand.wanted(running=0, present=1) == 4
+    now[0] = 6
+    assert demand.wanted(running=0, present=1) == 1
+
+
 def test_a_local_cluster_listens_on_loopback_only():
     with executor_of(ClusterChoice("local"), 1) as executor:
         pids = {os.getpid(), *executor.client.run(os.getpid).values()}
