@@ -17,6 +17,7 @@ from smtdist.engine.memory import readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
+from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.kernels.device import gpu_available, is_host, like, place, to_host
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 
@@ -206,26 +207,10 @@ def _down(block: Any, pull: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class SvmEvaluation:
-    """What the SVM found; fields as in `smtdist.evaluate.probe.LinearEvaluation`. path : C and its accuracy across folds."""
+class SvmEvaluation(LinearEvaluation):
+    """What the SVM found, as the linear probe says it; `path` is C and its accuracy across folds."""
 
-    top1: float
-    top5: float
-    interval: tuple[float, float]
-    C: float
-    n_iter: int
-    converged: bool
-    path: tuple[dict[str, Any], ...]
-    n_train: int
-    n_test: int
-    n_classes: int
-    confusion: Int64
     metric: str = "svm"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return every field as plain JSON types."""
-        plain = {**vars(self), "interval": list(self.interval), "path": list(self.path)}
-        return {**plain, "confusion": self.confusion.tolist()}
 
 
 def evaluate_svm(
