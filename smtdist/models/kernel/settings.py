@@ -11,6 +11,7 @@ from typing import Any, Final
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
+from smtdist.models.checks import require_choices, require_whole
 
 MODELS: Final = ("contrastive", "spectral", "autoencoder")
 FEATURES: Final = ("fourier", "relu", "nystroem")
@@ -80,16 +81,8 @@ class KernelSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                known = ", ".join("null" if choice is None else str(choice) for choice in choices)
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; it must be one of {known}.")
-        for name, least in _WHOLE.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigurationError(
-                    f"{name} is {value!r}; it must be a whole number of at least {least}."
-                )
+        require_choices(self, _CHOICES)
+        require_whole(self, _WHOLE)
         for name in _NUMBERS:
             _number(name, getattr(self, name))
         for name, word in (("bandwidth", "median"), ("ridge", "auto")):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.spike_slab import H_DAMPING, S_DAMPING, Schedule
+from smtdist.models.checks import require_choices, require_whole
 from smtdist.models.s3c.mstep import Bounds, Rates
 
 MODELS: Final = ("s3c", "omp", "sc")
@@ -102,16 +103,8 @@ class S3CSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                known = ", ".join("null" if choice is None else str(choice) for choice in choices)
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; it must be one of {known}.")
-        for name, least in _WHOLE.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigurationError(
-                    f"{name} is {value!r}; it must be a whole number of at least {least}."
-                )
+        require_choices(self, _CHOICES)
+        require_whole(self, _WHOLE)
         for name in _NUMBERS:
             value = getattr(self, name)
             if not _is_number(value) or value < 0:
