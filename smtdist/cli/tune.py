@@ -24,12 +24,12 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import ConfigurationError
-from smtdist.evaluate.knn import BLOCK_BYTES
+from smtdist.evaluate.knn import BLOCK_BYTES, SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, Neighbours, Settings, judged
+from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, judged
 from smtdist.models.tuning.grid import as_text, combinations, parse_grid, value_text
 from smtdist.models.tuning.split import limited, split, whole
-from smtdist.models.tuning.tune import Trial
+from smtdist.models.tuning.tune import Classifier, Trial
 from smtdist.models.tuning.tune import tune as tuned
 from smtdist.monitor import tables
 
@@ -84,19 +84,20 @@ def tune(
     given = None if atoms is None else read_atoms(atoms)
     settings, values, trials = _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, settings)
-    judge: Settings = Linear() if metric is Metric.linear else Neighbours(neighbours)
     if metric is Metric.knn and neighbours > known[0].n_samples:
         raise ConfigurationError(
             f"There are {known[0].n_samples} training images, fewer than {neighbours} neighbours; lower --neighbours."
         )
 
+    budget = memory_limit() // MEMORY_SHARE
     # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself
-    side_by_side = max(1, memory_limit() // MEMORY_SHARE // BLOCK_BYTES)
-    at_once = side_by_side if metric is Metric.knn else 1
+    at_once = max(1, budget // BLOCK_BYTES) if metric is Metric.knn else 1
 
-    def classify(train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]) -> Found:
-        return judged(train_z, train_y, test_z, test_y, judge)
+    def probe(train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]) -> Found:
+        return judged(train_z, train_y, test_z, test_y, Linear())
 
+    nearest = SoftNeighbours(neighbours, block_bytes=min(BLOCK_BYTES, budget))
+    classify: Classifier = nearest if metric is Metric.knn else probe
     with engine_for(Where(workers, cluster, quiet), known[0]) as engine:
         rows = tuned(trials, known, asked, classify, engine, atoms=given, at_once=at_once)
     result = {

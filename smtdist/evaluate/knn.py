@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -53,17 +54,12 @@ def nearest(
     indices = np.empty((n_test, k), np.int64)
     for start in range(0, n_test, test_rows):
         stop = min(start + test_rows, n_test)
-        queries = np.empty((stop - start, features), np.float32)
-        for first in range(start, stop, train_rows):
-            last = min(first + train_rows, stop)
-            _unit_rows(test, first, last, "test", queries[first - start : last - start])
-        best = _Best(stop - start, train_rows, k)
-        keys = np.empty((train_rows, features), np.float32)
+        queries = _read_rows(test, start, stop, "test", train_rows)
+        best = _Best(queries, train_rows, k)
+        room = None if _is_plain(train) else np.empty((train_rows, features), np.float32)
         for first in range(0, n_train, train_rows):
             last = min(first + train_rows, n_train)
-            block = keys[: last - first]
-            _unit_rows(train, first, last, "training", block)
-            best.merge(queries, block, first)
+            best.merge(_rows(train, first, last, "training", room), first)
             if progress is not None:
                 progress(start * n_train + (stop - start) * last, n_test * n_train)
         cosines[start:stop], indices[start:stop] = best.decoded()
@@ -127,8 +123,23 @@ def evaluate_knn(
     test_labels = checked_labels(test_y, len(test_z), "test labels")
     if not len(test_labels):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
-    n_classes = int(max(train_labels.max(initial=0), test_labels.max())) + 1
     cosines, indices = nearest(test_z, train_z, k, block_bytes=block_bytes, progress=progress)
+    return _evaluation(
+        cosines, indices, train_labels, test_labels, (k, temperature, vote), block_bytes=block_bytes
+    )
+
+
+def _evaluation(
+    cosines: Float32,
+    indices: Int64,
+    train_labels: Int64,
+    test_labels: Int64,
+    settings: tuple[int, float, str],
+    block_bytes: int = BLOCK_BYTES,
+) -> Evaluation:
+    """Count what neighbours vote for; `settings` are k, temperature and vote."""
+    k, temperature, vote = settings
+    n_classes = int(max(train_labels.max(initial=0), test_labels.max())) + 1
     n_first = n_five = 0
     confusion = np.zeros((n_classes, n_classes), np.int64)
     step = max(1, block_bytes // (16 * n_classes + 32 * k))
@@ -154,6 +165,71 @@ def evaluate_knn(
     )
 
 
+@dataclass(frozen=True)
+class SoftNeighbours:
+    """`evaluate_knn` with its settings, at once or while training rows come block by block.
+
+    >>> z, judge = np.eye(4, dtype=np.float32), SoftNeighbours(k=1)
+    >>> learner = judge.begin(z, np.arange(4), np.arange(4), 2)
+    >>> learner.learn(z[:2], 0)
+    >>> learner.learn(z[2:], 2)
+    >>> learner.result().top1 == judge(z, np.arange(4), z, np.arange(4)).top1 == 1
+    True
+    """
+
+    k: int = 30
+    temperature: float = 0.03
+    vote: str = "exp"
+    block_bytes: int = BLOCK_BYTES
+
+    def __call__(self, train_z: Any, train_y: Any, test_z: Any, test_y: Any) -> Evaluation:
+        """Classify by training rows that are all there."""
+        return evaluate_knn(
+            train_z,
+            train_y,
+            test_z,
+            test_y,
+            k=self.k,
+            temperature=self.temperature,
+            vote=self.vote,
+            block_bytes=self.block_bytes,
+        )
+
+    def begin(self, test_z: Any, train_y: Any, test_y: Any, rows: int) -> GradualNeighbours:
+        """Begin with test rows, kept as they are; training rows follow, at most `rows` at a time."""
+        return GradualNeighbours(self, test_z, train_y, test_y, rows)
+
+
+class GradualNeighbours:
+    """Test rows that are classified by training rows which come block by block and need not stay.
+
+    Memory: the test rows, and 16 bytes for each of them and each row of a block. Raises what `evaluate_knn` raises.
+    """
+
+    def __init__(self, settings: SoftNeighbours, test_z: Any, train_y: Any, test_y: Any, rows: int) -> None:
+        check_vote(settings.vote, settings.temperature)
+        self._settings = settings
+        self._train_labels = checked_labels(train_y, len(train_y), "training labels")
+        self._test_labels = checked_labels(test_y, len(test_z), "test labels")
+        if not 1 <= settings.k <= len(train_y):
+            raise _wrong_k(settings.k, len(train_y))
+        self._best = _Best(_rows(test_z, 0, len(test_z), "test", None), rows, settings.k)
+
+    def learn(self, train_z: Any, first: int) -> None:
+        """Take the training rows from number `first` on; every row once, in any order."""
+        self._best.merge(_rows(train_z, 0, len(train_z), "training", None, first), first)
+
+    def result(self) -> Evaluation:
+        """Return what the nearest of all rows so far vote for."""
+        settings = self._settings
+        return _evaluation(
+            *self._best.decoded(),
+            self._train_labels,
+            self._test_labels,
+            (settings.k, settings.temperature, settings.vote),
+        )
+
+
 def check_vote(vote: str, temperature: float) -> None:
     """Raise ConfigurationError for a vote that does not exist or a temperature that is not positive."""
     if vote not in VOTES:
@@ -165,22 +241,33 @@ def check_vote(vote: str, temperature: float) -> None:
 _vote = vote  # the function, where an argument bears its name
 
 
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Float32 rows (n, features), and the factors (n,) that bring them to length 1."""
+
+    values: Float32
+    scale: Float32
+
+
 class _Best:
     """The k best training rows of every test row so far, as int64 keys: cosine above, row number below.
 
     Keys are unique, so ties have one outcome, and a plain partition of integers does the merging.
     """
 
-    def __init__(self, n_test: int, n_train: int, k: int) -> None:
-        self._k = k
+    def __init__(self, queries: _Rows, n_train: int, k: int) -> None:
+        n_test = len(queries.values)
+        self._queries, self._k = queries, k
         self._keys = np.full((n_test, k + n_train), np.iinfo(np.int64).min)
         self._product = np.empty((n_test, n_train), np.float32)
         self._mask = np.empty((n_test, n_train), np.int32)
 
-    def merge(self, queries: Float32, block: Float32, first: int) -> None:
-        k, width = self._k, len(block)
+    def merge(self, block: _Rows, first: int) -> None:
+        k, width = self._k, len(block.values)
         product, mask = self._product[:, :width], self._mask[:, :width]
-        np.matmul(queries, block.T, out=product)
+        np.matmul(self._queries.values, block.values.T, out=product)
+        product *= self._queries.scale[:, None]
+        product *= block.scale
         product += 0.0  # -0 and 0 are the same cosine
         bits = product.view(np.int32)
         _flip_negative(bits, mask)
@@ -208,24 +295,55 @@ def _flip_negative(bits: npt.NDArray[np.int32], mask: npt.NDArray[np.int32]) -> 
     bits ^= mask
 
 
-def _unit_rows(source: Any, start: int, stop: int, name: str, out: Float32) -> None:
-    with np.errstate(over="ignore"):  # what leaves float32 becomes infinite and is refused below
-        out[...] = np.asarray(source[start:stop]).reshape(out.shape)
+def _is_plain(source: Any) -> bool:
+    """Whether rows can be used where they lie."""
+    return isinstance(source, np.ndarray) and source.dtype == np.float32 and source.flags.c_contiguous
+
+
+def _read_rows(source: Any, start: int, stop: int, name: str, step: int) -> _Rows:
+    """Return rows of a source, converted `step` at a time."""
+    if _is_plain(source):
+        return _rows(source, start, stop, name, None)
+    values = np.empty((stop - start, math.prod(source.shape[1:])), np.float32)
+    scale = np.empty(stop - start, np.float32)
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        scale[first - start : last - start] = _rows(
+            source, first, last, name, values[first - start : last - start]
+        ).scale
+    return _Rows(values, scale)
+
+
+def _rows(source: Any, start: int, stop: int, name: str, room: Float32 | None, base: int = 0) -> _Rows:
+    """Return rows of a source: where they lie if they are plain float32, else in `room` or memory of their own.
+
+    `base` is the number of the source's first row, for messages.
+    """
+    values = source[start:stop]
+    given = room is None and _is_plain(values)
+    if given:
+        rows = values.reshape(stop - start, -1)
+    else:
+        rows = np.empty((stop - start, math.prod(values.shape[1:])), np.float32) if room is None else room
+        rows = rows[: stop - start]
+        with np.errstate(over="ignore"):  # what leaves float32 becomes infinite and is refused below
+            rows[...] = np.asarray(values).reshape(rows.shape)
     with np.errstate(over="ignore", under="ignore"):
-        short = np.vecdot(out, out)
+        short = np.vecdot(rows, rows)
     if np.all((short > SAFE_SQUARE) & (short < 1 / SAFE_SQUARE)):
-        np.multiply(out, (1 / np.sqrt(short))[:, None], out=out)
-        return
+        return _Rows(rows, 1 / np.sqrt(short))
     # rows of zeros, or so long or short that their squares leave float32
-    squares = np.einsum("ij,ij->i", out, out, dtype=np.float64, casting="safe")
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64, casting="safe")
     if not np.isfinite(squares).all():
-        bad = start + int(np.flatnonzero(~np.isfinite(squares))[0])
+        bad = base + start + int(np.flatnonzero(~np.isfinite(squares))[0])
         raise DataError(
             f"Row {bad} of the {name} representation is not finite in float32; transform that sample again."
         )
     with np.errstate(divide="ignore"):
         scale = np.where(squares > 0, 1 / np.sqrt(squares), 0)
-    np.multiply(out, scale[:, None], out=out, casting="same_kind")
+    out = np.empty_like(rows) if given else rows  # what was given stays as it is
+    np.multiply(rows, scale[:, None], out=out, casting="same_kind")
+    return _Rows(out, np.ones(len(rows), np.float32))
 
 
 def _checked(test: Any, train: Any, k: int) -> tuple[int, int, int]:
@@ -236,14 +354,18 @@ def _checked(test: Any, train: Any, k: int) -> tuple[int, int, int]:
         )
     n_train = train.shape[0]
     if not 1 <= k <= n_train:
-        raise ConfigurationError(
-            f"k is {k}, but there are {n_train} training samples; choose k from 1 to {n_train}."
-        )
+        raise _wrong_k(k, n_train)
     if n_train > LOW_WORD:
         raise DataError(
             f"There are {n_train} training samples, but at most {LOW_WORD} can be numbered; use fewer."
         )
     return test.shape[0], n_train, math.prod(train.shape[1:])
+
+
+def _wrong_k(k: int, n_train: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"k is {k}, but there are {n_train} training samples; choose k from 1 to {n_train}."
+    )
 
 
 def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from smtdist.models.model import make_encoder
 from smtdist.models.transform import transform
 from smtdist.models.tuning import scores, shared
 from smtdist.models.tuning.grid import combinations, parse_grid
-from smtdist.models.tuning.scores import score
+from smtdist.models.tuning.scores import Judge, score
 from smtdist.models.tuning.shared import fit_together
 from smtdist.models.tuning.split import limited, split
 from smtdist.models.tuning.tune import tune
@@ -74,7 +74,7 @@ def test_equals_separate_fits(name):
     chosen = [one for _, one in trials]
     known, asked = ArraySource(TRAIN), ArraySource(ASKED)
     fitted = fit_together(known, chosen, engine(), keep_statistics=True)
-    found = score(fitted, chosen, known, asked, lambda z, y: (z.copy(), y.copy()), engine())
+    found = score(fitted, chosen, known, asked, Judge(lambda z, y: (z.copy(), y.copy())), engine())
     for one, own, (known_z, asked_z) in zip(chosen, fitted, found, strict=True):
         model, _ = fit(known, one, engine())
         np.testing.assert_array_equal(own.dictionary.grid, model.dictionary.grid)
@@ -167,7 +167,9 @@ def test_workers_and_files_do_not_matter(tmp_path):
         results.append(
             (
                 fitted,
-                score(fitted, chosen, known.source, asked.source, lambda z, y: y.copy(), engine(executor)),
+                score(
+                    fitted, chosen, known.source, asked.source, Judge(lambda z, y: y.copy()), engine(executor)
+                ),
             )
         )
     (serial, serial_z), (threads, threads_z) = results

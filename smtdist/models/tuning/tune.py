@@ -15,7 +15,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.models.tuning.grid import Changes
-from smtdist.models.tuning.scores import score
+from smtdist.models.tuning.scores import Judge, Learner, score
 from smtdist.models.tuning.shared import fit_together
 
 
@@ -36,7 +36,11 @@ class Accuracy(Protocol):
 
 
 class Classifier(Protocol):
-    """Judges representations: learns from the first, says how many of the second it gets right."""
+    """Judges representations: learns from the first, says how many of the second it gets right.
+
+    One that has a method `begin(test_z, train_y, test_y, rows)` learns from blocks of at most so many rows instead
+    (`Learner`), and what it learns from need not be held: see `smtdist.evaluate.knn.SoftNeighbours`.
+    """
 
     def __call__(
         self, train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64], /
@@ -99,10 +103,8 @@ def tune(
     settings = [one for _, one in trials]
     fitted = fit_together(known[0], settings, engine, atoms=atoms)
 
-    def judge(train_z: Any, test_z: Any) -> Accuracy:
-        return classify(train_z, known[1], test_z, asked[1])
-
-    found = score(fitted, settings, known[0], asked[0], judge, engine, at_once=at_once)
+    judge = _judge(classify, known[1], asked[1], at_once)
+    found = score(fitted, settings, known[0], asked[0], judge, engine)
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     best = max(found, key=lambda one: one.top1)
     rows = [
@@ -110,3 +112,20 @@ def tune(
         for (changes, one), own in zip(trials, found, strict=True)
     ]
     return sorted(rows, key=lambda row: -row.top1)
+
+
+def _judge(
+    classify: Classifier, train_y: NDArray[np.int64], test_y: NDArray[np.int64], at_once: int
+) -> Judge[Accuracy]:
+    def whole(train_z: Any, test_z: Any) -> Accuracy:
+        return classify(train_z, train_y, test_z, test_y)
+
+    gradual = getattr(classify, "begin", None)
+    if gradual is None:
+        return Judge(whole, at_once=at_once)
+
+    def begin(test_z: Any, rows: int) -> Learner[Accuracy]:
+        learner: Learner[Accuracy] = gradual(test_z, train_y, test_y, rows)
+        return learner
+
+    return Judge(whole, begin, at_once)
