@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate.knn import evaluate_knn, nearest, vote
+from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn, nearest, vote
 
 
 def clusters(n: int, seed: int, features: int = 20, classes: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -94,6 +94,24 @@ class Counting:
         return self.stored[rows]
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(["float16", "float32", "float64"]))
+def test_blocks_in_any_order_are_all_rows_at_once(seed: int, rows: int, dtype: str) -> None:
+    rng = np.random.default_rng(seed)
+    train, labels = clusters(60, seed)
+    test, wanted = clusters(15, seed + 1)
+    train, test = (train * rng.choice([0, 1e-30, 1, 1e3], (60, 1))).astype(dtype), test.astype(dtype)
+    kept = train.copy()
+    judge = SoftNeighbours(k=7)
+    learner = judge.begin(test, labels, wanted, rows)
+    starts = rng.permutation(np.arange(0, 60, rows))
+    for start in starts:
+        learner.learn(train[start : start + rows], int(start))
+    expected = judge(train, labels, test, wanted)
+    assert learner.result().to_dict() == expected.to_dict()
+    np.testing.assert_array_equal(train, kept)
+
+
 def test_extreme_lengths_do_not_matter() -> None:
     train, _ = clusters(50, 1)
     test, _ = clusters(20, 2)
@@ -168,6 +186,8 @@ def test_what_cannot_be_compared_is_refused() -> None:
         nearest(z, z, 6)
     with pytest.raises(ConfigurationError, match="k is 0"):
         nearest(z, z, 0)
+    with pytest.raises(ConfigurationError, match="k is 6, but there are 5"):
+        SoftNeighbours(k=6).begin(z, np.arange(5), np.arange(5), 5)
     with pytest.raises(DataError, match="with the same model"):
         nearest(z[:, :4], z, 1)
     with pytest.raises(MemoryBudgetError, match="but 50 are allowed"):

@@ -17,7 +17,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.evaluate.knn import evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.representation import embed, pool
@@ -151,6 +151,21 @@ def test_a_temporary_file_where_memory_does_not_suffice(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert accuracies() == expected
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("executor", [SerialExecutor, lambda: ThreadsExecutor(3)])
+@pytest.mark.parametrize("block_bytes", [1, 20_000, 2**30])
+def test_learning_by_blocks_is_learning_at_once(monkeypatch, executor, block_bytes):
+    monkeypatch.setattr(scores, "BLOCK_BYTES", block_bytes)
+    grid = ["threshold=0.3,0.4", "drop=0,1", "n_components=2,5", "dtype=float32,float16"]
+    trials = combinations(Configuration(**SMALL), parse_grid(grid))
+    parts = (ArraySource(TRAIN), np.arange(300) % 3), (ArraySource(ASKED), np.arange(40) % 3)
+
+    def accuracies(classify):
+        rows = tune(trials, *parts, classify, engine(executor()), at_once=2)
+        return [(row.changes, row.top1, row.top5, row.interval) for row in rows]
+
+    assert accuracies(SoftNeighbours()) == accuracies(evaluate_knn)
 
 
 def test_workers_and_files_do_not_matter(tmp_path):

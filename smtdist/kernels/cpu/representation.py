@@ -13,6 +13,32 @@ __all__ = ["embed", "pool"]
 
 
 @compiled
+def add_rows(indices: Array, first: int, last: int, table: Array, line: Array) -> None:
+    """Write the sum of table[indices[first:last]] to `line`, one row added after the other.
+
+    Eight at a time: the sum is read and written an eighth as often, and rounded as ever.
+    """
+    length, entry = line.shape[0], first
+    line[:] = 0
+    while entry + 8 <= last:
+        one, two = table[np.int64(indices[entry])], table[np.int64(indices[entry + 1])]
+        three, four = table[np.int64(indices[entry + 2])], table[np.int64(indices[entry + 3])]
+        five, six = table[np.int64(indices[entry + 4])], table[np.int64(indices[entry + 5])]
+        seven, eight = table[np.int64(indices[entry + 6])], table[np.int64(indices[entry + 7])]
+        for column in range(length):
+            total = (line[column] + one[column]) + two[column]
+            total = (total + three[column]) + four[column]
+            total = (total + five[column]) + six[column]
+            line[column] = (total + seven[column]) + eight[column]
+        entry += 8
+    while entry < last:
+        one = table[np.int64(indices[entry])]
+        for column in range(length):
+            line[column] += one[column]
+        entry += 1
+
+
+@compiled
 def embed_patches(
     indptr: Array, indices: Array, components_t: Array, start: int, stop: int, out: Array
 ) -> None:
@@ -20,11 +46,7 @@ def embed_patches(
     length = components_t.shape[1]
     for patch in range(start, stop):
         line = out[patch]
-        line[:] = 0
-        for entry in range(indptr[patch], indptr[patch + 1]):
-            column = components_t[np.int64(indices[entry])]
-            for component in range(length):
-                line[component] += column[component]
+        add_rows(indices, indptr[patch], indptr[patch + 1], components_t, line)
         total = 0.0
         for component in range(length):
             value = np.float64(line[component])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.representation import add_rows
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -13,30 +14,10 @@ LANES = 16
 
 @compiled
 def embed_image(indptr: Array, indices: Array, components_t: Array, first: int, sums: Array) -> None:
-    """Write P a of every patch of the image that begins with patch `first`, atoms ascending.
-
-    Four atoms at a time, added one after the other: the sum is read and written a quarter as often.
-    """
-    length = components_t.shape[1]
+    """Write P a of every patch of the image that begins with patch `first`, atoms ascending."""
     for patch in range(sums.shape[0]):
-        line = sums[patch]
-        line[:] = 0
         entry, stop = indptr[first + patch], indptr[first + patch + 1]
-        while entry + 4 <= stop:
-            one, two = components_t[np.int64(indices[entry])], components_t[np.int64(indices[entry + 1])]
-            three, four = (
-                components_t[np.int64(indices[entry + 2])],
-                components_t[np.int64(indices[entry + 3])],
-            )
-            for component in range(length):
-                total = (line[component] + one[component]) + two[component]
-                line[component] = (total + three[component]) + four[component]
-            entry += 4
-        while entry < stop:
-            one = components_t[np.int64(indices[entry])]
-            for component in range(length):
-                line[component] += one[component]
-            entry += 1
+        add_rows(indices, entry, stop, components_t, sums[patch])
 
 
 @compiled
