@@ -24,7 +24,7 @@ from smtdist.data.opening import labels_name, open_source
 from smtdist.engine.executor import available_cores
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.evaluate.knn import evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 from smtdist.models.tuning.grid import combinations, parse_grid
@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         clock = Clock()
         engine.events.subscribe(clock)
         started = time.perf_counter()
-        rows = tune(trials, known, asked, evaluate_knn, engine, at_once=available_cores())
+        rows = tune(trials, known, asked, SoftNeighbours(), engine, at_once=available_cores())
         seconds = time.perf_counter() - started
         engine = Engine(executor)
         alone += [separate(trials[i][1], known, asked, engine) for i in picked[half:]]

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from benchmarks.kernels import decode, import_images, pass3
-from benchmarks.quality import mnist_vq, tune
+from benchmarks.quality import mnist_vq, tune, tune_commands
 from benchmarks.scaling import memory_and_disk, plans
 
 
@@ -120,3 +120,23 @@ def test_tune(digits, tmp_path, capsys):
         assert abs(alone["top1"] - alone["tuned_top1"]) < 1.5 / 60
     assert result["best"]["top1"] > 0.5
     assert len(list(tmp_path.glob("*tune*.json"))) == 1
+
+
+def test_tune_commands(tmp_path):
+    bunch, encoded = load_digits(), []
+    for image in bunch.images[:150]:
+        held = io.BytesIO()
+        Image.fromarray((image * 15).astype(np.uint8)).save(held, "PNG")
+        encoded.append(held.getvalue())
+    with h5py.File(tmp_path / "digits.h5", "w") as file:
+        file["train/bytes"] = np.frombuffer(b"".join(encoded), np.uint8)
+        file["train/offsets"] = np.cumsum([0, *map(len, encoded)])
+        file["train/labels"] = bunch.target[:150]
+    sizes = ["--images", "120", "--dictionary", "24", "--separate", "1", "--turns", "1"]
+    grid = ["--grid", "n_components=8,16", "--grid", "patch=4", "--grid", "ridge=0.1"]
+    folder = tmp_path / "results"
+    folder.mkdir()
+    result = tune_commands.main(["--data", str(tmp_path / "digits.h5"), *sizes, *grid, "--json", str(folder)])
+    assert (result["combinations"], len(result["fit_seconds"]), len(result["tune_seconds"])) == (2, 1, 1)
+    assert result["ratio"] == 2 * result["fit_seconds"][0] / result["tune_seconds"][0]
+    assert len(list(folder.glob("*tune-commands-digits-120-K24.json"))) == 1
