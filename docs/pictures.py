@@ -145,8 +145,12 @@ class Notebook:
     def __init__(self, driver: Any, address: str) -> None:
         self.driver = driver
         driver.get(address)
-        shown = ".jp-Notebook .jp-CodeCell .cm-content"
-        until(lambda: [one for one in self.all(shown) if one.is_displayed()], "the notebook to open")
+        self.until_open()
+
+    def until_open(self) -> None:
+        """Wait until the notebook is there and its kernel idle; asked in one go, as JupyterLab draws cells anew."""
+        shown = "return [...document.querySelectorAll(arguments[0])].some((one) => one.offsetParent !== null)"
+        until(lambda: self.js(shown, ".jp-Notebook .jp-CodeCell .cm-content"), "the notebook to open")
         self.until_idle()
 
     def js(self, code: str, *arguments: Any) -> Any:
@@ -194,9 +198,17 @@ class Notebook:
 
     def select(self, number: int) -> None:
         """Select the code cell of this number, of those that the notebook has."""
-        cell = self.all(".jp-Notebook .jp-CodeCell")[number]
-        self.js("arguments[0].scrollIntoView({block: 'center'})", cell)
-        cell.find_element("css selector", ".cm-content").click()
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        def clicked() -> bool:
+            with contextlib.suppress(StaleElementReferenceException, IndexError):
+                cell = self.all(".jp-Notebook .jp-CodeCell")[number]
+                self.js("arguments[0].scrollIntoView({block: 'center'})", cell)
+                cell.find_element("css selector", ".cm-content").click()
+                return True
+            return False  # drawn anew meanwhile
+
+        until(clicked, f"cell {number}")
 
     def run(self, number: int) -> None:
         """Run one code cell and do not wait for it."""
@@ -213,6 +225,14 @@ class Notebook:
         cell.find_element("css selector", ".cm-content").click()
         self.key(Keys.CONTROL, "a")
         self.key(code)
+
+    def save(self) -> None:
+        """Save the notebook, so that a page that is loaded again asks nothing."""
+        saved = """
+        const done = arguments[arguments.length - 1];
+        window.jupyterapp.shell.currentWidget.context.save().then(() => done(true), (error) => done(String(error)));
+        """
+        assert self.driver.execute_async_script(saved) is True
 
     def command(self, name: str) -> None:
         """Run a command of JupyterLab's palette by its label."""

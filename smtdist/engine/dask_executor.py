@@ -22,6 +22,7 @@ from smtdist.engine.adaptive import Demand
 from smtdist.engine.events import COUNTED, Report
 from smtdist.engine.executor import Handle, TaskLost
 from smtdist.engine.memory import memory_limit
+from smtdist.engine.window import Key, Sight, ask_aside
 from smtdist.errors import ClusterLostError, SmtdistError
 
 TOPIC = "smtdist"
@@ -76,6 +77,7 @@ class DaskExecutor:
         self._address = client.scheduler.address
         self._seen: dict[str, Any] = {}
         self._restarted: set[str] = set()
+        self._tasks: dict[str, str] = {}  # worker -> the task that it spoke of last
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
         client.subscribe_topic(MEMORY_TOPIC, self._receive_memory)
@@ -273,6 +275,15 @@ class DaskExecutor:
         value = found.get(holders[0])
         return None if isinstance(value, Exception) else value
 
+    def peek_inside(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Sight | None:
+        """Ask the worker that last spoke of the task."""
+        where = next((worker for worker, task in list(self._tasks.items()) if task == key[1]), None)
+        if where is None:
+            return None
+        found = self.client.run(ask_aside, key, function, arguments, workers=[where], on_error="return")
+        sight = found.get(where)
+        return sight if isinstance(sight, Sight) else None
+
     def publish(self, events: list[dict[str, Any]]) -> None:
         """Send events to the scheduler, for whoever subscribes to `TOPIC`."""
         if self.client.status == "running":
@@ -324,7 +335,10 @@ class DaskExecutor:
         )
 
     def _receive(self, stamped: tuple[float, Any]) -> None:
-        self._receiver(stamped[1])
+        event = stamped[1]
+        if "task" in event:
+            self._tasks[event["worker"]] = event["task"]
+        self._receiver(event)
 
     def close(self) -> None:
         """Stop listening; the client stays open."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from smtdist.engine.events import Report
 from smtdist.engine.memory import memory_limit
+from smtdist.engine.window import Key, Sight, ask
 
 Handle = Any
 """A submitted task; opaque, hashable, and allowed among the arguments of another task, which gets its result."""
@@ -61,6 +62,10 @@ class Executor(Protocol):
 
     def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return function(result, *arguments) where a task's result lies, from any thread, as no task; None if it is gone."""
+        ...
+
+    def peek_inside(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Sight | None:
+        """Return function(state) of a running task's sum, between two of its batches; None if it has ended."""
         ...
 
     def release(self, handles: list[Handle]) -> None:
@@ -120,6 +125,10 @@ class SerialExecutor:
         """Call the function here."""
         value = getattr(handle, "value", None)
         return None if value is None else function(value, *arguments)
+
+    def peek_inside(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Sight | None:
+        """Ask the task, which runs in another thread than whoever looks."""
+        return ask(key, function, arguments)
 
     def release(self, handles: list[Handle]) -> None:
         """Drop the results."""

@@ -8,6 +8,8 @@ tasks are nodes of the fixed tree and only siblings meet.
 from __future__ import annotations
 
 import contextlib
+import time
+import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,10 +23,13 @@ from smtdist.engine.lastwords import Attendance
 from smtdist.engine.partial import Cover, Partial, StoredPartial, join, missing
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.tree import Node, nodes_over, parent, promoted, root, sibling
+from smtdist.engine.window import Sight
 from smtdist.errors import CheckpointError, SmtdistError
 
 ATTEMPTS = 20
 POLL_SECONDS = 0.5
+MOST_INSIDE = 16
+"""Running tasks that are looked into at once; where more run, whole sums are enough to see by."""
 
 
 @dataclass
@@ -50,7 +55,7 @@ class Reduction:
         self.executor, self.heed_stop, self.note = executor, heed_stop, note
         self.plan, self.n_leaves, self.per_task = plan, plan.n_leaves, plan.leaves_per_task
         self.source = job.source
-        self.job = replace(job, source=without_data(job.source))
+        self.job = replace(job, source=without_data(job.source), token=uuid.uuid4().hex)
         self.shared = self.executor.share(self.job)
         self.running: dict[Handle, Callable[[Handle | None], None]] = {}
         self.shared_of: dict[Handle, Handle] = {}
@@ -60,6 +65,8 @@ class Reduction:
         self.attendance = Attendance(executor, note)
         self.events = events
         self.current: tuple[_Sum, ...] = ()  # disjoint sums, those included that a running task starts from
+        self.growing: dict[str, _Sum | None] = {}  # running tasks that add leaves, and what they start from
+        self.waited = 0.0  # seconds that those who looked have waited for tasks
 
     def run(self, resumed: list[StoredPartial]) -> Partial:
         """Return the sum over all leaves, starting from what an earlier run has left on disk."""
@@ -91,6 +98,7 @@ class Reduction:
     def _exact(self, idle: list[_Sum]) -> _Sum:
         covered: Cover = tuple(sorted(piece for one in idle for piece in one.covers))
         gaps = deque(missing(covered, self.n_leaves))
+        self.growing = {}
 
         def take(slots: int) -> Cover:
             size = self.plan.task_leaves(sum(stop - start for start, stop in gaps), slots)
@@ -100,7 +108,10 @@ class Reduction:
             return ((start, min(start + size, stop)),)
 
         def add(covers: Cover, start: _Sum | None) -> None:
+            name = self._name()
+
             def ended(handle: Handle | None) -> None:
+                self._grow(name)
                 if handle is None:
                     gaps.extendleft(covers)
                     idle.extend([start] if start is not None else [])
@@ -108,7 +119,8 @@ class Reduction:
                     idle.append(self._kept(handle, join(start.covers if start else (), covers), start))
 
             data = self._data(self.job.bounds[covers[0][0]], self.job.bounds[covers[-1][1]])
-            self._start(ended, worker.accumulate, self._name(), covers, start, data, near=start)
+            self.growing = {**self.growing, name: start}  # an executor may work at once
+            self._start(ended, worker.accumulate, name, covers, start, data, near=start)
 
         def meet(left: _Sum, right: _Sum) -> None:
             def ended(handle: Handle | None) -> None:
@@ -296,11 +308,20 @@ class Reduction:
     def peek(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[Cover, Any]]:
         """Call function(state, *arguments) on each sum there is, where it lies; for views, from any thread.
 
-        Sums are not changed while a task starts from them, so reading one disturbs nobody; one that is gone
-        meanwhile is left out.
+        A task that adds to a sum is asked between two batches, so that there is something to see before the first task
+        has ended. Other sums are not changed by anybody; what is gone meanwhile is left out.
         """
-        found = []
-        for one in self.current:
+        # in this order: a task that ends in between is then known by its result alone
+        growing, current = list(self.growing.items())[:MOST_INSIDE], self.current
+        found, grown = [], []
+        for name, start in growing:
+            sight = self._inside(name, function, *arguments)
+            if sight is not None:
+                found.append((sight.covers, sight.value))
+                grown.append(start)
+        for one in current:
+            if any(one is start for start in grown):
+                continue
             if isinstance(one.handle, StoredPartial):
                 with contextlib.suppress(TaskLost, CheckpointError):
                     assert self.job.folder is not None
@@ -310,6 +331,16 @@ class Reduction:
                 value = self.executor.peek(one.handle, _on_state, function, *arguments)
                 found.extend([(one.covers, value)] if value is not None else [])
         return found
+
+    def _inside(self, name: str, function: Callable[..., Any], *arguments: Any) -> Sight | None:
+        """Ask a running task; the time until its batch ends is nobody's cost."""
+        started = time.perf_counter()
+        sight = self.executor.peek_inside((self.job.token, name), function, *arguments)
+        self.waited += time.perf_counter() - started - (sight.seconds if sight is not None else 0.0)
+        return sight
+
+    def _grow(self, ended: str) -> None:
+        self.growing = {name: start for name, start in self.growing.items() if name != ended}
 
     def _name(self) -> str:
         self.serial += 1

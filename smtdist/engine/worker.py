@@ -22,6 +22,7 @@ from smtdist.engine.events import Report
 from smtdist.engine.memory import memory_now, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy, join, merge
 from smtdist.engine.tree import Node
+from smtdist.engine.window import Window, opened
 from smtdist.errors import DataError, SmtdistError
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.threads import set_threads
@@ -46,6 +47,7 @@ class Job:
     folder: PassFolder | None
     skip: bool = False  # leave out samples that cannot be read
     expected: Ranges | None = None  # what an earlier pass over the same samples has left out
+    token: str = ""  # of this pass alone, for those who look at its tasks
 
 
 def accumulate(
@@ -76,7 +78,8 @@ def accumulate(
         partial = copy(start)
     else:
         partial = Partial(job.statistic.zero(), (), Counters())
-    _stream(job, data, task, covers, partial, report)
+    with opened((job.token, task)) as window:
+        _stream(job, data, task, covers, partial, report, window)
     return _hand_over(job, partial, [start], permit)
 
 
@@ -135,7 +138,13 @@ def _hand_over(
 
 
 def _stream(
-    job: Job, data: Source | None, task: str, covers: Cover, partial: Partial, report: Report
+    job: Job,
+    data: Source | None,
+    task: str,
+    covers: Cover,
+    partial: Partial,
+    report: Report,
+    window: Window | None = None,
 ) -> None:
     """Add leaves to a partial, batch by batch, reporting the task's running totals."""
     found: list[tuple[int, int]] = []
@@ -160,6 +169,8 @@ def _stream(
                 report(
                     {"pass": job.name, "task": task, "leaves": ended, **_counted(counters), **memory_now()}
                 )
+                if window is not None and window.asked:
+                    window.answer(join(partial.covers, _first(covers, ended)), state)
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
             _require_same_skipped(job, found, leaf)
@@ -167,6 +178,16 @@ def _stream(
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
     partial.covers = join(partial.covers, covers)
+
+
+def _first(covers: Cover, count: int) -> Cover:
+    """Return the first leaves of a cover."""
+    found = []
+    for start, stop in covers:
+        if count > 0:
+            found.append((start, min(stop, start + count)))
+        count -= stop - start
+    return tuple(found)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,13 @@ from html import escape
 from typing import Any, Final
 
 from bokeh.layouts import column, gridplot
-from bokeh.models import ColumnDataSource, Div, LabelSet, Range1d, Title
+from bokeh.models import ColumnDataSource, Div, LabelSet, NumeralTickFormatter, Range1d, Title
 from bokeh.palettes import Category20_20
 from bokeh.plotting import figure
 
 from smtdist.monitor.state import SILENT_SECONDS
 from smtdist.monitor.tables import rate, size
-from smtdist.monitor.text import clock, tasks
+from smtdist.monitor.text import clock, preview_title, tasks
 
 MILLISECONDS: Final = 1000
 HEIGHT: Final = 210
@@ -71,10 +71,16 @@ class Page:
             "projected", "name", marker="dash", angle=1.5708, size=22, color="black", source=self.memory
         )
         self.tree = ColumnDataSource({key: [] for key in ("left", "right", "sum", "colour")})
-        tree = _plot("Partial sums: which leaves each covers", x_axis_label="leaf", y_axis_label="sum")
+        tree = _plot(
+            "Partial sums: which leaves each covers",
+            x_axis_label="leaf",
+            y_axis_label="sum",
+            y_range=Range1d(-0.5, 4),
+        )
         tree.hbar(y="sum", left="left", right="right", height=0.8, color="colour", source=self.tree)
         self.rates = ColumnDataSource({"at": [], "rate": []})
         rates = _plot("Patches a second", x_axis_label="reports, oldest first")
+        rates.yaxis.formatter = NumeralTickFormatter(format="0.[00]a")
         rates.line("at", "rate", line_width=2, source=self.rates)
         rates.scatter("at", "rate", size=4, source=self.rates)
         self.spectrum = ColumnDataSource({"at": [], "value": []})
@@ -101,14 +107,18 @@ class Page:
         self.rates.data = {"at": list(range(len(values))), "rate": values}
         _reach(self.figures["rates"], x=len(values), y=1.1 * max(values, default=1.0))
         preview = found["preview"] or {}
-        spectrum = preview.get("spectrum", [])
+        if preview.get("spectrum"):  # the last one stays while a pass has none, such as that of a dictionary
+            self._draw_spectrum(preview)
+
+    def _draw_spectrum(self, preview: dict[str, Any]) -> None:
+        spectrum, plot = preview["spectrum"], self.figures["spectrum"]
         self.spectrum.data = {"at": list(range(1, len(spectrum) + 1)), "value": spectrum}
-        _reach(self.figures["spectrum"], x=len(spectrum) + 1, y=1.1 * max(spectrum, default=1.0))
-        if preview:
-            title = f"Preview of {preview['pass']}, {preview['leaves']} of {preview['n_leaves']} leaves"
-            if "atoms_in_use" in preview:
-                title += f": {preview['atoms_in_use']:,} of {preview['atoms']:,} atoms"
-            self.figures["spectrum"].title.text = title
+        _reach(plot, x=len(spectrum) + 1, y=1.1 * max(spectrum))
+        plot.title.text = preview_title(preview).capitalize()
+        atoms = ""
+        if "atoms_in_use" in preview:
+            atoms = f"; {preview['atoms_in_use']:,} of {preview['atoms']:,} atoms in use"
+        plot.xaxis.axis_label = f"component of the spectrum{atoms}"
 
     def _draw_passes(self, passes: Sequence[dict[str, Any]]) -> None:
         names = [one["name"] for one in passes]
@@ -161,7 +171,7 @@ class Page:
 
 
 def _plot(title: str, **options: Any) -> Any:
-    options.setdefault("y_range", Range1d(-0.5, 1))
+    options.setdefault("y_range", Range1d(0, 1))
     options["x_range"] = Range1d(0, 1)  # what is empty has no range of its own
     plot = figure(title=Title(text=title), height=HEIGHT, tools="", sizing_mode="stretch_width", **options)
     plot.toolbar.logo = None

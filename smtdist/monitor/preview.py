@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from smtdist.engine.partial import Cover
 from smtdist.errors import SmtdistError
+from smtdist.kernels.device import to_host
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.solve.generalized import smallest_components
 from smtdist.statistics.base import State, Statistic
@@ -78,23 +79,28 @@ def preview(statistic: Statistic, look: Look, chosen: Chosen) -> dict[str, Any] 
 
 
 def part(state: State, names: tuple[str, ...] | None, rows: NDArray[np.int64] | int | None) -> State:
-    """Return some arrays of a state: of matrices the rows and columns asked for, of vectors the entries.
+    """Return copies of some arrays of a state: of matrices the rows and columns asked for, of vectors the entries.
 
-    A number asks for so many first rows. Runs where the state lies; what it returns is small.
+    A number asks for so many first rows. Runs where the state lies; what it returns is small, and on the host.
     """
     found: State = {}
     for name, value in state.items():
         if names is not None and name not in names:
             continue
         if rows is None or value.ndim == 0:
-            found[name] = np.array(value)
+            found[name] = np.array(to_host(value))
         elif isinstance(rows, int):
-            found[name] = np.array(value[:rows])
+            found[name] = np.array(to_host(value[:rows]))
         elif value.ndim == 1:
-            found[name] = value[rows]
+            found[name] = to_host(value[rows])
         else:
-            found[name] = value[np.ix_(rows, rows)]
+            found[name] = to_host(value[np.ix_(rows, rows)])
     return found
+
+
+def looked_at(state: State, atoms: NDArray[np.int64]) -> tuple[State, NDArray[np.int64]]:
+    """Return the part of code sums that concerns some atoms, and the activity of all."""
+    return part(state, None, atoms), np.array(to_host(state["activity"]))
 
 
 def _sum(statistic: Statistic, parts: list[tuple[Cover, State]]) -> State:
@@ -106,17 +112,18 @@ def _sum(statistic: Statistic, parts: list[tuple[Cover, State]]) -> State:
 
 
 def _codes(sums: CodeSums, look: Look, chosen: Chosen) -> dict[str, Any] | None:
-    counted = look(part, ("activity",), None)
-    if not counted:
-        return None
-    activity = _sum(sums, counted)["activity"]
     if chosen.atoms is None:
-        most = np.argsort(-activity, kind="stable")[:MOST_ATOMS]
-        chosen.atoms = np.sort(most)
+        counted = look(part, ("activity",), None)
+        total = _sum(sums, counted)["activity"] if counted else np.zeros(0)
+        if not total.any():
+            return None
+        chosen.atoms = np.sort(np.argsort(-total, kind="stable")[:MOST_ATOMS])
     atoms = chosen.atoms
-    parts = look(part, None, atoms)
-    if not parts:
+    looks = look(looked_at, atoms)
+    if not looks:
         return None
+    activity = np.sum([each for _, (_, each) in looks], axis=0)
+    parts = [(covers, own) for covers, (own, _) in looks]
     counts, state = _counts(parts), _sum(sums, parts)
     own = state["activity"].astype(np.float64)
     statistics = finish(sums, state)

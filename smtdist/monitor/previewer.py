@@ -14,6 +14,8 @@ from smtdist.monitor.preview import Chosen, preview
 SHARE: Final = 0.01
 GRACE: Final = 0.05
 """Seconds that may be spent before anything is saved up."""
+GROWTH: Final = ("sums", "progress")
+"""Kinds of events after which there may be more to see."""
 APART: Final = 1.0
 """Seconds from one preview to the next, at least."""
 
@@ -21,8 +23,9 @@ APART: Final = 1.0
 class Previewer:
     """Subscribes to an engine's events and adds `preview` events to them.
 
-    A preview is made when sums have changed and the time spent so far stays below `share` of the time that has passed:
-    a run that previews cost much has few of them. Nothing that goes wrong here reaches the run.
+    A preview is made when something was added to sums and the time spent so far stays below `share` of the time that has
+    passed: a run that previews cost much has few of them. It does not wait for a task to end: a task under way is asked
+    for what it has so far (that wait is not spent time). Nothing that goes wrong here reaches the run.
     """
 
     def __init__(self, engine: Engine, share: float = SHARE) -> None:
@@ -31,14 +34,18 @@ class Previewer:
         self._spent, self._last = 0.0, 0.0
         self._changed, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._pass = ""
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
         if event["kind"] == "pass_started":
             self._over.set()  # of the thread of the pass before
             self._changed, self._over = threading.Event(), threading.Event()
-            self._thread = None
-        elif event["kind"] == "sums" and event["covers"] and not self._over.is_set():
+            self._thread, self._pass = None, event["pass"]
+        elif event["kind"] in ("pass_finished", "pass_failed", "run_failed"):
+            self._over.set()
+            self._changed.set()
+        elif self._grew(event) and not self._over.is_set():
             self._changed.set()
             if self._thread is None:
                 arguments = (event["pass"], self._changed, self._over)
@@ -46,9 +53,12 @@ class Previewer:
                     target=self._watch, args=arguments, name="smtdist-preview", daemon=True
                 )
                 self._thread.start()
-        elif event["kind"] in ("pass_finished", "pass_failed", "run_failed"):
-            self._over.set()
-            self._changed.set()
+
+    def _grew(self, event: Event) -> bool:
+        """Tell whether there is more to see of this pass than before; reports of an earlier one may come late."""
+        if event["kind"] not in GROWTH or event["pass"] != self._pass:
+            return False
+        return bool(event["covers"] if event["kind"] == "sums" else event["n_positions"])
 
     def _watch(self, name: str, changed: threading.Event, over: threading.Event) -> None:
         chosen = Chosen()
@@ -69,10 +79,12 @@ class Previewer:
         reduction = self._engine.current
         if reduction is None or reduction.job.name != name:
             return
-        started = time.monotonic()
-        found = preview(reduction.job.statistic, reduction.peek, chosen)
-        self._last = time.monotonic() - started
-        self._spent += self._last
+        started, waited = time.monotonic(), reduction.waited
+        try:
+            found = preview(reduction.job.statistic, reduction.peek, chosen)
+        finally:
+            self._last = max(0.0, time.monotonic() - started - (reduction.waited - waited))
+            self._spent += self._last
         if found is not None and not over.is_set():
-            total = reduction.n_leaves
-            self._engine.events.emit("preview", **{"pass": name}, n_leaves=total, cost=self._last, **found)
+            total = {"n_leaves": reduction.n_leaves, "of_samples": reduction.plan.n_samples}
+            self._engine.events.emit("preview", **{"pass": name}, **total, cost=self._last, **found)

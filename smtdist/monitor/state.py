@@ -110,7 +110,9 @@ class RunState:
             "peak_bytes": 0,
             "seconds": None,
         }
-        self.covers, self.running, self.history = [], 0, []
+        self.covers, self.running = [], 0
+        if event["n_samples"]:  # a solve leaves the curve of the pass before
+            self.history = []
 
     def _on_progress(self, event: Event) -> None:
         one = self.passes.get(event["pass"])

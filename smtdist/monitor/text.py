@@ -112,7 +112,7 @@ def tasks(running: int) -> str:
 
 
 def _preview(found: dict[str, Any]) -> Text:
-    parts = [f"preview of {found['pass']} from {found['leaves']} of {found['n_leaves']} leaves"]
+    parts = [preview_title(found)]
     if "atoms_in_use" in found:
         parts.append(f"{found['atoms_in_use']:,} of {found['atoms']:,} atoms in use")
     text = Text(", ".join(parts), style="dim")
@@ -120,6 +120,16 @@ def _preview(found: dict[str, Any]) -> Text:
         text.append(f"\nspectrum {sparkline(found['spectrum'])} ")
         text.append(f"{found['spectrum'][0]:.3g} to {found['spectrum'][-1]:.3g}", style="dim")
     return text
+
+
+def preview_title(found: dict[str, Any]) -> str:
+    """Say what a preview was made from.
+
+    >>> preview_title({"pass": "statistics", "n_samples": 1200, "of_samples": 60000})
+    'preview of statistics after 1,200 of 60,000 samples'
+    """
+    total = f" of {found['of_samples']:,}" if "of_samples" in found else ""
+    return f"preview of {found['pass']} after {found['n_samples']:,}{total} samples"
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -195,8 +195,9 @@ function drawPictures(box, preview) {
 
 function drawPreview(box, preview) {
   if (!preview.pass) return;
-  make("h4", box, { text: `Preview of ${preview.pass} from ${preview.leaves} of ${preview.n_leaves} leaves` });
-  const facts = [`${count(preview.n_samples)} samples`, `${count(preview.n_positions)} patches`];
+  const total = preview.of_samples ? ` of ${count(preview.of_samples)}` : "";
+  make("h4", box, { text: `Preview of ${preview.pass} after ${count(preview.n_samples)}${total} samples` });
+  const facts = [`${count(preview.leaves)} of ${count(preview.n_leaves)} leaves`, `${count(preview.n_positions)} patches`];
   if (preview.atoms !== undefined)
     facts.push(`${count(preview.atoms_in_use)} of ${count(preview.atoms)} atoms in use`);
   make("div", box, { text: facts.join(", "), className: "quiet facts" });

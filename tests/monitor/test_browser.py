@@ -49,11 +49,11 @@ def logged(folder, kind):
 
 
 def shown(notebook):
-    """Return what the widget says of the preview: leaves, samples, patches, atoms in use."""
-    title = re.search(r"Preview of statistics from (\d+) of (\d+) leaves", notebook.text(f"{WIDGET} h4"))
-    facts = notebook.text(f"{WIDGET} .facts").replace(",", "")
-    numbers = [int(number) for number in re.findall(r"\d+", facts)]
-    return None if title is None else (int(title[1]), int(title[2]), *numbers)
+    """Return what the widget says of the preview: samples, leaves, patches, atoms in use, in one reading."""
+    text = notebook.text(f"{WIDGET} h4, {WIDGET} .facts").replace(",", "")
+    if not text.startswith("Preview of statistics"):
+        return None
+    return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
 def test_the_first_notebook_live(notebook, shots):
@@ -78,7 +78,7 @@ def test_the_first_notebook_live(notebook, shots):
         for one in logged(notebook.folder / "first-steps.checkpoint", "preview")
         if one["pass"] == "statistics"
     ]
-    keys = ("leaves", "n_leaves", "n_samples", "n_positions", "atoms_in_use", "atoms")
+    keys = ("n_samples", "of_samples", "leaves", "n_leaves", "n_positions", "atoms_in_use", "atoms")
     assert shown(notebook) == tuple(made[-1][key] for key in keys)
     (ended,) = [
         one
@@ -89,6 +89,24 @@ def test_the_first_notebook_live(notebook, shots):
     assert f"{ended['n_samples']:,} / {ended['n_samples']:,}" in notebook.text(WIDGET)
     assert notebook.js(f"return document.querySelectorAll('{WIDGET} canvas').length") == 42
     assert notebook.complaints() == []
+
+
+def test_a_page_that_is_loaded_again_shows_the_run_again(notebook, shots):
+    """The kernel goes on while nobody looks; what was there is there again, and goes on moving."""
+    notebook.run(0)
+    notebook.run(1)
+    until(lambda: shown(notebook), "a preview")
+    before = notebook.text(f"{WIDGET} .passes")
+    notebook.save()
+    notebook.driver.refresh()
+    notebook.until_open()
+    until(lambda: notebook.text(f"{WIDGET} .pill"), "the widget to be back")
+    notebook.driver.save_screenshot(str(shots / "reloaded.png"))
+    assert notebook.text(f"{WIDGET} .passes").split()[0] == before.split()[0]
+    until(lambda: notebook.text(f"{WIDGET} .pill") == "finished", "the end")
+    made = logged(notebook.folder / "first-steps.checkpoint", "preview")
+    assert shown(notebook)[0] == made[-1]["n_samples"]
+    assert len(logged(notebook.folder / "first-steps.checkpoint", "run_started")) == 1
 
 
 def test_cancel_restart_and_attach_again(notebook, shots):

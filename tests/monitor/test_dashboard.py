@@ -148,6 +148,8 @@ def test_the_page_draws_every_state_of_a_run():
         **{"pass": "statistics"},
         leaves=3,
         n_leaves=10,
+        n_samples=30,
+        of_samples=100,
         spectrum=[3.0, 4.0],
         atoms=7,
         atoms_in_use=5,
@@ -159,6 +161,11 @@ def test_the_page_draws_every_state_of_a_run():
     assert list(found.tree.data["sum"]) == [0, 1, 1]
     assert list(found.spectrum.data["value"]) == [3.0, 4.0]
     assert list(found.memory.data["used"]) == [128.0, 128.0]
+    title = found.figures["spectrum"].title
+    assert title.text == "Preview of statistics after 30 of 100 samples"
+    drawn(kind="preview", time=5.5, **{"pass": "dictionary"}, leaves=1, n_leaves=10, n_samples=9)
+    assert list(found.spectrum.data["value"]) == [3.0, 4.0], "the curve stays while there is no new one"
+    assert title.text == "Preview of statistics after 30 of 100 samples"
     failed = drawn(kind="pass_failed", time=6.0, **{"pass": "statistics"}, text="<b>why</b>", stopped=False)
     assert "&lt;b&gt;why&lt;/b&gt;" in failed.head.text
 

@@ -141,6 +141,8 @@ def test_a_snapshot_is_plain_and_its_text_tells_the_story():
             "pass": "whitening",
             "leaves": 3,
             "n_leaves": 10,
+            "n_samples": 1200,
+            "of_samples": 60000,
             "spectrum": spectrum,
         }
     )
@@ -153,7 +155,7 @@ def test_a_snapshot_is_plain_and_its_text_tells_the_story():
         "300.0 MiB of 400.0 MiB",
         "1 partial sum over 3 of 10 leaves, 1 task under way",
         "lost: worker one left",
-        "preview of whitening from 3 of 10 leaves",
+        "preview of whitening after 1,200 of 60,000 samples",
         "█▅▁",
     ):
         assert piece in text
