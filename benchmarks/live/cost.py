@@ -1,27 +1,51 @@
 """What watching costs: the same fit, watched and not, in turn. `python -m benchmarks.live.cost` on a machine that is quiet.
 
-Watched means all of it: a handle with previews, the events in a checkpoint folder's log, a second process that follows
-them (`smtdist watch`), and on a cluster the page. Not watched means `fit` with the same checkpoint folder, without its log.
+Watched is all that a run has by itself and a handle with previews that is asked twice a second, as a widget asks: the
+events in a checkpoint folder's log, and on a cluster (`--workers`) its topic, the page and its metrics. With `--follow`
+someone looks on as well: another process follows the folder (`smtdist watch`), and on a cluster a third has the page
+open. They are started before the clock is. Not watched is `fit` with the same checkpoint folder without its log, on
+a cluster without page, metrics and topic. Clusters are started before the clock too.
+
+`--more` adds pairs to the record of the same day and settings, so that a measurement can be made in parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+from distributed import Client
 
 import smtdist
 from benchmarks.record import write_record
-from smtdist.engine import passes
+from smtdist.engine import local_cluster, passes
+from smtdist.engine.dask_executor import DaskExecutor
+from smtdist.engine.outlets import EVENTS
+from smtdist.monitor.dashboard import page_address
 
-CODE = "import sys; sys.argv[0] = 'smtdist'; from smtdist.cli import main; main()"
+WATCH = "import sys; sys.argv[0] = 'smtdist'; from smtdist.cli import main; main()"
+PAGE = """
+import sys, time
+from bokeh.client import pull_session
+session = pull_session(url=sys.argv[1])
+print("ready", flush=True)
+while True:
+    time.sleep(0.2)
+    session.force_roundtrip()
+"""
+READY = {"kind": "note", "run": "before", "time": 0.0, "text": "ready"}
 
 
 def images(count: int, side: int) -> np.ndarray[Any, Any]:
@@ -33,77 +57,129 @@ def silent(event: Any) -> None:
     """Take an event and do nothing."""
 
 
-def timed(estimator: Any, data: Any, watched: bool, follow: bool) -> tuple[float, np.ndarray[Any, Any], int]:
-    """Return the seconds of a fit, its components, and the previews that were made."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name, "checkpoint")
-        smt = estimator(checkpoint=folder)
-        if not watched:
-            log, passes.EventLog = passes.EventLog, lambda path: silent  # type: ignore[misc,assignment]
-            started = time.perf_counter()
-            try:
-                smt.fit(data)
-            finally:
-                passes.EventLog = log  # type: ignore[misc]
-            return time.perf_counter() - started, smt.components_, 0
-        folder.mkdir()
-        (folder / "run.json").write_text("{}")
-        command = [sys.executable, "-c", CODE, "watch", str(folder), "--json"]
-        watcher = subprocess.Popen(command, stdout=subprocess.DEVNULL) if follow else None
-        previews: list[Any] = []
-        smt.on_event = lambda event: previews.append(event) if event["kind"] == "preview" else None
+@contextlib.contextmanager
+def nobody_watches() -> Iterator[None]:
+    """Take away what every run has for those who may come: the log, the topic, the page and the metrics."""
+    preloads = {
+        key: [one for one in value if not str(one).startswith("smtdist.monitor")]
+        for key, value in local_cluster.CONFIGURATION.items()
+        if key.endswith(".preload") and isinstance(value, list)
+    }
+    publish = DaskExecutor.publish
+    with (
+        mock.patch.object(passes, "EventLog", lambda path: silent),
+        mock.patch.dict(local_cluster.CONFIGURATION, preloads),
+    ):
+        del DaskExecutor.publish
         try:
-            started = time.perf_counter()
-            run = smtdist.start(smt, data)
-            while not run.done():  # as a widget asks, twice a second
-                run.progress()
-                run._thread.join(0.5)
-            seconds = time.perf_counter() - started
-            return seconds, run.result().components_, len(previews)
+            yield
         finally:
-            if watcher is not None:
-                watcher.terminate()
-                watcher.wait()
+            DaskExecutor.publish = publish  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def cluster_of(workers: int) -> Iterator[Client | None]:
+    """Yield the client of a cluster of this machine, None for no workers."""
+    if workers == 0:
+        yield None
+        return
+    with local_cluster.local_cluster(workers) as cluster, Client(cluster, set_as_default=False) as client:
+        client.wait_for_workers(workers, timeout=60)
+        yield client
+
+
+@contextlib.contextmanager
+def onlooker(*command: str) -> Iterator[None]:
+    """Run a process that looks on, from when it has said something."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen([sys.executable, "-c", *command], stdout=said)
+        try:
+            end = time.monotonic() + 60
+            while os.fstat(said.fileno()).st_size == 0:
+                assert process.poll() is None, "who was to look on has ended"
+                assert time.monotonic() < end, "who was to look on says nothing"
+                time.sleep(0.05)
+            yield
+            assert process.poll() is None, "who looked on did not stay to the end"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def plain(smt: Any, data: Any) -> tuple[float, Any, int]:
+    """Return the seconds of a fit that nobody watches, and the fit."""
+    started = time.perf_counter()
+    smt.fit(data)
+    return time.perf_counter() - started, smt, 0
+
+
+def watched(smt: Any, data: Any) -> tuple[float, Any, int]:
+    """Return the seconds of a fit that is watched, the fit, and how many previews it had."""
+    previews: list[Any] = []
+    smt.on_event = lambda event: previews.append(event) if event["kind"] == "preview" else None
+    started = time.perf_counter()
+    run = smtdist.start(smt, data)
+    while not run.done():  # as a widget asks, twice a second
+        run.progress()
+        run._thread.join(0.5)
+    return time.perf_counter() - started, run.result(), len(previews)
+
+
+def timed(options: dict[str, Any], data: Any, chosen: Any, watch: bool) -> tuple[float, Any, int]:
+    """Return the seconds of a fit, its components, and the previews that were made."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as around:
+        folder = Path(name, "checkpoint")
+        if not watch:
+            around.enter_context(nobody_watches())
+        client = around.enter_context(cluster_of(chosen.workers))
+        smt = smtdist.SMT(**options, checkpoint=folder, cluster=client, workers=0)
+        if watch and chosen.follow:
+            folder.mkdir()
+            (folder / EVENTS).write_text(json.dumps(READY) + "\n")
+            around.enter_context(onlooker(WATCH, "watch", str(folder), "--json"))
+            if client is not None:
+                around.enter_context(onlooker(PAGE, str(page_address(client))))
+        seconds, found, previews = watched(smt, data) if watch else plain(smt, data)
+        return seconds, found.components_, previews
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Time pairs of fits and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=12_000)
+    parser.add_argument("--samples", type=int, default=3_000)
     parser.add_argument("--side", type=int, default=28)
     parser.add_argument("--atoms", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--follow", action="store_true", help="also let another process watch the folder")
+    parser.add_argument("--follow", action="store_true", help="others look on: smtdist watch, and the page")
+    parser.add_argument("--more", action="store_true", help="add to the record of the same day and settings")
     parser.add_argument("--out", default="benchmarks/results")
     chosen = parser.parse_args(arguments)
     data = images(chosen.samples, chosen.side)
+    options = {"patch": 6, "dictionary": chosen.atoms, "n_components": min(64, chosen.atoms // 2)}
+    name = (
+        f"watching-{chosen.samples}-K{chosen.atoms}-w{chosen.workers}{'-followed' if chosen.follow else ''}"
+    )
+    path = Path(chosen.out) / f"{time.strftime('%Y-%m-%d')}-{name}.json"
+    rows = json.loads(path.read_text())["result"]["pairs"] if chosen.more and path.exists() else []
 
-    def estimator(**options: Any) -> Any:
-        return smtdist.SMT(
-            patch=6,
-            dictionary=chosen.atoms,
-            n_components=min(64, chosen.atoms // 2),
-            workers=chosen.workers,
-            **options,
-        )
-
-    timed(estimator, data[: min(512, len(data))], False, False) if chosen.atoms < 256 else None
-    rows = []
+    timed(options, data[: min(256, len(data))], chosen, False)  # compiles, and reads what is read once
     for pair in range(chosen.pairs):
         order = (False, True) if pair % 2 == 0 else (True, False)
-        found = {watched: timed(estimator, data, watched, chosen.follow) for watched in order}
+        found = {watch: timed(options, data, chosen, watch) for watch in order}
         assert np.array_equal(found[False][1], found[True][1]), "watching changed the result"
         rows.append({"plain": found[False][0], "watched": found[True][0], "previews": found[True][2]})
     cost = [row["watched"] / row["plain"] - 1 for row in rows]
     result = {
-        "settings": {key: value for key, value in vars(chosen).items() if key != "out"},
+        "settings": {
+            key: value for key, value in vars(chosen).items() if key not in ("out", "more", "pairs")
+        },
         "pairs": rows,
         "median_plain_seconds": statistics.median(row["plain"] for row in rows),
         "median_watched_seconds": statistics.median(row["watched"] for row in rows),
         "median_cost": statistics.median(cost),
     }
-    path = write_record(chosen.out, f"watching-{chosen.samples}-K{chosen.atoms}-w{chosen.workers}", result)
+    path = write_record(chosen.out, name, result)
     print(
         f"{path}: watching costs {100 * result['median_cost']:+.1f} % of {result['median_plain_seconds']:.1f} s"
     )
