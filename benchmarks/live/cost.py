@@ -53,8 +53,14 @@ def images(count: int, side: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(0).integers(0, 256, (count, side, side), dtype=np.uint8)
 
 
-def silent(event: Any) -> None:
-    """Take an event and do nothing."""
+class Silent:
+    """Takes the place of the log."""
+
+    def __init__(self, path: Path) -> None:
+        pass
+
+    def __call__(self, events: Any) -> None:
+        """Take events and do nothing."""
 
 
 @contextlib.contextmanager
@@ -67,7 +73,7 @@ def nobody_watches() -> Iterator[None]:
     }
     publish = DaskExecutor.publish
     with (
-        mock.patch.object(passes, "EventLog", lambda path: silent),
+        mock.patch.object(passes, "EventLog", Silent),
         mock.patch.dict(local_cluster.CONFIGURATION, preloads),
     ):
         del DaskExecutor.publish
