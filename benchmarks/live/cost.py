@@ -152,7 +152,7 @@ def timed(options: dict[str, Any], data: Any, chosen: Any, watch: bool) -> tuple
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Time pairs of fits and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=3_000)
+    parser.add_argument("--samples", type=int, default=2_500)
     parser.add_argument("--side", type=int, default=28)
     parser.add_argument("--atoms", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=0)
@@ -170,26 +170,30 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     rows = json.loads(path.read_text())["result"]["pairs"] if chosen.more and path.exists() else []
 
     timed(options, data[: min(256, len(data))], chosen, False)  # compiles, and reads what is read once
-    for pair in range(chosen.pairs):
-        order = (False, True) if pair % 2 == 0 else (True, False)
+    result: dict[str, Any] = {}
+    for _ in range(chosen.pairs):
+        order = (False, True) if len(rows) % 2 == 0 else (True, False)
         found = {watch: timed(options, data, chosen, watch) for watch in order}
         assert np.array_equal(found[False][1], found[True][1]), "watching changed the result"
         rows.append({"plain": found[False][0], "watched": found[True][0], "previews": found[True][2]})
-    cost = [row["watched"] / row["plain"] - 1 for row in rows]
-    result = {
-        "settings": {
-            key: value for key, value in vars(chosen).items() if key not in ("out", "more", "pairs")
-        },
-        "pairs": rows,
-        "median_plain_seconds": statistics.median(row["plain"] for row in rows),
-        "median_watched_seconds": statistics.median(row["watched"] for row in rows),
-        "median_cost": statistics.median(cost),
-    }
-    path = write_record(chosen.out, name, result)
+        result = summary(chosen, rows)
+        write_record(chosen.out, name, result)  # after each pair: what is measured is measured
     print(
         f"{path}: watching costs {100 * result['median_cost']:+.1f} % of {result['median_plain_seconds']:.1f} s"
     )
     return result
+
+
+def summary(chosen: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is recorded of some pairs."""
+    settings = {key: value for key, value in vars(chosen).items() if key not in ("out", "more", "pairs")}
+    return {
+        "settings": settings,
+        "pairs": rows,
+        "median_plain_seconds": statistics.median(row["plain"] for row in rows),
+        "median_watched_seconds": statistics.median(row["watched"] for row in rows),
+        "median_cost": statistics.median(row["watched"] / row["plain"] - 1 for row in rows),
+    }
 
 
 if __name__ == "__main__":
