@@ -19,7 +19,7 @@ labextension:
     module: dask.distributed
     class: LocalCluster
     args: []
-    kwargs: {n_workers: 2, threads_per_worker: 1}
+    kwargs: {n_workers: 2, threads_per_worker: 1, host: 127.0.0.1, dashboard_address: "127.0.0.1:8787"}
 distributed:
   scheduler:
     preload: [smtdist.monitor.preload]

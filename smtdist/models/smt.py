@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,9 +182,23 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The settings, checked."""
         return Configuration(**{name: getattr(self, name) for name in FIELDS})
 
+    @overload
+    def fit(
+        self, X: Any, y: Any = None, *, base: Model | None = None, block: Literal[True] = True
+    ) -> Self: ...
+
+    @overload
+    def fit(self, X: Any, y: Any = None, *, base: Model | None = None, block: Literal[False]) -> Any: ...
+
     @_with_value_errors
-    def fit(self, X: Any, y: Any = None, *, base: Model | None = None) -> Self:
-        """Fit on images; `base` reuses the whitening and dictionary of a fitted model."""
+    def fit(self, X: Any, y: Any = None, *, base: Model | None = None, block: bool = True) -> Any:
+        """Fit on images; `base` reuses the whitening and dictionary of a fitted model.
+
+        With `block=False` return a handle at once, as `smtdist.start` does: its `result()` is this estimator, fitted.
+        """
+        if not block:
+            # named, not imported: handles are a layer above
+            return import_module("smtdist").start(self, X, y, base=base)
         settings = self.configuration
         source = as_source(X, settings)
         with executor_for(self.cluster, self.workers) as executor:

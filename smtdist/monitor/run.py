@@ -107,9 +107,9 @@ def start(
 ) -> Run:
     """Call a method of an estimator in the background and return a `Run` to watch it by.
 
-    This is a function beside the estimator and no option of `fit`, because scikit-learn's `fit` returns the estimator:
-    pipelines, searches and `clone` rely on it. `result()` returns what the method would have, so
-    `start(smt, X).result()` is `smt.fit(X)`, bit for bit. The estimator is fitted when the run ends, not before.
+    `result()` returns what the method would have, so `start(smt, X).result()` is `smt.fit(X)`, bit for bit. The estimator
+    is fitted when the run ends, not before. `smt.fit(X, block=False)` is the same for `SMT`; for all estimators and
+    methods it is a function beside them, because scikit-learn's pipelines and searches rely on `fit` returning the estimator.
 
     `method` is one of fit, partial_fit, withdraw, transform, fit_transform. `previews` is the share of the run's
     time that may be spent on previews of its sums (0: none). Works with every estimator of the package.

@@ -39,6 +39,17 @@ def test_the_result_is_that_of_fit_bit_for_bit():
     assert "run finished" in repr(run)
 
 
+def test_fit_that_does_not_block_returns_a_handle():
+    smt = estimator()
+    run = smt.fit(IMAGES, block=False)
+    assert run.result(120) is smt
+    assert np.array_equal(smt.components_, estimator().fit(IMAGES).components_)
+    other = estimator().fit(IMAGES, base=smt.model_, block=False).result(120)
+    assert np.array_equal(other.model_.dictionary.grid, smt.model_.dictionary.grid)
+    with pytest.raises(ValueError, match="lower patch"):
+        estimator().fit(np.zeros((3, 2, 2), np.uint8), block=False).result(60)
+
+
 def test_progress_while_it_runs_and_a_result_in_time_or_not():
     gate = Gate("sums")
     smt = estimator(on_event=gate)
