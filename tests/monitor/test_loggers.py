@@ -32,6 +32,20 @@ def test_tensorboard_gets_a_file(tmp_path):
     assert b"statistics/n_positions" in path.read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore")  # those of TensorBoard's own imports
+def test_tensorboard_itself_reads_the_file(tmp_path):
+    pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    reading = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
+    )
+    smt = smtdist.SMT(**SMALL, on_event=TensorBoard(str(tmp_path)))
+    smtdist.start(smt, IMAGES, previews=1.0).result(60)
+    found = reading.EventAccumulator(str(tmp_path))
+    found.Reload()
+    (last,) = found.Scalars("statistics/n_positions")
+    assert (last.value, last.step) == (smt.passes_[2]["n_positions"], len(IMAGES))
+
+
 @pytest.mark.filterwarnings("ignore")  # those of MLflow's own imports
 def test_mlflow_gets_metrics(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
