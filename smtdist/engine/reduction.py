@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,7 +66,9 @@ class Reduction:
         self.attendance = Attendance(executor, note)
         self.events = events
         self.current: tuple[_Sum, ...] = ()  # disjoint sums, those included that a running task starts from
-        self.growing: dict[str, _Sum | None] = {}  # running tasks that add leaves, and what they start from
+        self.growing: dict[
+            str, Cover
+        ] = {}  # tasks that add leaves to a sum, and what it will cover in the end
         self.waited = 0.0  # seconds that those who looked have waited for tasks
 
     def run(self, resumed: list[StoredPartial]) -> Partial:
@@ -119,7 +122,8 @@ class Reduction:
                     idle.append(self._kept(handle, join(start.covers if start else (), covers), start))
 
             data = self._data(self.job.bounds[covers[0][0]], self.job.bounds[covers[-1][1]])
-            self.growing = {**self.growing, name: start}  # an executor may work at once
+            whole = join(start.covers if start else (), covers)
+            self.growing = {**self.growing, name: whole}  # now: an executor may work at once
             self._start(ended, worker.accumulate, name, covers, start, data, near=start)
 
         def meet(left: _Sum, right: _Sum) -> None:
@@ -308,20 +312,26 @@ class Reduction:
     def peek(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[Cover, Any]]:
         """Call function(state, *arguments) on each sum there is, where it lies; for views, from any thread.
 
-        A task that adds to a sum is asked between two batches, so that there is something to see before the first task
-        has ended. Other sums are not changed by anybody; what is gone meanwhile is left out.
+        Tasks that add to a sum are asked between two batches, so that there is something to see before the first of them
+        has ended. Other sums are not changed by anybody; what is gone meanwhile is left out, and no leaf is seen twice.
         """
-        # in this order: a task that ends in between is then known by its result alone
-        growing, current = list(self.growing.items())[:MOST_INSIDE], self.current
-        found, grown = [], []
-        for name, start in growing:
-            sight = self._inside(name, function, *arguments)
+        growing = list(self.growing.items())[:MOST_INSIDE]
+        found, taken = [], bytearray(self.n_leaves)
+        # at once: a task that is asked late may have ended, and its result have been taken by another
+        with ThreadPoolExecutor(max(1, len(growing)), "smtdist-look") as pool:
+            started = time.perf_counter()
+            sights = list(pool.map(lambda one: self._inside(one[0], function, *arguments), growing))
+            used = sum(sight.seconds for sight in sights if sight is not None)
+            # the time until batches end is nobody's cost
+            self.waited += max(0.0, time.perf_counter() - started - used) if growing else 0.0
+        for (_, whole), sight in zip(growing, sights, strict=True):
             if sight is not None:
                 found.append((sight.covers, sight.value))
-                grown.append(start)
-        for one in current:
-            if any(one is start for start in grown):
-                continue
+                for start, stop in whole:
+                    taken[start:stop] = b"\1" * (stop - start)
+        for one in self.current:
+            if any(1 in taken[start:stop] for start, stop in one.covers):
+                continue  # a task has seen to it
             if isinstance(one.handle, StoredPartial):
                 with contextlib.suppress(TaskLost, CheckpointError):
                     assert self.job.folder is not None
@@ -333,14 +343,11 @@ class Reduction:
         return found
 
     def _inside(self, name: str, function: Callable[..., Any], *arguments: Any) -> Sight | None:
-        """Ask a running task; the time until its batch ends is nobody's cost."""
-        started = time.perf_counter()
-        sight = self.executor.peek_inside((self.job.token, name), function, *arguments)
-        self.waited += time.perf_counter() - started - (sight.seconds if sight is not None else 0.0)
-        return sight
+        """Ask a running task."""
+        return self.executor.peek_inside((self.job.token, name), function, *arguments)
 
     def _grow(self, ended: str) -> None:
-        self.growing = {name: start for name, start in self.growing.items() if name != ended}
+        self.growing = {name: whole for name, whole in self.growing.items() if name != ended}
 
     def _name(self) -> str:
         self.serial += 1

@@ -7,12 +7,14 @@ import h5py
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from executors import ThreadsExecutor
 
 import smtdist
 from smtdist.data.array import ArraySource, as_source
 from smtdist.engine import passes, window
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.engine.reduction import Reduction, _Sum
 from smtdist.models.fit import fit
 from smtdist.monitor.preview import Chosen, preview
 from smtdist.monitor.previewer import Previewer
@@ -100,6 +102,49 @@ def test_a_look_in_mid_task_is_the_statistic_of_the_samples_so_far(tmp_path, sma
     assert inside["n_positions"] == so_far.statistics.n_positions
     assert inside["atoms_in_use"] == np.count_nonzero(so_far.statistics.activity)
     np.testing.assert_allclose(inside["spectrum"][:8], so_far.embedding.eigenvalues, rtol=1e-9)
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_no_sample_is_seen_twice_while_tasks_come_and_go(small_batches, slots):
+    images = np.concatenate([IMAGES, 255 - IMAGES, IMAGES[::-1]])
+    engine = Engine(ThreadsExecutor(slots))
+    onlooker = Onlooker(engine)
+    engine.events.subscribe(onlooker)
+    model, _ = fit(ArraySource(images), SETTINGS, engine)
+    for thread in onlooker.threads:
+        thread.join(60)
+    found = [value for name, value in onlooker.seen if name == "statistics" and value is not None]
+    assert len(found) > 5
+    assert all(value["n_samples"] <= len(images) for value in found)
+    assert all(value["leaves"] * 256 <= value["n_samples"] + 255 for value in found)
+    plain, _ = fit(ArraySource(images), SETTINGS, Engine(SerialExecutor(1)))
+    assert np.array_equal(plain.statistics.cooccurrence, model.statistics.cooccurrence)
+
+
+def test_sums_are_left_out_where_a_task_has_shown_them():
+    """A task that continues a sum is seen with it, so the sum alone is not; a task that has ended is seen by its result."""
+
+    reduction = Reduction.__new__(Reduction)
+    reduction.n_leaves, reduction.waited = 10, 0.0
+    reduction.growing = {"x/3": ((0, 4),), "x/4": ((4, 6),)}
+    reduction.current = tuple(_Sum(cover, cover) for cover in (((0, 2),), ((4, 6),), ((8, 9),)))
+
+    class Answers:
+        def peek_inside(self, key, function):
+            return window.Sight(((0, 3),), "inside", 0.0) if key == ("t", "x/3") else None
+
+        def peek(self, handle, function, *arguments):
+            return handle
+
+    class Job:
+        token = "t"
+
+    reduction.executor, reduction.job = Answers(), Job()
+    assert reduction.peek(len) == [
+        (((0, 3),), "inside"),
+        (((4, 6),), ((4, 6),)),
+        (((8, 9),), ((8, 9),)),
+    ]
 
 
 def test_a_worker_of_a_cluster_is_looked_into(tmp_path, small_batches):
