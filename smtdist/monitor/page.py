@@ -164,7 +164,7 @@ class Page:
         total = next((one["n_leaves"] for one in found["passes"] if one["status"] == "running"), 0)
         _reach(self.figures["tree"], x=total, y=max(4, len(found["sums"])))
         self.figures["tree"].title.text = (
-            f"{len(found['sums'])} partial sums over {covered} of {total} leaves, {tasks(found['running'])}"
+            f"{len(found['sums'])} partial sums over {covered} of {total} leaves{tasks(found['running'])}"
             if total
             else "Partial sums: which leaves each covers"
         )

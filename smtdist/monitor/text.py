@@ -103,12 +103,16 @@ def _sums(snapshot: dict[str, Any]) -> Text:
     total = current["n_leaves"] if current else 0
     covered = sum(one["leaves"] for one in snapshot["sums"])
     many = f"{len(snapshot['sums'])} partial sum{'s' * (len(snapshot['sums']) != 1)}"
-    return Text(f"{many} over {covered} of {total} leaves, {tasks(snapshot['running'])}", style="dim")
+    return Text(f"{many} over {covered} of {total} leaves{tasks(snapshot['running'])}", style="dim")
 
 
 def tasks(running: int) -> str:
-    """Write how many tasks are under way."""
-    return f"{running} task{'s' * (running != 1)} under way"
+    """Write how many tasks are under way, after other facts; nothing between the end of one and the start of the next.
+
+    >>> tasks(2), tasks(0)
+    (', 2 tasks under way', '')
+    """
+    return f", {running} task{'s' * (running != 1)} under way" if running else ""
 
 
 def _preview(found: dict[str, Any]) -> Text:

@@ -114,10 +114,9 @@ function drawSums(box, snapshot) {
   if (!current || !snapshot.sums.length) return;
   const covered = snapshot.sums.reduce((total, one) => total + one.leaves, 0);
   const many = `${snapshot.sums.length} partial sum${snapshot.sums.length === 1 ? "" : "s"}`;
-  make("div", box, {
-    text: `${many} over ${covered} of ${current.n_leaves} leaves, ${snapshot.running} task${snapshot.running === 1 ? "" : "s"} under way`,
-    className: "quiet",
-  });
+  // between the end of a task and the start of the next there is nothing to say of tasks
+  const tasks = snapshot.running ? `, ${snapshot.running} task${snapshot.running === 1 ? "" : "s"} under way` : "";
+  make("div", box, { text: `${many} over ${covered} of ${current.n_leaves} leaves${tasks}`, className: "quiet" });
   const height = 5 * Math.min(12, snapshot.sums.length);
   const svg = draw("svg", box, {
     class: "sums",
