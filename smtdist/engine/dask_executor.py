@@ -278,8 +278,8 @@ class DaskExecutor:
     def peek_inside(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Sight | None:
         """Ask the worker that last spoke of the task."""
         where = next((worker for worker, task in list(self._tasks.items()) if task == key[1]), None)
-        if where is None:
-            return None
+        if where is None or where not in self.client.nthreads([where]):
+            return None  # a worker that is gone would be tried for half a minute
         found = self.client.run(ask_aside, key, function, arguments, workers=[where], on_error="return")
         sight = found.get(where)
         return sight if isinstance(sight, Sight) else None

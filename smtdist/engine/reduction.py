@@ -69,7 +69,7 @@ class Reduction:
         self.growing: dict[
             str, Cover
         ] = {}  # tasks that add leaves to a sum, and what it will cover in the end
-        self.waited = 0.0  # seconds that those who looked have waited for tasks
+        self.spent = 0.0  # seconds that looks have taken where sums lie; waiting for a batch to end takes nobody's time
 
     def run(self, resumed: list[StoredPartial]) -> Partial:
         """Return the sum over all leaves, starting from what an earlier run has left on disk."""
@@ -319,13 +319,10 @@ class Reduction:
         found, taken = [], bytearray(self.n_leaves)
         # at once: a task that is asked late may have ended, and its result have been taken by another
         with ThreadPoolExecutor(max(1, len(growing)), "smtdist-look") as pool:
-            started = time.perf_counter()
             sights = list(pool.map(lambda one: self._inside(one[0], function, *arguments), growing))
-            used = sum(sight.seconds for sight in sights if sight is not None)
-            # the time until batches end is nobody's cost
-            self.waited += max(0.0, time.perf_counter() - started - used) if growing else 0.0
         for (_, whole), sight in zip(growing, sights, strict=True):
             if sight is not None:
+                self.spent += sight.seconds
                 found.append((sight.covers, sight.value))
                 for start, stop in whole:
                     taken[start:stop] = b"\1" * (stop - start)
@@ -338,8 +335,10 @@ class Reduction:
                     state = self.job.folder.load(one.handle).state
                     found.append((one.covers, function(state, *arguments)))
             else:
-                value = self.executor.peek(one.handle, _on_state, function, *arguments)
-                found.extend([(one.covers, value)] if value is not None else [])
+                seen = self.executor.peek(one.handle, _on_state, function, *arguments)
+                if seen is not None:
+                    self.spent += seen[1]
+                    found.append((one.covers, seen[0]))
         return found
 
     def _inside(self, name: str, function: Callable[..., Any], *arguments: Any) -> Sight | None:
@@ -354,8 +353,10 @@ class Reduction:
         return f"{self.job.name}/{self.serial}"
 
 
-def _on_state(partial: Partial, function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(partial.state, *arguments)
+def _on_state(partial: Partial, function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """Return what a function says of a sum, and the seconds it took."""
+    started = time.perf_counter()
+    return function(partial.state, *arguments), time.perf_counter() - started
 
 
 def _node_of(covers: Cover, n_leaves: int) -> Node:

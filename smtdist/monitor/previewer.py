@@ -79,11 +79,12 @@ class Previewer:
         reduction = self._engine.current
         if reduction is None or reduction.job.name != name:
             return
-        started, waited = time.monotonic(), reduction.waited
+        # the time of this thread and of those who looked for it: what it waits for them is not spent
+        started, spent = time.thread_time(), reduction.spent
         try:
             found = preview(reduction.job.statistic, reduction.peek, chosen)
         finally:
-            self._last = max(0.0, time.monotonic() - started - (reduction.waited - waited))
+            self._last = time.thread_time() - started + reduction.spent - spent
             self._spent += self._last
         if found is not None and not over.is_set():
             total = {"n_leaves": reduction.n_leaves, "of_samples": reduction.plan.n_samples}

@@ -125,7 +125,7 @@ def test_sums_are_left_out_where_a_task_has_shown_them():
     """A task that continues a sum is seen with it, so the sum alone is not; a task that has ended is seen by its result."""
 
     reduction = Reduction.__new__(Reduction)
-    reduction.n_leaves, reduction.waited = 10, 0.0
+    reduction.n_leaves, reduction.spent = 10, 0.0
     reduction.growing = {"x/3": ((0, 4),), "x/4": ((4, 6),)}
     reduction.current = tuple(_Sum(cover, cover) for cover in (((0, 2),), ((4, 6),), ((8, 9),)))
 
@@ -134,7 +134,7 @@ def test_sums_are_left_out_where_a_task_has_shown_them():
             return window.Sight(((0, 3),), "inside", 0.0) if key == ("t", "x/3") else None
 
         def peek(self, handle, function, *arguments):
-            return handle
+            return handle, 0.5
 
     class Job:
         token = "t"
@@ -145,6 +145,7 @@ def test_sums_are_left_out_where_a_task_has_shown_them():
         (((4, 6),), ((4, 6),)),
         (((8, 9),), ((8, 9),)),
     ]
+    assert reduction.spent == 1.0
 
 
 def test_a_worker_of_a_cluster_is_looked_into(tmp_path, small_batches):
@@ -203,14 +204,15 @@ def test_a_mistake_of_who_looks_is_not_the_tasks():
     assert found == [None]
 
 
-def test_waiting_for_a_batch_to_end_is_no_cost(monkeypatch):
+def test_waiting_for_a_batch_to_end_is_no_cost_but_looking_is(monkeypatch):
     """Else a run of slow batches would have one preview and no more."""
     engine = Engine(SerialExecutor(1))
     previewer = Previewer(engine, share=0.01)
 
     class Slow:
-        waited = 0.0
+        spent = 0.0
         n_leaves = 1
+        peek = None
 
         class job:
             name = "statistics"
@@ -219,10 +221,9 @@ def test_waiting_for_a_batch_to_end_is_no_cost(monkeypatch):
         class plan:
             n_samples = 9
 
-        peek = None
-
     def waits(statistic, look, chosen):
-        Slow.waited += 1000.0
+        threading.Event().wait(0.2)
+        Slow.spent += 3.0
         return {"leaves": 0}
 
     monkeypatch.setattr("smtdist.monitor.previewer.preview", waits)
@@ -230,5 +231,5 @@ def test_waiting_for_a_batch_to_end_is_no_cost(monkeypatch):
     seen = []
     engine.events.subscribe(seen.append)
     previewer._make("statistics", Chosen(), threading.Event())
-    assert previewer._spent < 1.0
+    assert 3.0 <= previewer._spent < 3.1
     assert seen[0]["of_samples"] == 9
