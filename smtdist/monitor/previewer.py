@@ -16,8 +16,8 @@ GRACE: Final = 0.05
 """Seconds that may be spent before anything is saved up."""
 GROWTH: Final = ("sums", "progress")
 """Kinds of events after which there may be more to see."""
-APART: Final = 1.0
-"""Seconds from one preview to the next, at least."""
+APART, AGAIN = 1.0, 0.1
+"""Seconds from one preview to the next, at least, and from one that found nothing."""
 
 
 class Previewer:
@@ -31,7 +31,7 @@ class Previewer:
     def __init__(self, engine: Engine, share: float = SHARE) -> None:
         self._engine, self._share = engine, share
         self._began = time.monotonic()
-        self._spent, self._last = 0.0, 0.0
+        self._spent, self._last, self._apart = 0.0, 0.0, 0.0
         self._changed, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._pass = ""
@@ -41,7 +41,7 @@ class Previewer:
         if event["kind"] == "pass_started":
             self._over.set()  # of the thread of the pass before
             self._changed, self._over = threading.Event(), threading.Event()
-            self._thread, self._pass = None, event["pass"]
+            self._thread, self._pass, self._apart = None, event["pass"], 0.0
         elif event["kind"] in ("pass_finished", "pass_failed", "run_failed"):
             self._over.set()
             self._changed.set()
@@ -73,12 +73,13 @@ class Previewer:
     def _pause(self) -> float:
         """Return the seconds until the next preview is due, if it costs what the last one did."""
         saved = self._share * (time.monotonic() - self._began) + GRACE - self._spent
-        return max((self._last - saved) / self._share, APART if self._last else 0.0, 0.0)
+        return max((self._last - saved) / self._share, self._apart)
 
     def _make(self, name: str, chosen: Chosen, over: threading.Event) -> None:
         reduction = self._engine.current
         if reduction is None or reduction.job.name != name:
             return
+        self._apart = AGAIN
         # the time of this thread and of those who looked for it: what it waits for them is not spent
         started, spent = time.thread_time(), reduction.spent
         try:
@@ -87,5 +88,6 @@ class Previewer:
             self._last = time.thread_time() - started + reduction.spent - spent
             self._spent += self._last
         if found is not None and not over.is_set():
+            self._apart = APART
             total = {"n_leaves": reduction.n_leaves, "of_samples": reduction.plan.n_samples}
             self._engine.events.emit("preview", **{"pass": name}, **total, cost=self._last, **found)
