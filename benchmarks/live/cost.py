@@ -6,6 +6,9 @@ someone looks on as well: another process follows the folder (`smtdist watch`), 
 open. They are started before the clock is. Not watched is `fit` with the same checkpoint folder without its log, on
 a cluster without page, metrics and topic. Clusters are started before the clock too.
 
+Both are told in seconds on the wall and in seconds of processors, which others on the machine disturb less (with
+`--follow` without those of the processes that look on).
+
 `--more` adds pairs to the record of the same day and settings, so that a measurement can be made in parts.
 """
 
@@ -112,27 +115,36 @@ def onlooker(*command: str) -> Iterator[None]:
             process.wait()
 
 
-def plain(smt: Any, data: Any) -> tuple[float, Any, int]:
-    """Return the seconds of a fit that nobody watches, and the fit."""
-    started = time.perf_counter()
-    smt.fit(data)
-    return time.perf_counter() - started, smt, 0
+class Clock:
+    """Seconds on the wall, and of processors: of this process and of a cluster's workers."""
+
+    def __init__(self, client: Client | None) -> None:
+        self._client = client
+        self._wall, self._cpu = time.perf_counter(), self._used()
+
+    def _used(self) -> float:
+        workers = self._client.run(time.process_time).values() if self._client is not None else ()
+        return time.process_time() + sum(workers)
+
+    def read(self) -> dict[str, float]:
+        """Return the seconds since the clock was made."""
+        return {"seconds": time.perf_counter() - self._wall, "cpu_seconds": self._used() - self._cpu}
 
 
-def watched(smt: Any, data: Any) -> tuple[float, Any, int]:
-    """Return the seconds of a fit that is watched, the fit, and how many previews it had."""
+def watched(smt: Any, data: Any) -> int:
+    """Fit as one who watches, and return how many previews there were."""
     previews: list[Any] = []
     smt.on_event = lambda event: previews.append(event) if event["kind"] == "preview" else None
-    started = time.perf_counter()
     run = smtdist.start(smt, data)
     while not run.done():  # as a widget asks, twice a second
         run.progress()
         run._thread.join(0.5)
-    return time.perf_counter() - started, run.result(), len(previews)
+    run.result()
+    return len(previews)
 
 
-def timed(options: dict[str, Any], data: Any, chosen: Any, watch: bool) -> tuple[float, Any, int]:
-    """Return the seconds of a fit, its components, and the previews that were made."""
+def timed(options: dict[str, Any], data: Any, chosen: Any, watch: bool) -> tuple[dict[str, Any], Any]:
+    """Return what a fit took, with the previews that were made, and its components."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as around:
         folder = Path(name, "checkpoint")
         if not watch:
@@ -145,14 +157,18 @@ def timed(options: dict[str, Any], data: Any, chosen: Any, watch: bool) -> tuple
             around.enter_context(onlooker(WATCH, "watch", str(folder), "--json"))
             if client is not None:
                 around.enter_context(onlooker(PAGE, str(page_address(client))))
-        seconds, found, previews = watched(smt, data) if watch else plain(smt, data)
-        return seconds, found.components_, previews
+        clock = Clock(client)
+        if watch:
+            previews = watched(smt, data)
+            return {**clock.read(), "previews": previews}, smt.components_
+        smt.fit(data)
+        return clock.read(), smt.components_
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Time pairs of fits and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=2_500)
+    parser.add_argument("--samples", type=int, default=5_000)
     parser.add_argument("--side", type=int, default=28)
     parser.add_argument("--atoms", type=int, default=2048)
     parser.add_argument("--workers", type=int, default=0)
@@ -175,11 +191,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         order = (False, True) if len(rows) % 2 == 0 else (True, False)
         found = {watch: timed(options, data, chosen, watch) for watch in order}
         assert np.array_equal(found[False][1], found[True][1]), "watching changed the result"
-        rows.append({"plain": found[False][0], "watched": found[True][0], "previews": found[True][2]})
+        rows.append({"plain": found[False][0], "watched": found[True][0]})
         result = summary(chosen, rows)
         write_record(chosen.out, name, result)  # after each pair: what is measured is measured
     print(
-        f"{path}: watching costs {100 * result['median_cost']:+.1f} % of {result['median_plain_seconds']:.1f} s"
+        f"{path}: watching costs {100 * result['median_cost']:+.1f} % of {result['median_plain_seconds']:.1f} s, "
+        f"{100 * result['median_cpu_cost']:+.1f} % of {result['median_plain_cpu_seconds']:.1f} s of processors"
     )
     return result
 
@@ -187,13 +204,14 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 def summary(chosen: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what is recorded of some pairs."""
     settings = {key: value for key, value in vars(chosen).items() if key not in ("out", "more", "pairs")}
-    return {
-        "settings": settings,
-        "pairs": rows,
-        "median_plain_seconds": statistics.median(row["plain"] for row in rows),
-        "median_watched_seconds": statistics.median(row["watched"] for row in rows),
-        "median_cost": statistics.median(row["watched"] / row["plain"] - 1 for row in rows),
-    }
+    found: dict[str, Any] = {"settings": settings, "pairs": rows}
+    for key, name in (("seconds", "cost"), ("cpu_seconds", "cpu_cost")):
+        for side in ("plain", "watched"):
+            found[f"median_{side}_{key}"] = statistics.median(row[side][key] for row in rows)
+        found[f"median_{name}"] = statistics.median(
+            row["watched"][key] / row["plain"][key] - 1 for row in rows
+        )
+    return found
 
 
 if __name__ == "__main__":
