@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -260,6 +261,13 @@ def smaller(png: bytes, path: Path) -> None:
     image.quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
+def half_done(text: str) -> bool:
+    """Tell whether a widget's text shows a preview of half of the statistics pass."""
+    found = re.search(r"Preview of statistics after ([\d,]+) of ([\d,]+)", text)
+    done, total = (int(number.replace(",", "")) for number in found.groups()) if found else (0, 1)
+    return 2 * done > total
+
+
 def of_notebook(out: Path) -> None:
     """Take the picture of the first notebook in the middle of its run."""
     with tempfile.TemporaryDirectory() as name, chromium() as driver:
@@ -269,7 +277,7 @@ def of_notebook(out: Path) -> None:
             notebook = Notebook(driver, address.format("01-first-steps.ipynb"))
             notebook.run(0)
             notebook.run(1)
-            until(lambda: "Preview of statistics" in notebook.text(WIDGET), "a preview")
+            until(lambda: half_done(notebook.text(WIDGET)), "a preview in mid-pass")
             smaller(until(lambda: notebook.picture(WIDGET), "the picture"), out / "notebook.png")
 
 
@@ -318,9 +326,12 @@ def of_dashboard(out: Path) -> None:
     with tempfile.TemporaryDirectory() as name, cluster() as client, chromium(WIDTH, 860) as driver:
         run = started(client, Path(name))
         driver.get(page_address(client))
-        until(
-            lambda: (run.progress()["preview"] or {}).get("pass") == "statistics" or run.done(), "a preview"
-        )
+
+        def half() -> bool:
+            found = run.progress()["preview"] or {}
+            return found.get("pass") == "statistics" and 2 * found["n_samples"] > found["of_samples"]
+
+        until(lambda: half() or run.done(), "a preview in mid-pass", 200)
         time.sleep(2)  # the page draws once a second
         smaller(driver.get_screenshot_as_png(), out / "dashboard.png")
         run.cancel()

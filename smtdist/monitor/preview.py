@@ -75,6 +75,8 @@ def preview(statistic: Statistic, look: Look, chosen: Chosen) -> dict[str, Any] 
             return _centroids(statistic, look, chosen)
     except (SmtdistError, ArithmeticError, np.linalg.LinAlgError):
         return None  # too few samples yet for a statistic to have a meaning
+    except (KeyError, RuntimeError):
+        return None  # the pass has ended meanwhile, and whoever finishes its sum takes it apart
     return None
 
 

@@ -189,6 +189,23 @@ def test_a_question_of_a_task_that_has_ended_or_fails_is_not_waited_for():
     assert found == [None]
 
 
+def test_a_sum_that_is_taken_apart_meanwhile_has_no_preview(small_batches):
+    """What finishes a sum takes its arrays out one by one, to need less memory."""
+    sums = {}
+    engine = Engine(SerialExecutor(1))
+    engine.events.subscribe(
+        lambda event: sums.update(at=engine.current) if event["kind"] == "sums" and event["covers"] else None
+    )
+    fit(ArraySource(IMAGES), SETTINGS, engine)
+    statistic = sums["at"].job.statistic
+    state = statistic.zero()
+    state["activity"] += 1
+    del state["second_moment"]
+    assert (
+        preview(statistic, lambda function, *words: [(((0, 1),), function(state, *words))], Chosen()) is None
+    )
+
+
 def test_a_mistake_of_who_looks_is_not_the_tasks():
     def look():
         found.append(window.ask(("token", "x/2"), lambda state: 1 / 0, ()))
