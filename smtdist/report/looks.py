@@ -93,7 +93,7 @@ def _pixels(source: Source) -> NDArray[np.uint8]:
 
 
 def matching_windows(looked: Looked, asked: int, known: int) -> list[tuple[tuple[int, int, int, int], ...]]:
-    """Return the pairs of pooling windows of two images whose representations are most alike, each window once.
+    """Return the pairs of pooling windows of two images whose representations are most alike, none overlapping another.
 
     A window is (top, left, height, width) in pixels. Representations of windows have length 1, so their products are
     cosines (SMT 2023, Figures 8 and 9).
@@ -103,17 +103,17 @@ def matching_windows(looked: Looked, asked: int, known: int) -> list[tuple[tuple
     across = left.shape[1]
     products = left.reshape(-1, left.shape[2]) @ right.reshape(-1, right.shape[2]).T
     side = (settings.pool_size - 1) * settings.stride + geometry.patch
+    step = settings.pool_stride * settings.stride
     pairs = []
     for _ in range(min(WINDOWS, len(products))):
         one, other = np.unravel_index(int(products.argmax()), products.shape)
         if products[one, other] <= 0:
             break
-        step = settings.pool_stride * settings.stride
         pairs.append(
             tuple((int(at) // across * step, int(at) % across * step, side, side) for at in (one, other))
         )
-        _leave_out(products, int(one), across, axis=0, reach=settings.pool_size // settings.pool_stride)
-        _leave_out(products, int(other), across, axis=1, reach=settings.pool_size // settings.pool_stride)
+        _leave_out(products, int(one), across, axis=0, reach=-(-side // step))
+        _leave_out(products, int(other), across, axis=1, reach=-(-side // step))
     return pairs
 
 

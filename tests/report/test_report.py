@@ -1,6 +1,7 @@
 """Reports are complete in themselves, and say what the files say."""
 
 import html.parser
+import itertools
 import json
 import re
 
@@ -27,7 +28,15 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tables, self.images, self.addresses, self.headings = {}, [], [], []
-        self.open, self.ids, self.facts, self.row, self.caption, self.cell = [], [], None, None, None, None
+        self.sources, self.open, self.ids, self.facts, self.row, self.caption, self.cell = (
+            [],
+            [],
+            [],
+            None,
+            None,
+            None,
+            None,
+        )
         self.feed(text)
         assert self.open == []
 
@@ -37,6 +46,8 @@ class Page(html.parser.HTMLParser):
             self.open.append((tag, attrs))
         self.addresses += [attrs[name] for name in ("src", "href", "srcset", "action") if name in attrs]
         self.ids += [attrs["id"]] if "id" in attrs else []
+        if tag == "source":
+            self.sources.append(attrs)
         if tag == "img":
             self.images.append(attrs)
         if tag == "tr":
@@ -137,6 +148,7 @@ def page_of(at, name, *options):
 def assert_complete(text, page):
     """Nothing is fetched from anywhere, pictures have words, places exist once, headings are in order."""
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
+    assert {attrs["media"] for attrs in page.sources} <= {"screen and (prefers-color-scheme: dark)"}
     assert not re.search(r"url\(|@import|<link", text)
     assert all(len(image["alt"]) > 10 for image in page.images)
     assert len(page.ids) == len(set(page.ids))
@@ -238,7 +250,10 @@ def test_matching_windows_are_alike_and_within_the_images(at):
     looked = look(model, *((one.source, one.labels) for one in parts), Engine(SerialExecutor()))
     for asked in range(5):
         pairs = matching_windows(looked, asked, int(looked.rows[asked, 0]))
-        assert len({one for one, _ in pairs}) == len(pairs) >= 1
+        assert pairs
+        for side in zip(*pairs, strict=True):
+            for one, other in itertools.combinations(side, 2):  # none overlaps another
+                assert any(abs(one[axis] - other[axis]) >= one[axis + 2] for axis in (0, 1))
         for pair in pairs:
             for top, left, height, width in pair:
                 assert 0 <= top <= 9 - height
