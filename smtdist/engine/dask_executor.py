@@ -19,7 +19,8 @@ from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
 
 from smtdist.engine.adaptive import Demand
-from smtdist.engine.events import COUNTED, Report
+from smtdist.engine.done import DONE
+from smtdist.engine.events import Report
 from smtdist.engine.executor import Handle, TaskLost, writers
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.window import Key, Sight, ask_aside
@@ -355,30 +356,6 @@ class DaskExecutor:
 
 def _key(function: Callable[..., Any]) -> str:
     return f"smtdist-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
-
-
-class Done:
-    """What this process has done as a worker since it started: sums over the tasks' running totals, which only grow."""
-
-    def __init__(self) -> None:
-        self.totals = dict.fromkeys((*COUNTED, "leaves", "tasks"), 0)
-        self.name = ""
-        self._task: tuple[Any, dict[str, Any]] = (None, {})
-
-    def note(self, event: dict[str, Any]) -> None:
-        """Add what is new in a task's report."""
-        if "task" not in event:
-            return
-        key = (event.get("pass"), event["task"])
-        before = self._task[1] if self._task[0] == key else {"tasks": 0}
-        for name in self.totals:
-            self.totals[name] += max(0, event.get(name, 0) - before.get(name, 0))
-        self.totals["tasks"] += self._task[0] != key
-        self.name = str(event.get("pass"))
-        self._task = (key, event)
-
-
-DONE = Done()
 
 
 def _peek(key: str, function: Callable[..., Any], arguments: tuple[Any, ...], dask_worker: Any = None) -> Any:
