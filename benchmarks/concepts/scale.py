@@ -26,7 +26,7 @@ from benchmarks.record import write_record
 from smtdist.concepts.descent import DescentSettings, descend
 from smtdist.concepts.projection import TILE, Projection
 from smtdist.concepts.sampling import SamplingSettings, sample
-from smtdist.concepts.scores import CHUNK_BYTES, prepare
+from smtdist.concepts.scores import prepare, rows_together
 from smtdist.concepts.state import random_projection
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
@@ -69,7 +69,7 @@ def iteration(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         path = Path(folder, "u.npy")
         write_table(path, options.points, options.rank, options.rank)
-        source = as_table(path, aligned=CHUNK_BYTES // (4 * options.rank))
+        source = as_table(path, aligned=rows_together(options.points, options.rank))
         rng = np.random.default_rng(2)
         aim = rng.normal(size=(options.rank, options.block)).astype(np.float32)
         with executor_for(workers=workers) as executor:

@@ -19,7 +19,16 @@ from smtdist.concepts.keyed import key_of
 from smtdist.concepts.objective import Moments, alignment, best_scale, best_weights, loss
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.scores import Scores
-from smtdist.concepts.state import Concepts, State, flip_to_sparse, leaves, pack_rows, state_of, unit_weight
+from smtdist.concepts.state import (
+    Concepts,
+    State,
+    blocks_of,
+    flip_to_sparse,
+    leaves,
+    pack_rows,
+    state_of,
+    unit_weight,
+)
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
@@ -311,7 +320,10 @@ def _project(
 
 def _project_range(shared: Any, source: Source, start: int, stop: int) -> Concepts:
     aim, offset, inside, packed = shared
-    old = np.unpackbits(packed[start:stop], axis=1, count=len(inside))
+    parts = []
     with single_blas():
-        value = read_rows(source, start, stop)[:, : len(aim)].astype(np.float64) @ aim
-    return np.packbits(np.where(inside, value >= offset, old).astype(np.uint8), axis=1)
+        for at, rows in blocks_of(source, start, stop):
+            old = np.unpackbits(packed[at : at + len(rows)], axis=1, count=len(inside))
+            value = rows[:, : len(aim)].astype(np.float64) @ aim
+            parts.append(np.packbits(np.where(inside, value >= offset, old).astype(np.uint8), axis=1))
+    return np.concatenate(parts)

@@ -18,6 +18,7 @@ from smtdist.concepts.bits import Packed, distinct, pack, sparse_side, unpack, w
 from smtdist.concepts.keyed import normals
 from smtdist.concepts.projection import Annealing, Projection, project, signs
 from smtdist.concepts.scores import Scores
+from smtdist.concepts.state import blocks_of
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
@@ -314,10 +315,13 @@ def _members(source: Source, used: int, aim: NDArray[np.float32], engine: Engine
 
 def _member_range(shared: Any, source: Source, start: int, stop: int) -> NDArray[np.uint8]:
     aim, used = shared
-    rows = np.ascontiguousarray(read_rows(source, start, stop)[:, :used])
     assert start % 8 == 0, "scores are aligned to powers of two"
+    parts = []
     with single_blas():
-        return np.packbits(signs(rows, aim, start).T > 0, axis=1)
+        for at, rows in blocks_of(source, start, stop):
+            held = np.ascontiguousarray(rows[:, :used], np.float32)
+            parts.append(np.packbits(signs(held, aim, at).T > 0, axis=1))
+    return np.concatenate(parts, 1)
 
 
 def _crossed(source: Source, used: int, concepts: NDArray[np.uint8], engine: Engine) -> Matrix:
@@ -332,5 +336,8 @@ def _crossed(source: Source, used: int, concepts: NDArray[np.uint8], engine: Eng
 
 def _crossed_range(shared: Any, source: Source, start: int, stop: int) -> Matrix:
     concepts, used = shared
-    rows = read_rows(source, start, stop)[:, :used].astype(np.float64)
-    return np.asarray(concepts[start:stop].T.astype(np.float64) @ rows)
+    total = np.zeros((concepts.shape[1], used))
+    for at, rows in blocks_of(source, start, stop):
+        part = concepts[at : at + len(rows)].T.astype(np.float64)
+        total += part @ rows[:, :used].astype(np.float64)
+    return total

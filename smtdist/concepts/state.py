@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,9 @@ from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
 Concepts = NDArray[np.uint8]
+
+ROWS: Final = 4096
+"""Rows in memory at once where a range of them is summed."""
 
 
 @dataclass
@@ -52,12 +57,19 @@ def random_projection(scores: Scores, numbers: range, seed: int, engine: Engine)
 
 def _half_spaces(aim: Matrix, source: Source, start: int, stop: int) -> Concepts:
     with single_blas():
-        return np.asarray(read_rows(source, start, stop) @ aim > 0, np.uint8)
+        parts = [rows @ aim > 0 for _, rows in blocks_of(source, start, stop)]
+    return np.concatenate(parts).astype(np.uint8)
 
 
 def leaves(source: Source) -> list[tuple[int, int]]:
     """Return the ranges of a source's leaves."""
     return list(pairwise(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)))
+
+
+def blocks_of(source: Source, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.generic]]]:
+    """Read rows [start, stop) some at a time: (first, rows). Leaves are sized for a scheduler, workspace is not."""
+    for at in range(start, stop, ROWS):
+        yield at, read_rows(source, at, min(at + ROWS, stop))
 
 
 def state_of(concepts: Concepts, scores: Scores, engine: Engine) -> State:
@@ -72,9 +84,16 @@ def state_of(concepts: Concepts, scores: Scores, engine: Engine) -> State:
 
 
 def _sums_range(packed: Concepts, source: Source, start: int, stop: int) -> tuple[Matrix, Matrix, Matrix]:
-    s = np.unpackbits(packed[start:stop], axis=1).astype(np.float64)
-    x = read_rows(source, start, stop).astype(np.float64)
-    return s.T @ s, x.T @ s, x.sum(0)
+    b, r = 8 * packed.shape[1], source.shape[3]
+    together, crossed, total = np.zeros((b, b)), np.zeros((r, b)), np.zeros(r)
+    with single_blas():
+        for at, rows in blocks_of(source, start, stop):
+            s = np.unpackbits(packed[at : at + len(rows)], axis=1).astype(np.float64)
+            x = rows.astype(np.float64)
+            together += s.T @ s
+            crossed += x.T @ s
+            total += x.sum(0)
+    return together, crossed, total
 
 
 def pack_rows(concepts: Concepts) -> Concepts:
