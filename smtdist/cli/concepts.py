@@ -17,6 +17,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
+from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -48,12 +49,16 @@ def concepts(
     ] = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors."""
+    """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.
+
+    A search that was stopped goes on, to the same concepts, when it is started again with the same --checkpoint.
+    """
     from smtdist.concepts import files
     from smtdist.concepts.fit import fit_concepts
     from smtdist.concepts.settings import ConceptSettings
@@ -71,8 +76,10 @@ def concepts(
     check_target(out, overwrite)
     started = time.perf_counter()
     source = as_table(data if data.suffix == ".npy" else (data, dataset))
+    where, kept = Where(workers, cluster, quiet), checkpoint and checkpoint.absolute()
     with (
-        engine_for(Where(workers, cluster, quiet), source) as engine,
+        engine_for(where, source, kept) as engine,
+        engine.run_of(lambda: Facts.of(source, asdict(settings))),
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
     ):
         model = fit_concepts(source, settings, engine, folder=Path(folder))

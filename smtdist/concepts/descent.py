@@ -7,16 +7,18 @@ at once from then on, down to one: that is the sequential descent. Blocks depend
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.keyed import key_of
 from smtdist.concepts.objective import Moments, alignment, best_scale, best_weights, loss
+from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.state import (
@@ -91,8 +93,8 @@ class Sweep:
     loss: float  # of equation (3), over ‖X̄X̄ᵀ‖²
     objective: float  # with the penalty
     cka: float
-    flips: int
-    at_once: int  # blocks worked on side by side
+    flips: int = 0
+    at_once: int = 0  # blocks worked on side by side
     projected: int = 0  # members changed by the projection before it
 
 
@@ -148,6 +150,33 @@ def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple
     return np.packbits(s, axis=1), together - job.together, crossed - job.crossed, int(flips)
 
 
+@dataclass
+class _Standing:
+    """Where a descent stands after a sweep: all it needs to go on."""
+
+    groups: int  # into which blocks are parted, one group worked on at a time
+    history: list[Sweep]
+    best: tuple[float, Concepts, Matrix]  # objective, S as bits, weights
+    ended: bool = False
+
+    def save(self, progress: Progress, concepts: Concepts) -> None:
+        progress.save(
+            concepts=pack_rows(concepts),
+            groups=self.groups,
+            history=json.dumps([asdict(one) for one in self.history]),
+            objective=self.best[0],
+            best=self.best[1],
+            weights=self.best[2],
+            ended=self.ended,
+        )
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Self:
+        history = [Sweep(**one) for one in json.loads(str(kept["history"]))]
+        best = float(kept["objective"]), kept["best"], kept["weights"]
+        return cls(int(kept["groups"]), history, best, bool(kept["ended"]))
+
+
 def descend(
     scores: Scores,
     start: Concepts,
@@ -155,54 +184,71 @@ def descend(
     engine: Engine,
     *,
     on_sweep: Callable[[int, Sweep], None] | None = None,
+    step: str = "descent",
 ) -> Descended:
     """Return S of low loss (equation 3 with the penalty), from a start (p, b), by annealed sweeps (Algorithm 2).
 
-    Results depend on scores, start and settings, not on the workers. Memory: p b bytes here, b² + r b float64 a block's
-    worker. A sweep costs p (r b + b members-of-a-row + b flips) operations.
+    Results depend on scores, start and settings, not on the workers. In an engine's checkpoint folder, S is kept after each
+    sweep under the name `step`, and a descent that was stopped goes on to the same result. Memory: p b bytes here, b² + r b
+    float64 a block's worker. A sweep costs p (r b + b members-of-a-row + b flips) operations.
     """
+    progress, b = Progress(engine.checkpoint, step), start.shape[1]
+    kept = progress.load()
+    if kept is not None:
+        start = np.unpackbits(kept["concepts"], axis=1, count=b)
     state = state_of(start, scores, engine)
-    p = scores.points
-    ranges = _blocks(p, settings.blocks)
-    groups, history = 1, list[Sweep]()
+    ranges = _blocks(scores.points, settings.blocks)
+    weights = _fitted(state.moments(scores), settings)
+    if kept is None:
+        first = _measured(state.moments(scores), weights, settings, settings.temperature, scores)
+        now = _Standing(1, [], (first.objective, pack_rows(state.concepts), weights))
+    else:
+        now = _Standing.of(kept)
+    for number in range(len(now.history), 0 if now.ended else settings.sweeps):
+        weights = _sweep_once(state, scores, weights, settings, engine, ranges, now, number)
+        now.save(progress, state.concepts)
+        if on_sweep is not None:
+            on_sweep(number, now.history[-1])
+        if now.ended:
+            break
+    return Descended(np.unpackbits(now.best[1], axis=1, count=b), now.best[2], now.history)
+
+
+def _sweep_once(
+    state: State,
+    scores: Scores,
+    weights: Matrix,
+    settings: DescentSettings,
+    engine: Engine,
+    ranges: list[tuple[int, int]],
+    now: _Standing,
+    number: int,
+) -> Matrix:
+    """Do one sweep, and note in `now` where that leads; returns the weights of the next."""
+    heat = settings.temperature * settings.cooling**number
+    heat = heat if heat > 1e-6 else 0.0
+    projected = 0
+    if settings.project_every and number % settings.project_every == settings.project_every - 1:
+        projected = _project(state, scores, weights, settings, engine, heat)
+    flips = 0
+    for group in range(now.groups):
+        flips += _swept(state, scores, weights, settings, engine, ranges[group :: now.groups], number, heat)
+    if settings.penalty:
+        flip_to_sparse(state)
     sums = state.moments(scores)
     weights = _fitted(sums, settings)
-    first = _measured(sums, weights, settings, settings.temperature, 0, len(ranges), 0, scores)
-    best = (first.objective, pack_rows(state.concepts), weights)
-    for number in range(settings.sweeps):
-        heat = settings.temperature * settings.cooling**number
-        heat = heat if heat > 1e-6 else 0.0
-        projected = 0
-        if settings.project_every and number % settings.project_every == settings.project_every - 1:
-            projected = _project(state, scores, weights, settings, engine, heat)
-        flips = 0
-        for group in range(groups):
-            flips += _swept(state, scores, weights, settings, engine, ranges[group::groups], number, heat)
-        if settings.penalty:
-            flip_to_sparse(state)
-        sums = state.moments(scores)
-        weights = _fitted(sums, settings)
-        reached = _measured(
-            sums, weights, settings, heat, flips, -(-len(ranges) // groups), projected, scores
-        )
-        rose = bool(history) and reached.objective > history[-1].objective * (1 + 1e-12)
-        history.append(reached)
-        if on_sweep is not None:
-            on_sweep(number, reached)
-        if reached.objective <= best[0]:
-            best = (reached.objective, pack_rows(state.concepts), weights)
-        if (
-            heat == 0
-            and flips == 0
-            and projected == 0
-            and (not settings.project_every or groups == len(ranges))
-        ):
-            break
-        # stale sums make neighbours overshoot: only where no noise explains a rise
-        if rose and heat < CLEAR and groups < len(ranges):
-            groups = min(len(ranges), 2 * groups)
-    concepts = np.unpackbits(best[1], axis=1, count=start.shape[1])
-    return Descended(concepts, best[2], history)
+    reached = _measured(sums, weights, settings, heat, scores)
+    reached.flips, reached.at_once, reached.projected = flips, -(-len(ranges) // now.groups), projected
+    rose = bool(now.history) and reached.objective > now.history[-1].objective * (1 + 1e-12)
+    now.history.append(reached)
+    if reached.objective <= now.best[0]:
+        now.best = (reached.objective, pack_rows(state.concepts), weights)
+    still = heat == 0 and flips == 0 and projected == 0
+    now.ended = still and (not settings.project_every or now.groups == len(ranges))
+    # stale sums make neighbours overshoot: only where no noise explains a rise
+    if rose and heat < CLEAR and not now.ended:
+        now.groups = min(len(ranges), 2 * now.groups)
+    return weights
 
 
 def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:
@@ -262,20 +308,13 @@ def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
 
 
 def _measured(
-    sums: Moments,
-    weights: Matrix,
-    settings: DescentSettings,
-    heat: float,
-    flips: int,
-    at_once: int,
-    projected: int,
-    scores: Scores,
+    sums: Moments, weights: Matrix, settings: DescentSettings, heat: float, scores: Scores
 ) -> Sweep:
     norm = float((scores.singular**4).sum())
     value = loss(sums, weights) / norm
     unit = 2 * sums.points * unit_weight(scores, len(weights)) ** 2 / norm
     penalised = value + settings.penalty * unit * float(sums.members.sum())
-    return Sweep(heat, value, penalised, alignment(sums, weights), flips, at_once, projected)
+    return Sweep(heat, value, penalised, alignment(sums, weights))
 
 
 def _project(

@@ -6,8 +6,9 @@ its iterations are passes over rows that are spread over workers ("rows"): the s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,15 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.bits import Packed, distinct, pack, sparse_side, unpack, words
+from smtdist.concepts.iteration import RowPasses
 from smtdist.concepts.keyed import normals
-from smtdist.concepts.projection import Annealing, Projection, project, signs
+from smtdist.concepts.progress import Progress
+from smtdist.concepts.projection import Annealing, project, signs
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.state import blocks_of
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
-from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.threads import single_blas
@@ -32,6 +34,8 @@ Matrix = NDArray[np.float64]
 
 SHARED_BYTES: Final = 64 * 2**20
 """Rows of U up to this size are sent to every worker, and candidates are spread; larger ones stay where they are."""
+MORE: Final = 8
+"""Rounds, in those asked for, after which concepts that are still missing are given up."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class SamplingSettings:
     discourage : λ in [0, 1]; accepted concepts lose that share of their direction in later rounds.
     distinct : fixed points whose correlation with an accepted concept is larger in magnitude are its copies.
     temperature, cooling : annealed stochastic updates T = temperature cooling^iteration; 0 is deterministic.
+    rounds : of block times blocks candidates; up to 8 times as many while concepts are missing and rounds bring new ones.
     """
 
     n_concepts: int
@@ -140,20 +145,19 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
     iterate = _by_candidates if shard == "candidates" else _by_rows
     rows = read_rows(scores.source)[:, :used].copy() if shard == "candidates" else None
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
-    push = np.eye(used)
-    found = _Accepted(scores.points, settings)
-    for number in range(settings.rounds):
+    found, progress = _Accepted(scores.points, settings), Progress(engine.checkpoint, "sampling")
+    push = found.resume(progress.load(), used)
+    while found.goes_on:
         block = _Block(inverse, used, push, settings)
-        numbers = range(number * settings.blocks, (number + 1) * settings.blocks)
+        numbers = range(found.rounds * settings.blocks, (found.rounds + 1) * settings.blocks)
         ends = iterate(scores.source, rows, block, numbers, engine)
         accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
+        push = _discouraged(push, accepted, scores, block, engine)
+        found.save(progress, push)
         engine.events.emit(
             "note",
-            text=f"Sampling, round {number + 1}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
+            text=f"Sampling, round {found.rounds}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
         )
-        if found.full:
-            break
-        push = _discouraged(push, accepted, scores, block, engine)
     return found.result()
 
 
@@ -211,12 +215,11 @@ def _by_rows(
 ) -> list[_Fixed]:
     """Iterate blocks one after another; an iteration is a pass: local products, reduced partials, broadcast back."""
 
-    # iterations of one name: no checkpoint may hand the first one's sums to the next; and too many to announce
-    silent = replace(engine, events=EventStream(), checkpoint=None)
+    passes = RowPasses.of(source, block.used, block.settings.block, engine)
 
     def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
-        partial, _ = silent.reduce("hopfield", Projection(aim, block.used, annealing), source)
-        return partial.state["projected"], partial.state["total"]
+        sums = passes(aim, annealing)
+        return sums.projected, sums.total
 
     return [_iterated(block, number, source.n_samples, passed) for number in numbers]
 
@@ -251,11 +254,40 @@ class _Accepted:
         self.rejected = dict.fromkeys(("unsettled", "constant", "tolerance", "duplicate"), 0)
         self.iterations: list[int] = []
         self.rounds = 0
+        self.brought = 0  # new concepts of the last round
 
     @property
-    def full(self) -> bool:
-        """Whether as many concepts as wanted were accepted, so that no more rounds are needed."""
-        return self.settings.tolerance is not None and len(self.packed) >= self.settings.n_concepts
+    def goes_on(self) -> bool:
+        """Whether another round is wanted: all of them without a tolerance, for the best ones; more for missing concepts.
+
+        Duplicates that were turned away are replaced by further candidates, as long as rounds still bring new concepts.
+        """
+        missing = len(self.packed) < self.settings.n_concepts
+        if self.rounds < self.settings.rounds:
+            return missing or self.settings.tolerance is None
+        return missing and self.brought > 0 and self.rounds < MORE * self.settings.rounds
+
+    def save(self, progress: Progress, push: Matrix) -> None:
+        """Keep what another run needs to go on after this round."""
+        counts = {"rejected": self.rejected, "iterations": self.iterations}
+        progress.save(
+            packed=self.packed,
+            quality=self.quality,
+            push=push,
+            rounds=self.rounds,
+            brought=self.brought,
+            counts=json.dumps(counts),
+        )
+
+    def resume(self, kept: dict[str, Any] | None, used: int) -> Matrix:
+        """Take up what was kept; return D Dᵀ of the next round."""
+        if kept is None:
+            return np.eye(used)
+        self.packed, self.quality = kept["packed"], kept["quality"]
+        self.rounds, self.brought = int(kept["rounds"]), int(kept["brought"])
+        counts = json.loads(str(kept["counts"]))
+        self.rejected, self.iterations = counts["rejected"], counts["iterations"]
+        return np.asarray(kept["push"])
 
     def consider(self, ends: list[_Fixed], members: Callable[[NDArray[np.float32]], Packed]) -> Packed:
         """Take the distinct fixed points of a round, best first; return those that are new."""
@@ -287,6 +319,7 @@ class _Accepted:
         self.packed, self.quality = pool[places], worth[places]
         new = places[places >= held]
         self.rejected["duplicate"] += candidates - len(new)
+        self.brought = len(new)
         return pool[new]
 
     def result(self) -> Sampled:

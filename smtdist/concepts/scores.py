@@ -201,9 +201,10 @@ def rows_together(points: int, rank: int) -> int:
     (65536, 8192)
     """
     least, most = (
-        2 ** max(3, (size // (4 * rank)).bit_length() - 1) for size in (CHUNK_BYTES, MOST_CHUNK_BYTES)
+        1 << max(3, (size // (4 * rank)).bit_length() - 1) for size in (CHUNK_BYTES, MOST_CHUNK_BYTES)
     )
-    return min(most, max(least, 1 << (points // CHUNKS).bit_length()))
+    wanted: int = 1 << (points // CHUNKS).bit_length()
+    return min(most, max(least, wanted))
 
 
 def _score_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:

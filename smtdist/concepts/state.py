@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.bits import distinct, pack
 from smtdist.concepts.keyed import normals
-from smtdist.concepts.objective import Moments
+from smtdist.concepts.objective import Moments, best_scale
 from smtdist.concepts.scores import Scores
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
@@ -48,16 +48,41 @@ class State:
 def random_projection(scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
     """Return concepts by the signs of random projections of X̄, keyed by (seed, number): (p, len(numbers))."""
     aim = np.stack([normals(seed, number, scores.rank) for number in numbers], 1)
-    parts = engine.map(_half_spaces, aim / scores.grid[:, None], scores.source, leaves(scores.source))
-    out = np.empty((scores.points, len(numbers)), np.uint8)
+    return _split_by(aim / scores.grid[:, None], np.zeros(len(numbers)), scores, engine)
+
+
+def _split_by(aim: Matrix, offset: Matrix, scores: Scores, engine: Engine) -> Concepts:
+    """Return which points lie beyond the offset along each aim, scores on the grid times aim: (p, aims)."""
+    parts = engine.map(_half_spaces, (aim, offset), scores.source, leaves(scores.source))
+    out = np.empty((scores.points, len(offset)), np.uint8)
     for (start, stop), part in parts:
         out[start:stop] = part
     return out
 
 
-def _half_spaces(aim: Matrix, source: Source, start: int, stop: int) -> Concepts:
+def residual_projection(state: State, scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
+    """Return concepts that are random half-spaces along what S leaves over of the kernel: (p, len(numbers)).
+
+    In the image of X the residual of equation (3) is R = Σ² - σ (Uᵀs̄)(Uᵀs̄)ᵀ at the best single weight σ; aims are drawn
+    from its positive part, keyed by number.
+    """
+    p, sums = scores.points, state.moments(scores)
+    inverse = 1 / (scores.grid * scores.singular)
+    inside = (state.crossed - np.outer(state.total, state.members) / p) * inverse[:, None]
+    scale = best_scale(sums, np.ones(len(sums.members)))
     with single_blas():
-        parts = [rows @ aim > 0 for _, rows in blocks_of(source, start, stop)]
+        values, axes = np.linalg.eigh(np.diag(scores.singular**2) - scale * inside @ inside.T)
+        root = axes * np.sqrt(np.maximum(values, 0.0))
+        draws = np.stack([normals(seed, number, scores.rank) for number in numbers], 1)
+        aim = (root @ draws) * inverse[:, None]
+    offset = (state.total / p) @ aim
+    return _split_by(aim, offset, scores, engine)
+
+
+def _half_spaces(shared: tuple[Matrix, Matrix], source: Source, start: int, stop: int) -> Concepts:
+    aim, offset = shared
+    with single_blas():
+        parts = [rows @ aim > offset for _, rows in blocks_of(source, start, stop)]
     return np.concatenate(parts).astype(np.uint8)
 
 
@@ -66,7 +91,7 @@ def leaves(source: Source) -> list[tuple[int, int]]:
     return list(pairwise(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)))
 
 
-def blocks_of(source: Source, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.generic]]]:
+def blocks_of(source: Source, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.floating]]]:
     """Read rows [start, stop) some at a time: (first, rows). Leaves are sized for a scheduler, workspace is not."""
     for at in range(start, stop, ROWS):
         yield at, read_rows(source, at, min(at + ROWS, stop))

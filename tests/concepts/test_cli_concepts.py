@@ -75,3 +75,18 @@ def test_npy_files_and_wrong_usage(table, tmp_path):
         _, stderr = run(*arguments, code=code)
         assert sentence in stderr
     assert not (tmp_path / "o.h5").exists()
+
+
+def test_a_search_goes_on_and_refuses_the_folder_of_another(table, tmp_path):
+    path, _ = table
+    common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=8", "-q"]
+    folder = tmp_path / "kept"
+    for name in ("first", "again"):
+        run(*common, "--checkpoint", folder, "--out", tmp_path / f"{name}.h5")
+    first, again = (files.load(tmp_path / f"{name}.h5") for name in ("first", "again"))
+    np.testing.assert_array_equal(first.concepts, again.concepts, strict=True)
+    assert (folder / "descent.npz").exists()
+    _, stderr = run(
+        *common, "--set", "penalty=0.5", "--checkpoint", folder, "--out", tmp_path / "o.h5", code=1
+    )
+    assert "penalty is 0.5, was 0.01" in stderr
