@@ -169,7 +169,7 @@ def test_settings_without_meaning_are_refused():
 
 def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
     rng = np.random.default_rng(3)
-    X = embedded(rng, hierarchical(rng, 60), 80, 20)
+    X = embedded(rng, hierarchical(rng, 60), 120, 20)
     scores = prepare(X, Engine(SerialExecutor()))
     start = random_projection(scores, range(12), 0, Engine(SerialExecutor()))
     setting = DescentSettings(12, penalty=0.02, sweeps=12, cooling=0.6, blocks=4, project_every=5)
