@@ -7,9 +7,8 @@ at once from then on, down to one: that is the sequential descent. Blocks depend
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Self
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.keyed import key_of
-from smtdist.concepts.objective import Moments, alignment, best_scale, best_weights, loss
+from smtdist.concepts.objective import Terms, alignment, best_scale, best_weights, loss
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.scores import Scores
@@ -160,10 +159,12 @@ class _Standing:
     ended: bool = False
 
     def save(self, progress: Progress, concepts: Concepts) -> None:
+        if not progress.keeps:
+            return
         progress.save(
             concepts=pack_rows(concepts),
             groups=self.groups,
-            history=json.dumps([asdict(one) for one in self.history]),
+            history=np.array([astuple(one) for one in self.history], float),
             objective=self.best[0],
             best=self.best[1],
             weights=self.best[2],
@@ -172,7 +173,8 @@ class _Standing:
 
     @classmethod
     def of(cls, kept: dict[str, Any]) -> Self:
-        history = [Sweep(**one) for one in json.loads(str(kept["history"]))]
+        # flips, blocks and members changed are whole numbers
+        history = [Sweep(*one[:4], *map(int, one[4:])) for one in kept["history"].tolist()]
         best = float(kept["objective"]), kept["best"], kept["weights"]
         return cls(int(kept["groups"]), history, best, bool(kept["ended"]))
 
@@ -198,9 +200,9 @@ def descend(
         start = np.unpackbits(kept["concepts"], axis=1, count=b)
     state = state_of(start, scores, engine)
     ranges = _blocks(scores.points, settings.blocks)
-    weights = _fitted(state.moments(scores), settings)
+    weights = _fitted(state.terms(scores), settings)
     if kept is None:
-        first = _measured(state.moments(scores), weights, settings, settings.temperature, scores)
+        first = _measured(state.terms(scores), weights, settings, settings.temperature, scores)
         now = _Standing(1, [], (first.objective, pack_rows(state.concepts), weights))
     else:
         now = _Standing.of(kept)
@@ -235,7 +237,7 @@ def _sweep_once(
         flips += _swept(state, scores, weights, settings, engine, ranges[group :: now.groups], number, heat)
     if settings.penalty:
         flip_to_sparse(state)
-    sums = state.moments(scores)
+    sums = state.terms(scores)
     weights = _fitted(sums, settings)
     reached = _measured(sums, weights, settings, heat, scores)
     reached.flips, reached.at_once, reached.projected = flips, -(-len(ranges) // now.groups), projected
@@ -297,7 +299,7 @@ def _swept(
     return flips
 
 
-def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
+def _fitted(sums: Terms, settings: DescentSettings) -> Matrix:
     """Return the weights of the next sweep; a concept that lost all weight keeps a tenth of the mean, to come back."""
     ones = np.ones(len(sums.members))
     scale = best_scale(sums, ones)
@@ -307,12 +309,9 @@ def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
     return np.asarray(np.maximum(weights, 0.1 * weights.mean()))
 
 
-def _measured(
-    sums: Moments, weights: Matrix, settings: DescentSettings, heat: float, scores: Scores
-) -> Sweep:
-    norm = float((scores.singular**4).sum())
-    value = loss(sums, weights) / norm
-    unit = 2 * sums.points * unit_weight(scores, len(weights)) ** 2 / norm
+def _measured(sums: Terms, weights: Matrix, settings: DescentSettings, heat: float, scores: Scores) -> Sweep:
+    value = loss(sums, weights) / sums.norm
+    unit = 2 * scores.points * unit_weight(scores, len(weights)) ** 2 / sums.norm
     penalised = value + settings.penalty * unit * float(sums.members.sum())
     return Sweep(heat, value, penalised, alignment(sums, weights))
 
@@ -349,8 +348,8 @@ def _project(
     changed = int((new != state.concepts).sum())
     if changed:
         candidate = state_of(new, scores, engine)
-        before = loss(state.moments(scores), weights)
-        sums = candidate.moments(scores)
+        before = loss(state.terms(scores), weights)
+        sums = candidate.terms(scores)
         if heat > CLEAR or loss(sums, _fitted(sums, settings)) < before:
             vars(state).update(vars(candidate))
             return changed

@@ -21,6 +21,11 @@ class Progress:
     def __init__(self, folder: Path | None, step: str) -> None:
         self._path = None if folder is None else folder / f"{step}.npz"
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a folder."""
+        return self._path is not None
+
     def load(self) -> dict[str, Any] | None:
         """Return the arrays that were kept last, None where there are none; CheckpointError where they cannot be read."""
         if self._path is None or not self._path.exists():

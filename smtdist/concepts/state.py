@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.bits import distinct, pack
 from smtdist.concepts.keyed import normals
-from smtdist.concepts.objective import Moments, best_scale
+from smtdist.concepts.objective import Moments, Terms, best_scale
 from smtdist.concepts.scores import Scores
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
@@ -44,6 +44,13 @@ class State:
         gram = np.diag(scores.singular**2) + np.outer(total, total) / p
         return Moments(p, self.members, self.together, (self.crossed / scores.grid[:, None]).T, total, gram)
 
+    def terms(self, scores: Scores) -> Terms:
+        """Return the terms of the loss, without XᵀX: the kernel's norm is known from its singular values."""
+        p = len(self.concepts)
+        inner = self.together - np.outer(self.members, self.members) / p
+        crossed = (self.crossed - np.outer(self.total, self.members) / p) / scores.grid[:, None]
+        return Terms(inner * inner, (crossed**2).sum(0), float((scores.singular**4).sum()), self.members)
+
 
 def random_projection(scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
     """Return concepts by the signs of random projections of X̄, keyed by (seed, number): (p, len(numbers))."""
@@ -66,10 +73,10 @@ def residual_projection(state: State, scores: Scores, numbers: range, seed: int,
     In the image of X the residual of equation (3) is R = Σ² - σ (Uᵀs̄)(Uᵀs̄)ᵀ at the best single weight σ; aims are drawn
     from its positive part, keyed by number.
     """
-    p, sums = scores.points, state.moments(scores)
+    p = scores.points
     inverse = 1 / (scores.grid * scores.singular)
     inside = (state.crossed - np.outer(state.total, state.members) / p) * inverse[:, None]
-    scale = best_scale(sums, np.ones(len(sums.members)))
+    scale = best_scale(state.terms(scores), np.ones(len(state.members)))
     with single_blas():
         values, axes = np.linalg.eigh(np.diag(scores.singular**2) - scale * inside @ inside.T)
         root = axes * np.sqrt(np.maximum(values, 0.0))
