@@ -27,8 +27,10 @@ from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 
-ATTEMPTS: Final = 6
-"""Times that concepts which are still missing are tried anew."""
+ATTEMPTS: Final = 16
+"""Times that concepts which are still missing are tried anew, at most."""
+PATIENCE: Final = 3
+"""Attempts on end that bring nothing, after which those missing are given up."""
 
 
 def fit_concepts(
@@ -109,10 +111,10 @@ def _completed(
     short descent at low temperature, which is kept where more distinct concepts come out of it; `history` grows by its sweeps.
     """
     kept = tidied(concepts)
-    before, tried = len(kept), settings.n_concepts
+    before, tried, vain = len(kept), settings.n_concepts, 0
     for attempt in range(ATTEMPTS):
         missing = settings.n_concepts - len(kept)
-        if missing <= 0 or not len(kept):
+        if missing <= 0 or not len(kept) or vain == PATIENCE:
             break
         state = state_of(concepts[:, kept], scores, engine)
         fresh = residual_projection(state, scores, range(tried, tried + missing), settings.seed, engine)
@@ -124,7 +126,8 @@ def _completed(
         engine.events.emit(
             "note", text=f"Replacing {missing:,} concepts: {len(found):,} of {settings.n_concepts:,}"
         )
-        if len(found) > len(kept):
+        vain = 0 if len(found) > len(kept) else vain + 1
+        if not vain:
             concepts, kept = done.concepts, found
             history.extend(done.history)
     return concepts, len(kept) - before
