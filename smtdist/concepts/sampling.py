@@ -34,8 +34,12 @@ Matrix = NDArray[np.float64]
 
 SHARED_BYTES: Final = 64 * 2**20
 """Rows of U up to this size are sent to every worker, and candidates are spread; larger ones stay where they are."""
+STARTS: Final = 2**40
+"""Streams of random numbers from here on are for the candidates' beginnings, one a block."""
 MORE: Final = 8
 """Rounds, in those asked for, after which concepts that are still missing are given up."""
+PATIENCE: Final = 3
+"""Rounds on end that bring nothing new, after which they are given up too."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,8 @@ class _Block:
 
     def start(self, number: int) -> Matrix:
         """Return y of the candidates' beginnings: s = sign(U y) of normal y is a random point of the image's cube."""
-        first = number * self.settings.block
-        columns = [normals(self.settings.seed, first + i, self.used) for i in range(self.settings.block)]
-        return np.stack(columns, 1)
+        count = self.used * self.settings.block
+        return normals(self.settings.seed, STARTS + number, count).reshape(self.used, self.settings.block)
 
     def aim(self, y: Matrix, pushed: bool) -> NDArray[np.float32]:
         """Return A with rows @ A = U D Dᵀ y."""
@@ -207,7 +210,8 @@ def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed
             total += count
         return projected, total
 
-    return _iterated(block, first + start, len(rows), passed)
+    with single_blas():  # once: each change of the limit costs as much as a small product
+        return _iterated(block, first + start, len(rows), passed)
 
 
 def _by_rows(
@@ -254,18 +258,18 @@ class _Accepted:
         self.rejected = dict.fromkeys(("unsettled", "constant", "tolerance", "duplicate"), 0)
         self.iterations: list[int] = []
         self.rounds = 0
-        self.brought = 0  # new concepts of the last round
+        self.vain = 0  # rounds on end that brought nothing
 
     @property
     def goes_on(self) -> bool:
         """Whether another round is wanted: all of them without a tolerance, for the best ones; more for missing concepts.
 
-        Duplicates that were turned away are replaced by further candidates, as long as rounds still bring new concepts.
+        Duplicates that were turned away are replaced by further candidates, until several rounds on end bring nothing new.
         """
         missing = len(self.packed) < self.settings.n_concepts
         if self.rounds < self.settings.rounds:
             return missing or self.settings.tolerance is None
-        return missing and self.brought > 0 and self.rounds < MORE * self.settings.rounds
+        return missing and self.vain < PATIENCE and self.rounds < MORE * self.settings.rounds
 
     def save(self, progress: Progress, push: Matrix) -> None:
         """Keep what another run needs to go on after this round."""
@@ -275,7 +279,7 @@ class _Accepted:
             quality=self.quality,
             push=push,
             rounds=self.rounds,
-            brought=self.brought,
+            vain=self.vain,
             counts=json.dumps(counts),
         )
 
@@ -284,7 +288,7 @@ class _Accepted:
         if kept is None:
             return np.eye(used)
         self.packed, self.quality = kept["packed"], kept["quality"]
-        self.rounds, self.brought = int(kept["rounds"]), int(kept["brought"])
+        self.rounds, self.vain = int(kept["rounds"]), int(kept["vain"])
         counts = json.loads(str(kept["counts"]))
         self.rejected, self.iterations = counts["rejected"], counts["iterations"]
         return np.asarray(kept["push"])
@@ -319,7 +323,7 @@ class _Accepted:
         self.packed, self.quality = pool[places], worth[places]
         new = places[places >= held]
         self.rejected["duplicate"] += candidates - len(new)
-        self.brought = len(new)
+        self.vain = 0 if len(new) else self.vain + 1
         return pool[new]
 
     def result(self) -> Sampled:
