@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from smtdist.concepts.analogram import analogram, is_exact, stretch
+from smtdist.concepts.analogram import _classes, _isometric, _with_hidden, analogram, is_exact
 from smtdist.concepts.partial_cube import hamming
 from smtdist.errors import DataError
 
@@ -49,6 +49,38 @@ def random_partial_cube(rng: np.random.Generator, dimension: int, size: int) -> 
     return nodes
 
 
+def partial_cubes(dimension: int, size: int, share: float, count: int) -> dict[str, Any]:
+    """Hide nodes of partial cubes and count what the rules bring back of the concepts, and of the graph itself.
+
+    `global_rule` counts where majorities of triples alone leave all distances right, `exact` where S is read back after both
+    rules, `same_graph` where the nodes are those that were hidden, not one more or less, up to concepts that no longer differ.
+    """
+    counts = dict.fromkeys(("global_rule", "exact", "same_graph", "fewer_nodes", "refused"), 0)
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        full = random_partial_cube(rng, dimension, size)
+        chosen = rng.choice(len(full), max(2, round(share * len(full))), replace=False)
+        seen = full[np.sort(chosen)]
+        try:
+            graph = analogram(seen)
+        except DataError:
+            counts["refused"] += 1
+            continue
+        counts["global_rule"] += _isometric(
+            _with_hidden(np.unique(seen[:, _classes(seen)[0]], axis=0), 10**6)
+        )
+        counts["exact"] += is_exact(graph, seen)
+        nodes = np.array(list(graph.nodes), np.uint8)
+        counts["same_graph"] += {row.tobytes() for row in nodes} == {row.tobytes() for row in full}
+        counts["fewer_nodes"] += len(nodes) < len(full)
+    row = {"dimension": dimension, "nodes": size, "observed": share, "cubes": count, **counts}
+    row["share_not_exact"] = 1 - counts["exact"] / count
+    row["share_beyond_global_rule"] = 1 - counts["global_rule"] / count
+    row["share_other_graph"] = 1 - counts["same_graph"] / count
+    print(row, flush=True)
+    return row
+
+
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Count what comes back exactly."""
     started, trees = time.perf_counter(), 0
@@ -58,30 +90,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         leaves = [node for node in tree if tree.degree(node) == 1]
         trees += nx.is_isomorphic(analogram(cuts_of_tree(tree, leaves)), tree)
     tree_seconds = time.perf_counter() - started
-    rows = []
-    for dimension, size in options.shapes:
-        exact = isometric = refused = 0
-        for seed in range(options.cubes):
-            rng = np.random.default_rng(seed)
-            full = random_partial_cube(rng, dimension, size)
-            seen = full[np.sort(rng.choice(len(full), -(-len(full) // 2), replace=False))]
-            try:
-                graph = analogram(seen)
-            except DataError:
-                refused += 1
-                continue
-            exact += is_exact(graph, seen)
-            isometric += stretch(graph) == 1
-        rows.append(
-            {
-                "dimension": dimension,
-                "nodes": size,
-                "exact": exact,
-                "isometric": isometric,
-                "refused": refused,
-            }
-        )
-        print(rows[-1], flush=True)
+    rows = [partial_cubes(*shape, options.cubes) for shape in options.shapes]
     return {
         "trees": options.trees,
         "largest_tree": options.largest,
@@ -103,7 +112,14 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--small", action="store_true", help="the smallest cubes only")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    options.shapes = [(3, 6)] if options.small else [(3, 6), (4, 12), (5, 20), (6, 30), (8, 40)]
+    options.shapes = (
+        [(3, 6, 0.5)]
+        if options.small
+        else [
+            *[(d, n, 0.5) for d, n in ((3, 6), (4, 12), (5, 20), (6, 30), (8, 40), (10, 24))],
+            *[(d, n, 0.25) for d, n in ((5, 20), (6, 30), (8, 40))],
+        ]
+    )
     result = run(options)
     print({key: value for key, value in result.items() if key != "partial_cubes"})
     if options.json:

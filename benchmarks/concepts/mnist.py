@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -115,6 +116,22 @@ def represented(options: argparse.Namespace, engine: Engine) -> tuple[Any, Any, 
     return train.astype(np.float32), labels[0], test.astype(np.float32), labels[1]
 
 
+def kept_representation(options: argparse.Namespace) -> tuple[Any, Any, Any, Any, float]:
+    """Return the representations, labels and the seconds they took; from `--keep` where an earlier run has left them."""
+    path = None if options.keep is None else options.keep / "representation.npz"
+    if path is not None and path.exists():
+        with np.load(path) as file:
+            train, labels, test, truth, seconds = (file[f"arr_{i}"] for i in range(5))
+        return train, labels, test, truth, float(seconds)
+    started = time.perf_counter()
+    parts = represented(options, Engine(SerialExecutor()))
+    seconds = time.perf_counter() - started
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, *parts, seconds)
+    return *parts, seconds
+
+
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Parse the command line and run it."""
     parser = argparse.ArgumentParser(
@@ -133,17 +150,21 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--penalty", type=float, default=0.01)
     parser.add_argument("--sweeps", type=int, default=60)
     parser.add_argument("--raw", action="store_true", help="pixels in place of the embedding")
+    parser.add_argument("--keep", type=Path, help="folder to go on from; concept_seconds are the last run's")
+    parser.add_argument("--only-represent", action="store_true", help="leave the representation in --keep")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    engine = Engine(SerialExecutor())
+    train, labels, test, truth, embedded = kept_representation(options)
+    if options.only_represent:
+        return {"embedding_seconds": embedded}
+    # a search that is cut short goes on from its last sweep
+    engine = Engine(SerialExecutor(), checkpoint=options.keep)
     started = time.perf_counter()
-    train, labels, test, truth = represented(options, engine)
-    embedded = time.perf_counter() - started
     settings = ConceptSettings(
         n_concepts=options.concepts, rank=options.concepts, penalty=options.penalty, sweeps=options.sweeps
     )
     model = fit_concepts(train, settings, engine)
-    found = time.perf_counter() - started - embedded
+    found = time.perf_counter() - started
     rows = formulas(model.concepts, labels, model.transform(test), truth)
     clusters = KMeans(options.concepts, n_init=1, random_state=0).fit(train)
     eye = np.eye(options.concepts, dtype=np.uint8)
@@ -151,6 +172,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     result = {
         "cka": model.cka,
         "n_concepts": model.n_concepts,
+        "replaced": model.provenance.get("replaced", 0),
         "embedding_seconds": embedded,
         "concept_seconds": found,
         "mean_test_f1": float(np.mean([row["test_f1"] for row in rows])),

@@ -1,6 +1,11 @@
-"""Recovery of known concepts as in Figure 3: normalised Hamming distance, CKA and time at four signal-to-noise ratios.
+r"""Recovery of known concepts as in Figure 3: normalised Hamming distance, CKA and time at four signal-to-noise ratios.
 
     python -m benchmarks.concepts.recovery --points 64 256 --seeds 12 --json benchmarks/results
+    python -m benchmarks.concepts.recovery --methods rejection hopfield hybrid tanh vae repler-kernel repler-kernel-tree \
+        repler-bipca --repler REPLER --keep results.jsonl --seconds 240
+
+Peers, the two autoencoders (extra "torch") and the author's code (a copy of Kelarion/repler), run on the same data right after
+ours, so that times compare even on a machine that is not quiet.
 
 Settings are the same at every noise level. Penalty (of five values, by the Hamming distance at 0 and 20 dB) and schedule were
 chosen on seeds 0 to 3 of these very data, so those seeds are not held out; seeds 4 and beyond are.
@@ -10,19 +15,25 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.concepts import author
 from benchmarks.concepts.synthetic import KINDS, embedded, scored
 from benchmarks.record import write_record
 from smtdist.concepts.fit import fit_concepts
+from smtdist.concepts.objective import best_weights, moments
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 
 SNRS = (0, 10, 20, 30)
+KEY = ("kind", "points", "snr", "seed", "method")
+AUTOENCODERS = ("tanh", "vae")
 PENALTY = {"independent": 0.0, "hierarchical": 0.06, "mixed": 0.06}
 
 
@@ -40,39 +51,87 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
     )
 
 
-def run(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure every combination; one row for each kind, size, noise level and method, with means and standard errors."""
-    engine = Engine(SerialExecutor())
+class Searches:
+    """The methods by name: ours, the autoencoders ("tanh", "vae") and the author's code ("repler-...")."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.engine = options, Engine(SerialExecutor())
+        self.author: Any = None
+        if any(name in author.PEERS for name in options.methods):
+            if options.repler is None:
+                raise SystemExit("Name a copy of Kelarion/repler with --repler to run its code.")
+            self.author = author.load(options.repler)
+        rng = np.random.default_rng(0)  # what is compiled at its first call is compiled here
+        true = KINDS["independent"](rng, 16)
+        noisy, _ = embedded(rng, true, 16, 20)
+        for method in options.methods:
+            self(method, "independent", noisy, true.shape[1], 0)
+
+    def __call__(self, method: str, kind: str, x: Any, b: int, seed: int) -> tuple[Any, Any, float]:
+        """Return the concepts found, their weights, and the seconds of the search."""
+        if method not in author.PEERS and method not in AUTOENCODERS:
+            started = time.perf_counter()
+            model = fit_concepts(x, settings_of(method, kind, b, len(x), seed), self.engine)
+            return model.concepts, model.weights, time.perf_counter() - started
+        if method in author.PEERS:
+            concepts, seconds = author.searched(self.author, method, x, b, seed)
+        else:
+            from benchmarks.concepts import peers  # PyTorch, only where it is asked for
+
+            concepts, seconds = peers.searched(method, x, b, seed, self.options.rates, self.options.epochs)
+        varied = concepts[:, np.ptp(concepts, axis=0) > 0]
+        if not varied.shape[1]:
+            varied = np.eye(len(x), 1, dtype=np.uint8)
+        return varied, best_weights(moments(varied, x)), seconds
+
+
+def measured(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return one entry for each kind, size, noise level, seed and method; those kept in `--keep` are not run again."""
+    done = []
+    if options.keep is not None and options.keep.exists():
+        done = [json.loads(line) for line in options.keep.read_text().splitlines()]
+    known = {tuple(one[name] for name in KEY) for one in done}
+    search, started = None, time.perf_counter()
+    for seed, kind, p, snr in itertools.product(
+        range(options.seeds), options.kinds, options.points, options.snr
+    ):
+        if time.perf_counter() - started > options.seconds:
+            print("time is over: run again to go on", flush=True)
+            break
+        missing = [m for m in options.methods if (kind, p, snr, seed, m) not in known]
+        if not missing:
+            continue
+        search = search or Searches(options)
+        rng = np.random.default_rng(seed)
+        true = KINDS[kind](rng, p)
+        noisy, clean = embedded(rng, true, max(p, true.shape[1]), snr)
+        for method in missing:
+            concepts, weights, seconds = search(method, kind, noisy, true.shape[1], seed)
+            key = dict(zip(KEY, (kind, p, snr, seed, method), strict=True))
+            done.append({**key, **scored(concepts, weights, true, noisy, clean), "seconds": seconds})
+            if options.keep is not None:
+                with options.keep.open("a") as file:
+                    file.write(json.dumps(done[-1]) + "\n")
+    return done
+
+
+def summarised(entries: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return means and standard errors over the seeds, one row for each kind, size, noise level and method."""
     rows = []
-    for kind, p, snr in itertools.product(options.kinds, options.points, options.snr):
-        found: dict[str, list[dict[str, Any]]] = {method: [] for method in options.methods}
-        for seed in range(options.seeds):
-            rng = np.random.default_rng(seed)
-            true = KINDS[kind](rng, p)
-            noisy, clean = embedded(rng, true, max(p, true.shape[1]), snr)
-            for method in options.methods:
-                started = time.perf_counter()
-                model = fit_concepts(noisy, settings_of(method, kind, true.shape[1], p, seed), engine)
-                seconds = time.perf_counter() - started
-                found[method].append(
-                    {**scored(model.concepts, model.weights, true, noisy, clean), "seconds": seconds}
-                )
-        for method, results in found.items():
-            row: dict[str, Any] = {
-                "kind": kind,
-                "points": p,
-                "snr": snr,
-                "method": method,
-                "seeds": len(results),
-            }
-            for name in results[0]:
-                values = np.array([one[name] for one in results])
-                row[name] = float(values.mean())
-                row[f"{name}_se"] = (
-                    float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-                )
-            print({key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}, flush=True)
-            rows.append(row)
+    for kind, p, snr, method in itertools.product(
+        options.kinds, options.points, options.snr, options.methods
+    ):
+        place = (kind, p, snr, method)
+        chosen = [one for one in entries if (one["kind"], one["points"], one["snr"], one["method"]) == place]
+        if not chosen:
+            continue
+        row: dict[str, Any] = {"kind": kind, "points": p, "snr": snr, "method": method, "seeds": len(chosen)}
+        for name in ("hamming", "cka", "cka_clean", "seconds"):
+            values = np.array([one[name] for one in chosen])
+            row[name] = float(values.mean())
+            row[f"{name}_se"] = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+        print({key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}, flush=True)
+        rows.append(row)
     return rows
 
 
@@ -84,13 +143,27 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--points", nargs="+", type=int, default=[64, 256])
     parser.add_argument("--snr", nargs="+", type=float, default=list(SNRS))
-    parser.add_argument("--methods", nargs="+", default=["rejection", "hopfield", "hybrid"])
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=["rejection", "hopfield", "hybrid"],
+        choices=["rejection", "hopfield", "hybrid", *AUTOENCODERS, *author.PEERS],
+    )
     parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=1000, help="of the autoencoders")
+    parser.add_argument("--rates", nargs="+", type=float, default=[3e-3, 1e-2], help="of the autoencoders")
+    parser.add_argument("--repler", type=Path, help="a copy of the repository Kelarion/repler")
+    parser.add_argument(
+        "--keep", type=Path, help="file of single results, to go on where an earlier run ended"
+    )
+    parser.add_argument("--seconds", type=float, default=np.inf, help="begin no data set after that time")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    rows = run(options)
+    rows = summarised(measured(options), options)
     if options.json:
-        write_record(options.json, f"concepts-recovery-{'-'.join(options.kinds)}", {"rows": rows})
+        sizes = "-".join(map(str, options.points))
+        name = f"concepts-recovery-{'-'.join(options.kinds)}-{sizes}"
+        write_record(options.json, name, {"rows": rows})
     return rows
 
 

@@ -24,9 +24,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from benchmarks.record import write_record
 from smtdist.concepts.descent import DescentSettings, descend
-from smtdist.concepts.projection import TILE, Projection
+from smtdist.concepts.iteration import RowPasses
+from smtdist.concepts.projection import TILE
 from smtdist.concepts.sampling import SamplingSettings, sample
-from smtdist.concepts.scores import CHUNK_BYTES, prepare
+from smtdist.concepts.scores import prepare, rows_together
 from smtdist.concepts.state import random_projection
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
@@ -69,26 +70,30 @@ def iteration(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         path = Path(folder, "u.npy")
         write_table(path, options.points, options.rank, options.rank)
-        source = as_table(path, aligned=CHUNK_BYTES // (4 * options.rank))
+        source = as_table(path, aligned=rows_together(options.points, options.rank))
         rng = np.random.default_rng(2)
         aim = rng.normal(size=(options.rank, options.block)).astype(np.float32)
         with executor_for(workers=workers) as executor:
-            engine = Engine(executor)
-            records = [engine.reduce("hopfield", Projection(aim, options.rank), source)[1] for _ in range(5)]
+            passes = RowPasses.of(source, options.rank, options.block, Engine(executor))
+            every, peak = [], 0
+            for _ in range(options.repeats):
+                started = time.perf_counter()
+                peak = max(peak, passes(aim).peak_bytes)
+                every.append(time.perf_counter() - started)
     alone = max(1, workers)
     job = (-(-options.points // alone), options.rank, options.block)
     with multiprocessing.get_context("spawn").Pool(alone) as pool:
         floor = max(pool.map(products, [job] * alone))
-    seconds = min(record["seconds"] for record in records[1:])
-    peak = max(record["peak_bytes"] for record in records)
+    seconds = min(every[1:])
     return {
         "seconds": seconds,
         "products_seconds": floor,
         "ratio": seconds / floor,
+        "median_ratio": float(np.median(every[1:])) / floor,
         "peak_bytes": peak,
-        "projected_bytes": records[-1]["projected_bytes"],
-        "peak_of_projection": peak / records[-1]["projected_bytes"],
-        "every": [record["seconds"] for record in records],
+        "projected_bytes": passes.projected_bytes,
+        "peak_of_projection": peak / passes.projected_bytes,
+        "every": every,
     }
 
 
@@ -166,6 +171,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--concepts", type=int, default=256)
     parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--workers", nargs="+", type=int, default=[2])
+    parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--kill-after", type=float, default=2.0)
     parser.add_argument("--scratch", help="folder for the table")
     parser.add_argument("--json", help="folder for the dated result")

@@ -36,7 +36,9 @@ def fitted(x: Any, b: int, options: argparse.Namespace) -> tuple[ConceptModel, d
         n_concepts=b, rank=options.rank, penalty=options.penalty, sweeps=options.sweeps
     )
     started = time.perf_counter()
-    model = fit_concepts(x, settings, Engine(SerialExecutor()))
+    # a search that is cut short goes on from its last sweep
+    keep = None if options.keep is None else options.keep / str(b)
+    model = fit_concepts(x, settings, Engine(SerialExecutor(), checkpoint=keep))
     row = {
         "asked": b,
         "n_concepts": model.n_concepts,
@@ -120,6 +122,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--rank", type=int, default=200)
     parser.add_argument("--penalty", type=float, default=0.0)
     parser.add_argument("--sweeps", type=int, default=40)
+    parser.add_argument("--keep", type=Path, help="folder to go on from; seconds are then the last run's")
     parser.add_argument("--figures", type=Path)
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
@@ -132,9 +135,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     curve = []
     for b in options.concepts:
         model, row = fitted(x, b, options)
-        pairs = pairs_of(model, x, 5)
-        row["parallel"] = pairs
-        print("most parallel", pairs[:1], flush=True)
+        pairs = pairs_of(model, x, 50)
+        row["parallel"] = pairs[:5]
+        # both cosines at least as large as one number says more than their mean
+        row["parallel_by_smaller"] = max(
+            pairs, key=lambda one: min(one["first_cosine"], one["second_cosine"]), default=None
+        )
+        print("most parallel", pairs[:1], row["parallel_by_smaller"], flush=True)
         curve.append(row)
     best = pairs[0] if pairs else None
     squares = (

@@ -14,10 +14,12 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.hdf5 import open_dataset
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
-from smtdist.errors import ConfigurationError
+from smtdist.engine.manifest import Facts
+from smtdist.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     from smtdist.concepts.model import ConceptModel
@@ -31,7 +33,8 @@ def concepts(
     data: Annotated[
         Path,
         typer.Argument(
-            metavar="X.h5", help="HDF5 file with rows of numbers, or a .npy file; or, to --search, concepts."
+            metavar="X.h5",
+            help="HDF5 file with rows of numbers, or a .npy file; or concepts, to --search or --draw.",
         ),
     ],
     dataset: Annotated[str, typer.Option(help="Rows in the file: (points, dimensions).")] = "z",
@@ -46,14 +49,32 @@ def concepts(
             help='List the points of X.h5, a file of concepts, that hold a formula: "17 and not 4".',
         ),
     ] = None,
+    draw: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Draw points of X.h5, a file of concepts, by name or number: how concepts part them, and all others.",
+        ),
+    ] = None,
+    names: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.h5:DATASET", help="Names of the points, one a row, for --draw."),
+    ] = None,
+    figure: Annotated[
+        Path, typer.Option(metavar="PREFIX", help="PREFIX-analogram.png, PREFIX-projection.png.")
+    ] = Path("points"),
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors."""
+    """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.
+
+    A search that was stopped goes on, to the same concepts, when it is started again with the same --checkpoint.
+    """
     from smtdist.concepts import files
     from smtdist.concepts.fit import fit_concepts
     from smtdist.concepts.settings import ConceptSettings
@@ -61,8 +82,13 @@ def concepts(
     if search is not None:
         _search(data, search, json)
         return
+    if draw is not None:
+        _draw(data, draw, names, figure, overwrite, json)
+        return
     if out is None:
-        raise WrongUsage("Name the file to write with --out, or give --search with a file of concepts.")
+        raise WrongUsage(
+            "Name the file to write with --out, or give --search or --draw with a file of concepts."
+        )
     try:
         settings = ConceptSettings(method=method, n_concepts=n_concepts)
         settings = settings.with_texts(set_ or [])
@@ -71,8 +97,10 @@ def concepts(
     check_target(out, overwrite)
     started = time.perf_counter()
     source = as_table(data if data.suffix == ".npy" else (data, dataset))
+    where, kept = Where(workers, cluster, quiet), checkpoint and checkpoint.absolute()
     with (
-        engine_for(Where(workers, cluster, quiet), source) as engine,
+        engine_for(where, source, kept) as engine,
+        engine.run_of(lambda: Facts.of(source, asdict(settings))),
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
     ):
         model = fit_concepts(source, settings, engine, folder=Path(folder))
@@ -120,3 +148,48 @@ def _search(path: Path, query: str, json: bool) -> None:
         print_json({"query": query, "n_points": len(found), "points": found.tolist()})
     else:
         result_console().print(" ".join(map(str, found)), highlight=False, soft_wrap=True)
+
+
+def _draw(path: Path, text: str, names: str | None, figure: Path, overwrite: bool, json: bool) -> None:
+    from smtdist.concepts import files
+    from smtdist.concepts.drawing import draw_points
+
+    model = files.load(path)
+    label = None if names is None else _names(names, model.points)
+    points = [_point(word.strip(), label, model.points) for word in text.split(",")]
+    try:
+        kinds, paths = draw_points(model, points, figure, names=label, overwrite=overwrite)
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
+    if json:
+        found = [{"pattern": kind.pattern, "concepts": kind.concepts} for kind in kinds]
+        print_json({"points": points, "kinds": found, "files": paths})
+        return
+    console = result_console()
+    for line in paths:
+        console.print(line, highlight=False, soft_wrap=True)
+    for kind in kinds:
+        inside = ", ".join(
+            word.strip() for word, held in zip(text.split(","), kind.pattern, strict=True) if held
+        )
+        console.print(
+            f"  {len(kind.concepts):>4} concepts part off {inside}", highlight=False, soft_wrap=True
+        )
+
+
+def _names(text: str, points: int) -> list[str]:
+    path, colon, dataset = text.rpartition(":")
+    if not colon:
+        raise WrongUsage(f"{text!r} names no dataset; write FILE.h5:DATASET.")
+    with open_dataset(path, dataset) as stored:
+        if stored.shape != (points,) or stored.dtype.kind not in "OS":
+            raise DataError(f"{text} does not hold {points:,} names; give one text for each point.")
+        return [str(name) for name in stored.asstr()[()]]
+
+
+def _point(word: str, names: list[str] | None, points: int) -> int:
+    if names is not None and word in names:
+        return names.index(word)
+    if word.isdecimal() and int(word) < points:
+        return int(word)
+    raise WrongUsage(f"There is no point {word!r}; give a name, or a number from 0 to {points - 1}.")

@@ -8,18 +8,28 @@ at once from then on, down to one: that is the sequential descent. Blocks depend
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.keyed import key_of
-from smtdist.concepts.objective import Moments, alignment, best_scale, best_weights, loss
+from smtdist.concepts.objective import Terms, alignment, best_scale, best_weights, loss
+from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.scores import Scores
-from smtdist.concepts.state import Concepts, State, flip_to_sparse, leaves, pack_rows, state_of, unit_weight
+from smtdist.concepts.state import (
+    Concepts,
+    State,
+    blocks_of,
+    flip_to_sparse,
+    leaves,
+    pack_rows,
+    state_of,
+    unit_weight,
+)
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
@@ -82,8 +92,8 @@ class Sweep:
     loss: float  # of equation (3), over ‖X̄X̄ᵀ‖²
     objective: float  # with the penalty
     cka: float
-    flips: int
-    at_once: int  # blocks worked on side by side
+    flips: int = 0
+    at_once: int = 0  # blocks worked on side by side
     projected: int = 0  # members changed by the projection before it
 
 
@@ -139,6 +149,36 @@ def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple
     return np.packbits(s, axis=1), together - job.together, crossed - job.crossed, int(flips)
 
 
+@dataclass
+class _Standing:
+    """Where a descent stands after a sweep: all it needs to go on."""
+
+    groups: int  # into which blocks are parted, one group worked on at a time
+    history: list[Sweep]
+    best: tuple[float, Concepts, Matrix]  # objective, S as bits, weights
+    ended: bool = False
+
+    def save(self, progress: Progress, concepts: Concepts) -> None:
+        if not progress.keeps:
+            return
+        progress.save(
+            concepts=pack_rows(concepts),
+            groups=self.groups,
+            history=np.array([astuple(one) for one in self.history], float),
+            objective=self.best[0],
+            best=self.best[1],
+            weights=self.best[2],
+            ended=self.ended,
+        )
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Self:
+        # flips, blocks and members changed are whole numbers
+        history = [Sweep(*one[:4], *map(int, one[4:])) for one in kept["history"].tolist()]
+        best = float(kept["objective"]), kept["best"], kept["weights"]
+        return cls(int(kept["groups"]), history, best, bool(kept["ended"]))
+
+
 def descend(
     scores: Scores,
     start: Concepts,
@@ -146,54 +186,71 @@ def descend(
     engine: Engine,
     *,
     on_sweep: Callable[[int, Sweep], None] | None = None,
+    step: str = "descent",
 ) -> Descended:
     """Return S of low loss (equation 3 with the penalty), from a start (p, b), by annealed sweeps (Algorithm 2).
 
-    Results depend on scores, start and settings, not on the workers. Memory: p b bytes here, b² + r b float64 a block's
-    worker. A sweep costs p (r b + b members-of-a-row + b flips) operations.
+    Results depend on scores, start and settings, not on the workers. In an engine's checkpoint folder, S is kept after each
+    sweep under the name `step`, and a descent that was stopped goes on to the same result. Memory: p b bytes here, b² + r b
+    float64 a block's worker. A sweep costs p (r b + b members-of-a-row + b flips) operations.
     """
+    progress, b = Progress(engine.checkpoint, step), start.shape[1]
+    kept = progress.load()
+    if kept is not None:
+        start = np.unpackbits(kept["concepts"], axis=1, count=b)
     state = state_of(start, scores, engine)
-    p = scores.points
-    ranges = _blocks(p, settings.blocks)
-    groups, history = 1, list[Sweep]()
-    sums = state.moments(scores)
-    weights = _fitted(sums, settings)
-    first = _measured(sums, weights, settings, settings.temperature, 0, len(ranges), 0, scores)
-    best = (first.objective, pack_rows(state.concepts), weights)
-    for number in range(settings.sweeps):
-        heat = settings.temperature * settings.cooling**number
-        heat = heat if heat > 1e-6 else 0.0
-        projected = 0
-        if settings.project_every and number % settings.project_every == settings.project_every - 1:
-            projected = _project(state, scores, weights, settings, engine, heat)
-        flips = 0
-        for group in range(groups):
-            flips += _swept(state, scores, weights, settings, engine, ranges[group::groups], number, heat)
-        if settings.penalty:
-            flip_to_sparse(state)
-        sums = state.moments(scores)
-        weights = _fitted(sums, settings)
-        reached = _measured(
-            sums, weights, settings, heat, flips, -(-len(ranges) // groups), projected, scores
-        )
-        rose = bool(history) and reached.objective > history[-1].objective * (1 + 1e-12)
-        history.append(reached)
+    ranges = _blocks(scores.points, settings.blocks)
+    weights = _fitted(state.terms(scores), settings)
+    if kept is None:
+        first = _measured(state.terms(scores), weights, settings, settings.temperature, scores)
+        now = _Standing(1, [], (first.objective, pack_rows(state.concepts), weights))
+    else:
+        now = _Standing.of(kept)
+    for number in range(len(now.history), 0 if now.ended else settings.sweeps):
+        weights = _sweep_once(state, scores, weights, settings, engine, ranges, now, number)
+        now.save(progress, state.concepts)
         if on_sweep is not None:
-            on_sweep(number, reached)
-        if reached.objective <= best[0]:
-            best = (reached.objective, pack_rows(state.concepts), weights)
-        if (
-            heat == 0
-            and flips == 0
-            and projected == 0
-            and (not settings.project_every or groups == len(ranges))
-        ):
+            on_sweep(number, now.history[-1])
+        if now.ended:
             break
-        # stale sums make neighbours overshoot: only where no noise explains a rise
-        if rose and heat < CLEAR and groups < len(ranges):
-            groups = min(len(ranges), 2 * groups)
-    concepts = np.unpackbits(best[1], axis=1, count=start.shape[1])
-    return Descended(concepts, best[2], history)
+    return Descended(np.unpackbits(now.best[1], axis=1, count=b), now.best[2], now.history)
+
+
+def _sweep_once(
+    state: State,
+    scores: Scores,
+    weights: Matrix,
+    settings: DescentSettings,
+    engine: Engine,
+    ranges: list[tuple[int, int]],
+    now: _Standing,
+    number: int,
+) -> Matrix:
+    """Do one sweep, and note in `now` where that leads; returns the weights of the next."""
+    heat = settings.temperature * settings.cooling**number
+    heat = heat if heat > 1e-6 else 0.0
+    projected = 0
+    if settings.project_every and number % settings.project_every == settings.project_every - 1:
+        projected = _project(state, scores, weights, settings, engine, heat)
+    flips = 0
+    for group in range(now.groups):
+        flips += _swept(state, scores, weights, settings, engine, ranges[group :: now.groups], number, heat)
+    if settings.penalty:
+        flip_to_sparse(state)
+    sums = state.terms(scores)
+    weights = _fitted(sums, settings)
+    reached = _measured(sums, weights, settings, heat, scores)
+    reached.flips, reached.at_once, reached.projected = flips, -(-len(ranges) // now.groups), projected
+    rose = bool(now.history) and reached.objective > now.history[-1].objective * (1 + 1e-12)
+    now.history.append(reached)
+    if reached.objective <= now.best[0]:
+        now.best = (reached.objective, pack_rows(state.concepts), weights)
+    still = heat == 0 and flips == 0 and projected == 0
+    now.ended = still and (not settings.project_every or now.groups == len(ranges))
+    # stale sums make neighbours overshoot: only where no noise explains a rise
+    if rose and heat < CLEAR and not now.ended:
+        now.groups = min(len(ranges), 2 * now.groups)
+    return weights
 
 
 def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:
@@ -242,7 +299,7 @@ def _swept(
     return flips
 
 
-def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
+def _fitted(sums: Terms, settings: DescentSettings) -> Matrix:
     """Return the weights of the next sweep; a concept that lost all weight keeps a tenth of the mean, to come back."""
     ones = np.ones(len(sums.members))
     scale = best_scale(sums, ones)
@@ -252,21 +309,11 @@ def _fitted(sums: Moments, settings: DescentSettings) -> Matrix:
     return np.asarray(np.maximum(weights, 0.1 * weights.mean()))
 
 
-def _measured(
-    sums: Moments,
-    weights: Matrix,
-    settings: DescentSettings,
-    heat: float,
-    flips: int,
-    at_once: int,
-    projected: int,
-    scores: Scores,
-) -> Sweep:
-    norm = float((scores.singular**4).sum())
-    value = loss(sums, weights) / norm
-    unit = 2 * sums.points * unit_weight(scores, len(weights)) ** 2 / norm
+def _measured(sums: Terms, weights: Matrix, settings: DescentSettings, heat: float, scores: Scores) -> Sweep:
+    value = loss(sums, weights) / sums.norm
+    unit = 2 * scores.points * unit_weight(scores, len(weights)) ** 2 / sums.norm
     penalised = value + settings.penalty * unit * float(sums.members.sum())
-    return Sweep(heat, value, penalised, alignment(sums, weights), flips, at_once, projected)
+    return Sweep(heat, value, penalised, alignment(sums, weights))
 
 
 def _project(
@@ -301,8 +348,8 @@ def _project(
     changed = int((new != state.concepts).sum())
     if changed:
         candidate = state_of(new, scores, engine)
-        before = loss(state.moments(scores), weights)
-        sums = candidate.moments(scores)
+        before = loss(state.terms(scores), weights)
+        sums = candidate.terms(scores)
         if heat > CLEAR or loss(sums, _fitted(sums, settings)) < before:
             vars(state).update(vars(candidate))
             return changed
@@ -311,7 +358,10 @@ def _project(
 
 def _project_range(shared: Any, source: Source, start: int, stop: int) -> Concepts:
     aim, offset, inside, packed = shared
-    old = np.unpackbits(packed[start:stop], axis=1, count=len(inside))
+    parts = []
     with single_blas():
-        value = read_rows(source, start, stop)[:, : len(aim)].astype(np.float64) @ aim
-    return np.packbits(np.where(inside, value >= offset, old).astype(np.uint8), axis=1)
+        for at, rows in blocks_of(source, start, stop):
+            old = np.unpackbits(packed[at : at + len(rows)], axis=1, count=len(inside))
+            value = rows[:, : len(aim)].astype(np.float64) @ aim
+            parts.append(np.packbits(np.where(inside, value >= offset, old).astype(np.uint8), axis=1))
+    return np.concatenate(parts)

@@ -11,7 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from smtdist.concepts.analogram import analogram
+from smtdist.concepts.model import ConceptModel
+from smtdist.concepts.reading import SubConcept, sub_concepts
 from smtdist.data.writing import whole_file
+from smtdist.errors import DataError
 
 
 def draw_analogram(
@@ -67,6 +71,44 @@ def draw_projection(
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
     _write(figure, path, overwrite)
+
+
+def draw_points(
+    model: ConceptModel,
+    points: list[int],
+    prefix: str | os.PathLike[str],
+    *,
+    names: list[str] | None = None,
+    overwrite: bool = False,
+) -> tuple[list[SubConcept], list[str]]:
+    """Draw chosen points to PREFIX-analogram.png and PREFIX-projection.png; return their sub-concepts and the files.
+
+    The analogram has one edge class for each kind of concept that parts the points; the projection shows all points along the
+    two kinds that part the chosen ones most evenly, of most concepts first, and is left out where there is one kind only.
+    `names` (points,) or numbers are written beside the chosen ones.
+    """
+    label = [str(point) for point in range(model.points)] if names is None else names
+    kinds = sub_concepts(model.concepts, points, model.weights)
+    if not kinds:
+        raise DataError("No concept parts these points; choose points that differ, or find more concepts.")
+    paths = [f"{os.fspath(prefix)}-analogram.png"]
+    chosen = [label[point] for point in points]
+    graph = analogram(np.array([kind.pattern for kind in kinds], np.uint8).T)
+    insides = [", ".join(chosen[i] for i in np.flatnonzero(kind.pattern)) for kind in kinds]
+    draw_analogram(graph, paths[0], names=chosen, concepts=insides, overwrite=overwrite)
+    even = sorted(range(len(kinds)), key=lambda i: abs(2 * sum(kinds[i].pattern) - len(points)))[:2]
+    if len(even) == 2:
+        across, up = (kinds[i] for i in even)
+        paths.append(f"{os.fspath(prefix)}-projection.png")
+        draw_projection(
+            across.values,
+            up.values,
+            paths[1],
+            names={point: label[point] for point in points},
+            labels=(f"like {insides[even[0]]}", f"like {insides[even[1]]}"),
+            overwrite=overwrite,
+        )
+    return kinds, paths
 
 
 def _write(figure: Figure, path: str | os.PathLike[str], overwrite: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.events import Event, EventStream
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import DataError
@@ -32,7 +33,8 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Settings are those of `smtdist.concepts.settings.ConceptSettings`, with the same names and defaults. X is an array
     (p, n), the (path, dataset) of an HDF5 file, or a .npy path. Where the work is done, not its result, is changed by
-    `cluster`, `workers`, `folder` (for scores larger than 256 MiB) and `on_event`.
+    `cluster`, `workers`, `folder` (for scores larger than 256 MiB), `checkpoint` (a folder from which a fit that was stopped
+    goes on) and `on_event`.
 
     Fitted attributes: `model_`, `concepts_` (p, b) uint8, `weights_` π, `components_` (b, n) rows of Wᵀ, `cka_`,
     `n_features_in_`, `n_features_out_`. `transform` infers concepts of new points; those of the fitted ones are `concepts_`.
@@ -70,6 +72,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         cluster: Any = None,
         workers: int | None = None,
         folder: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.method = method
@@ -96,6 +99,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.cluster = cluster
         self.workers = workers
         self.folder = folder
+        self.checkpoint = checkpoint
         self.on_event = on_event
 
     @classmethod
@@ -114,8 +118,10 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         source, settings = as_table(X), self.settings
         folder = None if self.folder is None else Path(self.folder)
         with executor_for(self.cluster, self.workers) as executor:
-            engine = Engine(executor, EventStream(*([self.on_event] if self.on_event else [])))
-            return self._fitted(fit_concepts(source, settings, engine, folder=folder))
+            events = EventStream(*([self.on_event] if self.on_event else []))
+            engine = Engine(executor, events, None if self.checkpoint is None else Path(self.checkpoint))
+            with engine.run_of(lambda: Facts.of(source, asdict(settings))):
+                return self._fitted(fit_concepts(source, settings, engine, folder=folder))
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.uint8]:
         """Return the concepts found for the rows of X themselves."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,10 +15,22 @@ from smtdist.concepts.relaxation import relax
 from smtdist.concepts.sampling import sample
 from smtdist.concepts.scores import Scores, prepare
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.concepts.state import Concepts, flip_to_sparse, random_projection, state_of, tidied
+from smtdist.concepts.state import (
+    Concepts,
+    flip_to_sparse,
+    random_projection,
+    residual_projection,
+    state_of,
+    tidied,
+)
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
+
+ATTEMPTS: Final = 16
+"""Times that concepts which are still missing are tried anew, at most."""
+PATIENCE: Final = 3
+"""Attempts on end that bring nothing, after which those missing are given up."""
 
 
 def fit_concepts(
@@ -26,7 +38,10 @@ def fit_concepts(
 ) -> ConceptModel:
     """Return the concepts of a table (p, n) by `settings.method`.
 
-    `folder` holds the scores where they exceed 256 MiB; all workers must see it. Memory: p b bytes and 4 p r bytes of
+    Concepts that become constants or copies on the way are replaced by further candidates while those survive, so that
+    n_concepts come out where the data hold them at that penalty. Where the engine has a checkpoint folder, a search that was
+    stopped goes on after its last round or sweep, to the same result. `folder` holds the scores where they exceed 256 MiB;
+    all workers must see it. Memory: p b bytes and 4 p r bytes of
     scores here; on a worker as stated by the passes. Progress goes to the engine's events as passes named after the
     steps. Raises DataError for points that are all equal, ModelError where no concept was found.
     """
@@ -35,6 +50,8 @@ def fit_concepts(
     scores = prepare(source, engine, folder=folder)
     seconds = {"scores": time.perf_counter() - started}
     concepts, history, notes = _searched(scores, settings, engine)
+    if settings.method in ("hopfield", "hybrid"):
+        concepts, notes["replaced"] = _completed(concepts, scores, settings, engine, history)
     concepts = concepts[:, tidied(concepts)]
     if not concepts.shape[1]:
         raise ModelError(
@@ -83,6 +100,37 @@ def _searched(
         found = np.concatenate([found, random_projection(scores, missing, settings.seed, engine)], 1)
     done = descend(scores, found, settings.descent, engine, on_sweep=_reporting(engine, settings))
     return done.concepts, done.history, notes
+
+
+def _completed(
+    concepts: Concepts, scores: Scores, settings: ConceptSettings, engine: Engine, history: list[Sweep]
+) -> tuple[Concepts, int]:
+    """Replace concepts that melted into constants, copies or complements by further candidates; return how many stayed.
+
+    Candidates are random half-spaces along what the kernel of the others leaves over. They settle beside the others in a
+    short descent at low temperature, which is kept where more distinct concepts come out of it; `history` grows by its sweeps.
+    """
+    kept = tidied(concepts)
+    before, tried, vain = len(kept), settings.n_concepts, 0
+    for attempt in range(ATTEMPTS):
+        missing = settings.n_concepts - len(kept)
+        if missing <= 0 or not len(kept) or vain == PATIENCE:
+            break
+        state = state_of(concepts[:, kept], scores, engine)
+        fresh = residual_projection(state, scores, range(tried, tried + missing), settings.seed, engine)
+        tried += missing
+        start = np.concatenate([state.concepts, fresh], 1)
+        step = f"replacing-{attempt + 1}"
+        done = descend(scores, start, settings.replacing, engine, step=step)
+        found = tidied(done.concepts)
+        engine.events.emit(
+            "note", text=f"Replacing {missing:,} concepts: {len(found):,} of {settings.n_concepts:,}"
+        )
+        vain = 0 if len(found) > len(kept) else vain + 1
+        if not vain:
+            concepts, kept = done.concepts, found
+            history.extend(done.history)
+    return concepts, len(kept) - before
 
 
 def _reporting(engine: Engine, settings: ConceptSettings) -> Any:

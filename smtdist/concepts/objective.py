@@ -51,44 +51,55 @@ def centred(sums: Moments) -> tuple[Matrix, Matrix, Matrix]:
     )
 
 
-def loss(sums: Moments, weights: Matrix, penalty: float = 0.0) -> float:
+class Terms(NamedTuple):
+    """What is left of the sums in equation (3), whatever the weights: ‖S̄ΠS̄ᵀ - X̄X̄ᵀ‖² = πᵀAπ - 2 pullᵀπ + norm."""
+
+    overlap: Matrix  # A (b, b), (S̄ᵀS̄)² entry by entry
+    pull: Matrix  # (b,) ‖X̄ᵀs̄_a‖²
+    norm: float  # ‖X̄ᵀX̄‖²
+    members: Matrix  # (b,) Sᵀ1
+
+
+def terms(sums: Moments | Terms) -> Terms:
+    """Return the terms of the loss from sums; terms are returned as they are."""
+    if isinstance(sums, Terms):
+        return sums
+    inner, crossed, gram = centred(sums)
+    return Terms(inner * inner, (crossed**2).sum(1), float((gram**2).sum()), sums.members)
+
+
+def loss(sums: Moments | Terms, weights: Matrix, penalty: float = 0.0) -> float:
     """Return ‖S̄ΠS̄ᵀ - X̄X̄ᵀ‖² + penalty 1ᵀS1 (equation 3 and section 2.1.1) from sums, never p x p.
 
     With C = S̄ᵀS̄ it is Σ π_a π_b C_ab² - 2 Σ π_a ‖X̄ᵀs̄_a‖² + ‖X̄ᵀX̄‖².
     """
-    inner, crossed, gram = centred(sums)
-    q = float(weights @ (inner * inner) @ weights)
-    return (
-        q
-        - 2 * float(weights @ (crossed**2).sum(1))
-        + float((gram**2).sum())
-        + penalty * float(sums.members.sum())
-    )
+    found = terms(sums)
+    value = float(weights @ found.overlap @ weights) - 2 * float(weights @ found.pull) + found.norm
+    return value + penalty * float(found.members.sum())
 
 
-def alignment(sums: Moments, weights: Matrix) -> float:
+def alignment(sums: Moments | Terms, weights: Matrix) -> float:
     """Return the centred kernel alignment of SΠSᵀ and XXᵀ (equation 2), in [0, 1]; 0 where either is constant."""
-    inner, crossed, gram = centred(sums)
-    both = float(weights @ (crossed**2).sum(1))
-    norms = float(weights @ (inner * inner) @ weights) * float((gram**2).sum())
-    return both / float(np.sqrt(norms)) if norms > 0 else 0.0
+    found = terms(sums)
+    norms = float(weights @ found.overlap @ weights) * found.norm
+    return float(weights @ found.pull) / float(np.sqrt(norms)) if norms > 0 else 0.0
 
 
-def best_scale(sums: Moments, weights: Matrix) -> float:
+def best_scale(sums: Moments | Terms, weights: Matrix) -> float:
     """Return the σ >= 0 that minimises ‖σ S̄ΠS̄ᵀ - X̄X̄ᵀ‖² (appendix A.4.2); 0 where S is constant."""
-    inner, crossed, _ = centred(sums)
-    norm = float(weights @ (inner * inner) @ weights)
-    return float(weights @ (crossed**2).sum(1)) / norm if norm > 0 else 0.0
+    found = terms(sums)
+    norm = float(weights @ found.overlap @ weights)
+    return float(weights @ found.pull) / norm if norm > 0 else 0.0
 
 
-def best_weights(sums: Moments, penalty: float = 0.0) -> Matrix:
+def best_weights(sums: Moments | Terms, penalty: float = 0.0) -> Matrix:
     """Return π >= 0 that minimises equation (3) plus penalty Σ π_a Σ_i s_ia at fixed S, by non-negative least squares.
 
     Here the penalty is on the weighted sizes: with S fixed the linear term of section 2.1.1 would be constant.
     Memory: a few b x b matrices.
     """
-    inner, crossed, _ = centred(sums)
-    return _quadratic_nonnegative(inner * inner, (crossed**2).sum(1) - penalty / 2 * sums.members)
+    found = terms(sums)
+    return _quadratic_nonnegative(found.overlap, found.pull - penalty / 2 * found.members)
 
 
 def _quadratic_nonnegative(quadratic: Matrix, linear: Matrix) -> Matrix:

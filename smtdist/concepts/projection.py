@@ -1,7 +1,7 @@
 """One Hopfield iteration of a block of candidates, s <- sign(U Uᵀ s), tile by tile (Algorithm 1, line 4).
 
 A candidate is known by y = Uᵀs alone: its signs are those of U y, made tile by tile and never kept. Sums over points are
-rounded to whole numbers of the scores' grid, leaf by leaf, so that they are the same in any order.
+rounded to whole numbers of the scores' grid, 8,192 points at a time, so that they are the same in any order.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from smtdist.statistics.base import State
 
 TILE: Final = 512
 """Points whose signs are in memory at once for each thread; part of what a result depends on."""
+ROUNDED: Final = 16 * TILE
+"""Points whose sums are rounded together, so that the size of a batch changes nothing."""
 
 
 @compiled
@@ -74,22 +76,39 @@ def project(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (rowsᵀ s, 1ᵀ s) of the candidates' signs s: (r, B) whole steps of the grid, and (B,).
 
-    Each tile of 512 rows is two single-threaded matrix products of fixed shape. Memory: a tile's signs a thread.
+    Each tile of 512 rows is two single-threaded matrix products of fixed shape, whose signs stay in the cache between them;
+    the sums are rounded every 8,192 rows. Memory: the signs of a tile and the partial sums of 8,192 rows a thread.
     """
+    groups = even_ranges(len(rows), ROUNDED)
+    shape = rows.shape[1], aim.shape[1]
+    sums = np.empty((len(groups), *shape), np.int64)
+    totals = np.empty((len(groups), shape[1]), np.int64)
+
+    def group(start: int, stop: int) -> None:
+        at = start // ROUNDED
+        sums[at], totals[at] = _group(rows[start:stop], aim, first + start, annealing)
+
+    with single_blas():
+        run_ranges(group, groups)
+    return sums.sum(0), totals.sum(0)
+
+
+def _group(
+    rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sums over rows that are rounded together; a single group shares its tiles among the threads."""
     ranges = even_ranges(len(rows), TILE)
-    parts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(ranges)
-    counts: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(ranges)
+    parts = np.empty((len(ranges), rows.shape[1], aim.shape[1]), np.float32)
+    counts = np.empty((len(ranges), aim.shape[1]), np.float32)
 
     def tile(start: int, stop: int) -> None:
         block = rows[start:stop]
-        s, count = _signs(block, aim, first + start, annealing)
-        parts[start // TILE] = block.T @ s
-        counts[start // TILE] = count
+        s, counts[start // TILE] = _signs(block, aim, first + start, annealing)
+        np.matmul(block.T, s, out=parts[start // TILE])
 
-    with single_blas():
-        run_ranges(tile, ranges)
+    run_ranges(tile, ranges)
     # in the order of the tiles, in float64; whole numbers from here on
-    projected, total = np.zeros((rows.shape[1], aim.shape[1])), np.zeros(aim.shape[1])
+    projected, total = np.zeros(parts.shape[1:]), np.zeros(aim.shape[1])
     for part, count in zip(parts, counts, strict=True):
         projected += part
         total += count
@@ -141,9 +160,11 @@ class Projection:
 
     def batch_bytes(self, images: int) -> int:
         """Return the bytes of the rows in order and of a few tiles' signs and sums."""
-        width = self.aim.shape[1]
-        tiles = -(-images // TILE)
-        return int(4 * images * self.used + 16 * TILE * width + 16 * tiles * (self.aim.size + width))
+        width, sums = self.aim.shape[1], self.aim.size + self.aim.shape[1]
+        groups, held = -(-images // ROUNDED), min(images, ROUNDED)
+        return int(
+            4 * images * self.used + 16 * TILE * width + 8 * groups * sums + 8 * -(-held // TILE) * sums
+        )
 
     def miniature(self) -> Projection:
         """Return a twin of one candidate."""

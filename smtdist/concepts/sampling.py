@@ -6,8 +6,9 @@ its iterations are passes over rows that are spread over workers ("rows"): the s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.bits import Packed, distinct, pack, sparse_side, unpack, words
+from smtdist.concepts.iteration import RowPasses
 from smtdist.concepts.keyed import normals
-from smtdist.concepts.projection import Annealing, Projection, project, signs
+from smtdist.concepts.progress import Progress
+from smtdist.concepts.projection import Annealing, project, signs
 from smtdist.concepts.scores import Scores
+from smtdist.concepts.state import blocks_of
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
-from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.threads import single_blas
@@ -31,6 +34,12 @@ Matrix = NDArray[np.float64]
 
 SHARED_BYTES: Final = 64 * 2**20
 """Rows of U up to this size are sent to every worker, and candidates are spread; larger ones stay where they are."""
+STARTS: Final = 2**40
+"""Streams of random numbers from here on are for the candidates' beginnings, one a block."""
+MORE: Final = 8
+"""Rounds, in those asked for, after which concepts that are still missing are given up."""
+PATIENCE: Final = 3
+"""Rounds on end that bring nothing new, after which they are given up too."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class SamplingSettings:
     discourage : λ in [0, 1]; accepted concepts lose that share of their direction in later rounds.
     distinct : fixed points whose correlation with an accepted concept is larger in magnitude are its copies.
     temperature, cooling : annealed stochastic updates T = temperature cooling^iteration; 0 is deterministic.
+    rounds : of block times blocks candidates; up to 8 times as many while concepts are missing and rounds bring new ones.
     """
 
     n_concepts: int
@@ -95,9 +105,8 @@ class _Block:
 
     def start(self, number: int) -> Matrix:
         """Return y of the candidates' beginnings: s = sign(U y) of normal y is a random point of the image's cube."""
-        first = number * self.settings.block
-        columns = [normals(self.settings.seed, first + i, self.used) for i in range(self.settings.block)]
-        return np.stack(columns, 1)
+        count = self.used * self.settings.block
+        return normals(self.settings.seed, STARTS + number, count).reshape(self.used, self.settings.block)
 
     def aim(self, y: Matrix, pushed: bool) -> NDArray[np.float32]:
         """Return A with rows @ A = U D Dᵀ y."""
@@ -139,20 +148,19 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
     iterate = _by_candidates if shard == "candidates" else _by_rows
     rows = read_rows(scores.source)[:, :used].copy() if shard == "candidates" else None
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
-    push = np.eye(used)
-    found = _Accepted(scores.points, settings)
-    for number in range(settings.rounds):
+    found, progress = _Accepted(scores.points, settings), Progress(engine.checkpoint, "sampling")
+    push = found.resume(progress.load(), used)
+    while found.goes_on:
         block = _Block(inverse, used, push, settings)
-        numbers = range(number * settings.blocks, (number + 1) * settings.blocks)
+        numbers = range(found.rounds * settings.blocks, (found.rounds + 1) * settings.blocks)
         ends = iterate(scores.source, rows, block, numbers, engine)
         accepted = found.consider(ends, lambda aim: _members(scores.source, used, aim, engine))
+        push = _discouraged(push, accepted, scores, block, engine)
+        found.save(progress, push)
         engine.events.emit(
             "note",
-            text=f"Sampling, round {number + 1}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
+            text=f"Sampling, round {found.rounds}: {len(found.packed):,} concepts of {settings.n_concepts:,}",
         )
-        if found.full:
-            break
-        push = _discouraged(push, accepted, scores, block, engine)
     return found.result()
 
 
@@ -202,7 +210,8 @@ def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed
             total += count
         return projected, total
 
-    return _iterated(block, first + start, len(rows), passed)
+    with single_blas():  # once: each change of the limit costs as much as a small product
+        return _iterated(block, first + start, len(rows), passed)
 
 
 def _by_rows(
@@ -210,12 +219,11 @@ def _by_rows(
 ) -> list[_Fixed]:
     """Iterate blocks one after another; an iteration is a pass: local products, reduced partials, broadcast back."""
 
-    # iterations of one name: no checkpoint may hand the first one's sums to the next; and too many to announce
-    silent = replace(engine, events=EventStream(), checkpoint=None)
+    passes = RowPasses.of(source, block.used, block.settings.block, engine)
 
     def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
-        partial, _ = silent.reduce("hopfield", Projection(aim, block.used, annealing), source)
-        return partial.state["projected"], partial.state["total"]
+        sums = passes(aim, annealing)
+        return sums.projected, sums.total
 
     return [_iterated(block, number, source.n_samples, passed) for number in numbers]
 
@@ -250,11 +258,40 @@ class _Accepted:
         self.rejected = dict.fromkeys(("unsettled", "constant", "tolerance", "duplicate"), 0)
         self.iterations: list[int] = []
         self.rounds = 0
+        self.vain = 0  # rounds on end that brought nothing
 
     @property
-    def full(self) -> bool:
-        """Whether as many concepts as wanted were accepted, so that no more rounds are needed."""
-        return self.settings.tolerance is not None and len(self.packed) >= self.settings.n_concepts
+    def goes_on(self) -> bool:
+        """Whether another round is wanted: all of them without a tolerance, for the best ones; more for missing concepts.
+
+        Duplicates that were turned away are replaced by further candidates, until several rounds on end bring nothing new.
+        """
+        missing = len(self.packed) < self.settings.n_concepts
+        if self.rounds < self.settings.rounds:
+            return missing or self.settings.tolerance is None
+        return missing and self.vain < PATIENCE and self.rounds < MORE * self.settings.rounds
+
+    def save(self, progress: Progress, push: Matrix) -> None:
+        """Keep what another run needs to go on after this round."""
+        counts = {"rejected": self.rejected, "iterations": self.iterations}
+        progress.save(
+            packed=self.packed,
+            quality=self.quality,
+            push=push,
+            rounds=self.rounds,
+            vain=self.vain,
+            counts=json.dumps(counts),
+        )
+
+    def resume(self, kept: dict[str, Any] | None, used: int) -> Matrix:
+        """Take up what was kept; return D Dᵀ of the next round."""
+        if kept is None:
+            return np.eye(used)
+        self.packed, self.quality = kept["packed"], kept["quality"]
+        self.rounds, self.vain = int(kept["rounds"]), int(kept["vain"])
+        counts = json.loads(str(kept["counts"]))
+        self.rejected, self.iterations = counts["rejected"], counts["iterations"]
+        return np.asarray(kept["push"])
 
     def consider(self, ends: list[_Fixed], members: Callable[[NDArray[np.float32]], Packed]) -> Packed:
         """Take the distinct fixed points of a round, best first; return those that are new."""
@@ -286,6 +323,7 @@ class _Accepted:
         self.packed, self.quality = pool[places], worth[places]
         new = places[places >= held]
         self.rejected["duplicate"] += candidates - len(new)
+        self.vain = 0 if len(new) else self.vain + 1
         return pool[new]
 
     def result(self) -> Sampled:
@@ -314,10 +352,13 @@ def _members(source: Source, used: int, aim: NDArray[np.float32], engine: Engine
 
 def _member_range(shared: Any, source: Source, start: int, stop: int) -> NDArray[np.uint8]:
     aim, used = shared
-    rows = np.ascontiguousarray(read_rows(source, start, stop)[:, :used])
     assert start % 8 == 0, "scores are aligned to powers of two"
+    parts = []
     with single_blas():
-        return np.packbits(signs(rows, aim, start).T > 0, axis=1)
+        for at, rows in blocks_of(source, start, stop):
+            held = np.ascontiguousarray(rows[:, :used], np.float32)
+            parts.append(np.packbits(signs(held, aim, at).T > 0, axis=1))
+    return np.concatenate(parts, 1)
 
 
 def _crossed(source: Source, used: int, concepts: NDArray[np.uint8], engine: Engine) -> Matrix:
@@ -332,5 +373,8 @@ def _crossed(source: Source, used: int, concepts: NDArray[np.uint8], engine: Eng
 
 def _crossed_range(shared: Any, source: Source, start: int, stop: int) -> Matrix:
     concepts, used = shared
-    rows = read_rows(source, start, stop)[:, :used].astype(np.float64)
-    return np.asarray(concepts[start:stop].T.astype(np.float64) @ rows)
+    total = np.zeros((concepts.shape[1], used))
+    for at, rows in blocks_of(source, start, stop):
+        part = concepts[at : at + len(rows)].T.astype(np.float64)
+        total += part @ rows[:, :used].astype(np.float64)
+    return total

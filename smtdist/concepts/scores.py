@@ -29,6 +29,8 @@ SCORE_BITS: Final = 22
 """Scores are at most 2^22 steps: float32 holds them, and sums over 2^31 points stay below 2^53."""
 TILE: Final = 1024
 CHUNK_BYTES: Final = 2 * 2**20
+MOST_CHUNK_BYTES: Final = 16 * 2**20
+CHUNKS: Final = 16
 IN_MEMORY: Final = 256 * 2**20
 NEGLIGIBLE: Final = 1e-10
 """Eigenvalues of XᵀX below this share of the largest are the rounding of the sums."""
@@ -181,15 +183,28 @@ def _projected(scores: Scores, engine: Engine, folder: Path | None, spill: int) 
         held[start:stop] = rows
     if path is not None:
         held.flush()  # type: ignore[attr-defined]  # a memory map
-    # rows of 2 MiB together: a pass over small leaves would spend its time between them
-    aligned = 2 ** max(3, (CHUNK_BYTES // (4 * r)).bit_length() - 1)
     return Scores(
-        as_table(held if path is None else path, aligned=aligned),
+        as_table(held if path is None else path, aligned=rows_together(source.n_samples, r)),
         scores.grid,
         scores.mean,
         scores.axes,
         scores.singular,
     )
+
+
+def rows_together(points: int, rank: int) -> int:
+    """Return how many rows of scores make a leaf: a sixteenth of the points, within 2 to 16 MiB, a power of two.
+
+    An iteration of 256 candidates over 8,192 rows is done before a scheduler has handed out the next.
+
+    >>> rows_together(1_000_000, 64), rows_together(10_000, 64)
+    (65536, 8192)
+    """
+    least, most = (
+        1 << max(3, (size // (4 * rank)).bit_length() - 1) for size in (CHUNK_BYTES, MOST_CHUNK_BYTES)
+    )
+    wanted: int = 1 << (points // CHUNKS).bit_length()
+    return min(most, max(least, wanted))
 
 
 def _score_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -13,6 +14,7 @@ from smtdist.errors import ConfigurationError
 
 METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
 COLD: Final = 0.002
+WARM: Final = 0.02
 FEATURES: Final = ("least_squares", "procrustes")
 
 
@@ -23,7 +25,7 @@ class ConceptSettings:
     method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, 2 with projections onto the image), "convex" (3).
     rank : components of X that Algorithm 1 and projections use; None is all that are not rounding.
     tolerance, discourage, distinct, annealing, candidates, rounds : Algorithm 1, as in `SamplingSettings`; annealing is its
-        first temperature, candidates are those of a round, and rounds the most.
+        first temperature, candidates are those of a round; there are up to 8 times as many rounds while concepts are missing.
     penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
         is 0.3 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
         cooling is the rate that leaves the last fifth of the sweeps to T < 0.002.
@@ -112,6 +114,16 @@ class ConceptSettings:
             project_every=self.project_every if self.method == "hybrid" else 0,
             rank=self.rank,
             seed=self.seed,
+        )
+
+    @property
+    def replacing(self) -> DescentSettings:
+        """The settings of the short, cool descents in which missing concepts are tried anew."""
+        sweeps = max(10, self.sweeps // 4)
+        start = min(WARM, self.start_temperature)
+        rate = min(1.0, (COLD / start) ** (1 / (0.5 * sweeps))) if start > 0 else 1.0
+        return dataclasses.replace(
+            self.descent, temperature=start, cooling=float(rate), sweeps=sweeps, project_every=0
         )
 
     def replace(self, **changes: Any) -> Self:

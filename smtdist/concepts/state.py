@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.bits import distinct, pack
 from smtdist.concepts.keyed import normals
-from smtdist.concepts.objective import Moments
+from smtdist.concepts.objective import Moments, Terms, best_scale
 from smtdist.concepts.scores import Scores
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
@@ -20,6 +22,9 @@ from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
 Concepts = NDArray[np.uint8]
+
+ROWS: Final = 4096
+"""Rows in memory at once where a range of them is summed."""
 
 
 @dataclass
@@ -39,25 +44,64 @@ class State:
         gram = np.diag(scores.singular**2) + np.outer(total, total) / p
         return Moments(p, self.members, self.together, (self.crossed / scores.grid[:, None]).T, total, gram)
 
+    def terms(self, scores: Scores) -> Terms:
+        """Return the terms of the loss, without XᵀX: the kernel's norm is known from its singular values."""
+        p = len(self.concepts)
+        inner = self.together - np.outer(self.members, self.members) / p
+        crossed = (self.crossed - np.outer(self.total, self.members) / p) / scores.grid[:, None]
+        return Terms(inner * inner, (crossed**2).sum(0), float((scores.singular**4).sum()), self.members)
+
 
 def random_projection(scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
     """Return concepts by the signs of random projections of X̄, keyed by (seed, number): (p, len(numbers))."""
     aim = np.stack([normals(seed, number, scores.rank) for number in numbers], 1)
-    parts = engine.map(_half_spaces, aim / scores.grid[:, None], scores.source, leaves(scores.source))
-    out = np.empty((scores.points, len(numbers)), np.uint8)
+    return _split_by(aim / scores.grid[:, None], np.zeros(len(numbers)), scores, engine)
+
+
+def _split_by(aim: Matrix, offset: Matrix, scores: Scores, engine: Engine) -> Concepts:
+    """Return which points lie beyond the offset along each aim, scores on the grid times aim: (p, aims)."""
+    parts = engine.map(_half_spaces, (aim, offset), scores.source, leaves(scores.source))
+    out = np.empty((scores.points, len(offset)), np.uint8)
     for (start, stop), part in parts:
         out[start:stop] = part
     return out
 
 
-def _half_spaces(aim: Matrix, source: Source, start: int, stop: int) -> Concepts:
+def residual_projection(state: State, scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
+    """Return concepts that are random half-spaces along what S leaves over of the kernel: (p, len(numbers)).
+
+    In the image of X the residual of equation (3) is R = Σ² - σ (Uᵀs̄)(Uᵀs̄)ᵀ at the best single weight σ; aims are drawn
+    from its positive part, keyed by number.
+    """
+    p = scores.points
+    inverse = 1 / (scores.grid * scores.singular)
+    inside = (state.crossed - np.outer(state.total, state.members) / p) * inverse[:, None]
+    scale = best_scale(state.terms(scores), np.ones(len(state.members)))
     with single_blas():
-        return np.asarray(read_rows(source, start, stop) @ aim > 0, np.uint8)
+        values, axes = np.linalg.eigh(np.diag(scores.singular**2) - scale * inside @ inside.T)
+        root = axes * np.sqrt(np.maximum(values, 0.0))
+        draws = np.stack([normals(seed, number, scores.rank) for number in numbers], 1)
+        aim = (root @ draws) * inverse[:, None]
+    offset = (state.total / p) @ aim
+    return _split_by(aim, offset, scores, engine)
+
+
+def _half_spaces(shared: tuple[Matrix, Matrix], source: Source, start: int, stop: int) -> Concepts:
+    aim, offset = shared
+    with single_blas():
+        parts = [rows @ aim > offset for _, rows in blocks_of(source, start, stop)]
+    return np.concatenate(parts).astype(np.uint8)
 
 
 def leaves(source: Source) -> list[tuple[int, int]]:
     """Return the ranges of a source's leaves."""
     return list(pairwise(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)))
+
+
+def blocks_of(source: Source, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.floating]]]:
+    """Read rows [start, stop) some at a time: (first, rows). Leaves are sized for a scheduler, workspace is not."""
+    for at in range(start, stop, ROWS):
+        yield at, read_rows(source, at, min(at + ROWS, stop))
 
 
 def state_of(concepts: Concepts, scores: Scores, engine: Engine) -> State:
@@ -72,9 +116,16 @@ def state_of(concepts: Concepts, scores: Scores, engine: Engine) -> State:
 
 
 def _sums_range(packed: Concepts, source: Source, start: int, stop: int) -> tuple[Matrix, Matrix, Matrix]:
-    s = np.unpackbits(packed[start:stop], axis=1).astype(np.float64)
-    x = read_rows(source, start, stop).astype(np.float64)
-    return s.T @ s, x.T @ s, x.sum(0)
+    b, r = 8 * packed.shape[1], source.shape[3]
+    together, crossed, total = np.zeros((b, b)), np.zeros((r, b)), np.zeros(r)
+    with single_blas():
+        for at, rows in blocks_of(source, start, stop):
+            s = np.unpackbits(packed[at : at + len(rows)], axis=1).astype(np.float64)
+            x = rows.astype(np.float64)
+            together += s.T @ s
+            crossed += x.T @ s
+            total += x.sum(0)
+    return together, crossed, total
 
 
 def pack_rows(concepts: Concepts) -> Concepts:

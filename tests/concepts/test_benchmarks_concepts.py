@@ -89,12 +89,36 @@ def test_scale(tmp_path):
             assert result["1"] == result["killed"] == [True, True]
 
 
+SMALL_RECOVERY = ["--points", "32", "--seeds", "1", "--snr", "20", "--kinds", "independent"]
+
+
+def test_a_recovery_that_was_cut_short_goes_on(tmp_path):
+    keep = tmp_path / "kept.jsonl"
+    few = [*SMALL_RECOVERY, "--keep", str(keep), "--methods", "rejection"]
+    assert recovery.main([*few, "--seconds", "-1"]) == []
+    first = recovery.main(few)
+    assert recovery.main(few) == first
+    assert len(keep.read_text().splitlines()) == 1
+    assert len(recovery.main([*few, "hybrid"])) == 2
+
+
 def test_peers():
     pytest.importorskip("torch")
-    from benchmarks.concepts import peers
-
-    rows = peers.main(
-        ["--points", "32", "--seeds", "1", "--snr", "20", "--epochs", "20", "--kinds", "independent"]
-    )
+    rows = recovery.main([*SMALL_RECOVERY, "--epochs", "20", "--methods", "tanh", "vae"])
     assert {row["method"] for row in rows} == {"tanh", "vae"}
     assert all(0 <= row["hamming"] <= 0.5 for row in rows)
+
+
+def test_the_authors_code_is_called_as_it_is_written(tmp_path):
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "bae_models.py").write_text(
+        "import numpy as np\nimport torchvision, cvxpy\n"
+        "class KernelBMF:\n"
+        "    def __init__(self, b, tree_reg): self.b = b\n"
+        "    def fit(self, X, initial_temp, decay_rate, period, verbose):\n"
+        "        self.S = 1.0 * (X[:, : self.b] > 0)\n"
+    )
+    rows = recovery.main([*SMALL_RECOVERY, "--methods", "repler-kernel", "--repler", str(tmp_path)])
+    assert rows[0]["method"] == "repler-kernel"
+    assert 0 < rows[0]["hamming"] < 0.5

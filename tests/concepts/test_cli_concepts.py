@@ -75,3 +75,46 @@ def test_npy_files_and_wrong_usage(table, tmp_path):
         _, stderr = run(*arguments, code=code)
         assert sentence in stderr
     assert not (tmp_path / "o.h5").exists()
+
+
+def test_a_search_goes_on_and_refuses_the_folder_of_another(table, tmp_path):
+    path, _ = table
+    common = [path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=8", "-q"]
+    folder = tmp_path / "kept"
+    for name in ("first", "again"):
+        run(*common, "--checkpoint", folder, "--out", tmp_path / f"{name}.h5")
+    first, again = (files.load(tmp_path / f"{name}.h5") for name in ("first", "again"))
+    np.testing.assert_array_equal(first.concepts, again.concepts, strict=True)
+    assert (folder / "descent.npz").exists()
+    _, stderr = run(
+        *common, "--set", "penalty=0.5", "--checkpoint", folder, "--out", tmp_path / "o.h5", code=1
+    )
+    assert "penalty is 0.5, was 0.01" in stderr
+
+
+def test_points_are_drawn_by_name(table, tmp_path):
+    path, _ = table
+    out = tmp_path / "concepts.h5"
+    run(path, "--n-concepts", 5, "--set", "rank=5", "--set", "sweeps=5", "--out", out, "-q")
+    with h5py.File(tmp_path / "names.h5", "w") as file:
+        file["words"], file["few"] = [f"w{i}" for i in range(300)], ["w0"]
+    names = ["--names", f"{tmp_path / 'names.h5'}:words"]
+    stdout, _ = run(out, "--draw", "w3, w7,11", *names, "--figure", tmp_path / "three", "--json")
+    result = json.loads(stdout)
+    assert result["points"] == [3, 7, 11]
+    assert [file.read_bytes()[:4] for file in sorted(tmp_path.glob("three-*.png"))] == [b"\x89PNG"] * 2
+    S = files.load(out).concepts
+    for kind in result["kinds"]:
+        for concept in kind["concepts"]:
+            assert (S[[3, 7, 11], concept] ^ S[3, concept]).tolist() == kind["pattern"]
+    stdout, _ = run(out, "--draw", "3,7,11", "--figure", tmp_path / "three", "--overwrite")
+    assert "concepts part off" in stdout
+    for arguments, code, sentence in (
+        (["--draw", "w3,w7"], 2, "no point 'w3'"),
+        (["--draw", "3,3"], 2, "two different points"),
+        (["--draw", "1,2", "--names", f"{tmp_path / 'names.h5'}:few"], 1, "does not hold 300 names"),
+        (["--draw", "1,2", "--names", "names.h5"], 2, "FILE.h5:DATASET"),
+        (["--draw", "3,7,11", "--figure", tmp_path / "three"], 1, "exists already"),
+    ):
+        _, stderr = run(out, *arguments, code=code)
+        assert sentence in stderr

@@ -17,7 +17,7 @@ from smtdist.concepts.scores import prepare
 from smtdist.concepts.state import flip_to_sparse, random_projection, state_of
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import CheckpointError, ConfigurationError
 
 
 @pytest.fixture
@@ -165,3 +165,41 @@ def test_settings_without_meaning_are_refused():
     for wrong in ({"temperature": -1}, {"cooling": 0}, {"weights": "none"}, {"blocks": 0}, {"sweeps": 0}):
         with pytest.raises(ConfigurationError):
             DescentSettings(**{"n_concepts": 2, **wrong})
+
+
+def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
+    rng = np.random.default_rng(3)
+    X = embedded(rng, hierarchical(rng, 60), 120, 20)
+    scores = prepare(X, Engine(SerialExecutor()))
+    start = random_projection(scores, range(12), 0, Engine(SerialExecutor()))
+    setting = DescentSettings(12, penalty=0.02, sweeps=12, cooling=0.6, blocks=4, project_every=5)
+    want = descend(scores, start, setting, Engine(SerialExecutor()))
+    kept, swept = Engine(SerialExecutor(), checkpoint=tmp_path), []
+
+    def stopping(number, reached):
+        swept.append(number)
+        if swept == [0, 1, 2, 3]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        descend(scores, start, setting, kept, on_sweep=stopping)
+    got = descend(scores, start, setting, kept, on_sweep=stopping)
+    assert swept[:5] == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
+    np.testing.assert_array_equal(got.weights, want.weights, strict=True)
+    assert got.history == want.history
+    # what has ended is not done again
+    assert descend(scores, start, setting, kept, on_sweep=stopping).history == want.history
+    assert len(swept) == len(want.history)
+
+
+def test_what_was_kept_and_cannot_be_read_is_named(tmp_path):
+    scores = prepare(np.eye(8), Engine(SerialExecutor()))
+    (tmp_path / "descent.npz").write_bytes(b"PK broken")
+    with pytest.raises(CheckpointError, match=r"descent\.npz cannot be read"):
+        descend(
+            scores,
+            np.eye(8, 3, dtype=np.uint8),
+            DescentSettings(3),
+            Engine(SerialExecutor(), checkpoint=tmp_path),
+        )

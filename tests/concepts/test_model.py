@@ -7,11 +7,15 @@ import reference_concepts as oracle
 import xarray as xr
 from data_sets import embedded, hierarchical, independent
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 
 from smtdist.concepts import files, objective
 from smtdist.concepts.estimator import NAMES, BinaryConcepts
+from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import features_of, split_sizes
 from smtdist.concepts.settings import ConceptSettings
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 
 CHEAP = {"candidates": 64, "rounds": 2, "sweeps": 30, "penalty": 0.0}
@@ -129,3 +133,11 @@ def test_a_tree_is_matched_closely(table):
     X = embedded(rng, S, S.shape[1], 30)
     found = BinaryConcepts(n_concepts=S.shape[1], candidates=64, rounds=1, sweeps=60).fit(X)
     assert found.cka_ > 0.98
+
+
+def test_concepts_that_melt_are_replaced_where_others_exist():
+    X = load_digits().data[:600]
+    setting = ConceptSettings(n_concepts=40, rank=40, penalty=0.01, sweeps=30)
+    model = fit_concepts(X, setting, Engine(SerialExecutor()))
+    assert model.n_concepts == 40
+    assert model.provenance["replaced"] >= 0

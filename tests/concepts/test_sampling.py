@@ -1,5 +1,7 @@
 """Algorithm 1: recovery, acceptance, and the same concepts however the work is shared."""
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
@@ -7,13 +9,15 @@ import reference_concepts as oracle
 from data_sets import embedded, independent
 from executors import LossyExecutor, ThreadsExecutor
 
-from smtdist.concepts import bits
+from smtdist.concepts import bits, sampling
+from smtdist.concepts.iteration import RowPasses
 from smtdist.concepts.projection import Annealing, project, signs
 from smtdist.concepts.sampling import SamplingSettings, sample
 from smtdist.concepts.scores import prepare
+from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 
 
 @pytest.fixture
@@ -121,6 +125,65 @@ def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
     ):
         np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
         np.testing.assert_array_equal(got.quality, want.quality, strict=True)
+
+
+def test_sums_do_not_depend_on_how_they_meet(tmp_path, monkeypatch):
+    rng = np.random.default_rng(9)
+    rows = np.rint(1000 * rng.normal(size=(20000, 5))).astype(np.float32)
+    aim = rng.normal(size=(4, 7)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    source = as_table(tmp_path / "rows.npy", aligned=4096)
+    s = np.where(rows[:, :4] @ aim >= 0, 1, -1)
+    for executor, most in (
+        (SerialExecutor(2), 16),
+        (ThreadsExecutor(3), 16),
+        (ThreadsExecutor(3), 2),
+        (LossyExecutor(5), 16),
+    ):
+        monkeypatch.setattr("smtdist.concepts.iteration.MOST_DIRECT", most)
+        passed = RowPasses.of(source, 4, 7, Engine(executor))(aim)
+        np.testing.assert_array_equal(passed.projected, rows[:, :4].T.astype(np.int64) @ s)
+        np.testing.assert_array_equal(passed.total, s.sum(0))
+
+
+def test_candidates_that_do_not_fit_are_refused_before_any_work(engine):
+    source = as_table(np.zeros((10, 3)))
+    with pytest.raises(MemoryBudgetError, match="An iteration needs"):
+        RowPasses.of(source, 3, 10**9, engine)
+
+
+def test_duplicates_are_replaced_by_further_rounds(engine):
+    X = embedded(np.random.default_rng(2), independent(np.random.default_rng(2), 400, 12), 16, 30)
+    scores = prepare(X, engine)
+    few = SamplingSettings(12, rank=12, tolerance=0.05, block=8, blocks=1, rounds=2)
+    found = sample(scores, few, engine)
+    assert found.rounds > 2
+    assert found.concepts.shape[1] > 8
+    # what the data do not hold is not looked for without end
+    assert sample(scores, dataclasses.replace(few, n_concepts=100, block=64), engine).concepts.shape[1] == 12
+
+
+def test_sampling_goes_on_from_its_last_round(tmp_path, monkeypatch):
+    X = embedded(np.random.default_rng(4), independent(np.random.default_rng(4), 300, 9), 12, 10)
+    settings = SamplingSettings(9, rank=9, tolerance=None, discourage=0.3, block=16, blocks=1, rounds=4)
+    want = sample(prepare(X, Engine(SerialExecutor())), settings, Engine(SerialExecutor()))
+    kept = Engine(SerialExecutor(), checkpoint=tmp_path)
+    scores, rounds = prepare(X, Engine(SerialExecutor())), []
+    consider = sampling._Accepted.consider
+
+    def counted(self, *arguments):
+        rounds.append(self.rounds)
+        if rounds == [0, 1, 2]:
+            raise KeyboardInterrupt
+        return consider(self, *arguments)
+
+    monkeypatch.setattr(sampling._Accepted, "consider", counted)
+    with pytest.raises(KeyboardInterrupt):
+        sample(scores, settings, kept)
+    got = sample(scores, settings, kept)
+    assert rounds[:4] == [0, 1, 2, 2]
+    np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
+    assert (got.rounds, got.rejected, got.iterations) == (want.rounds, want.rejected, want.iterations)
 
 
 def test_constants_copies_and_complements_are_turned_away(engine):

@@ -1,0 +1,117 @@
+"""One iteration over rows of U that stay where they are: local products, sums that meet, and the next aim sent out.
+
+Few workers send their sums straight here, with tasks in hand before they ask: an iteration of 256 candidates over a million rows
+takes half a second, of which a scheduler's questions and answers would be as much again. The sums of many meet in a tree.
+Either way they are whole numbers, rounded over the same rows, so that nothing depends on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.concepts.projection import ROUNDED, Annealing, Projection, project
+from smtdist.data.array import ArraySource
+from smtdist.data.leaves import leaf_bounds
+from smtdist.data.retry import opened_patiently
+from smtdist.data.source import Source
+from smtdist.engine.events import EventStream
+from smtdist.engine.memory import BUDGET_SHARE, peak_bytes, readable, reset_peak
+from smtdist.engine.passes import Engine
+from smtdist.engine.plan import ALLOWANCE
+from smtdist.errors import MemoryBudgetError
+from smtdist.kernels.threads import set_threads
+
+MOST_DIRECT: Final = 16
+"""Workers whose sums are added here; those of more meet two by two."""
+TASKS: Final = 4
+"""Tasks a worker, so that all end together."""
+
+
+@dataclass
+class Passed:
+    """The sums of one iteration, and the largest resident set of a worker meanwhile (0 where it was not asked)."""
+
+    projected: NDArray[np.int64]  # (r, B) Rowsᵀ s
+    total: NDArray[np.int64]  # (B,) 1ᵀ s
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class RowPasses:
+    """Iterations over the rows of a source by an engine; `projected_bytes` is what a worker has in use at most."""
+
+    source: Source
+    used: int
+    engine: Engine
+    slots: int
+    worker_threads: int
+    projected_bytes: int
+
+    @classmethod
+    def of(cls, source: Source, used: int, width: int, engine: Engine) -> RowPasses:
+        """Measure what workers have in use and refuse what would not fit; `width` candidates a block."""
+        # iterations of one name: no checkpoint may hand the first one's sums to the next; and too many to announce
+        silent = replace(engine, events=EventStream(), checkpoint=None)
+        statistic = Projection(np.zeros((used, width), np.float32), used)
+        limits = silent.limits(statistic, source)
+        unit = min(ROUNDED, source.n_samples)
+        # results wait to be fetched, and samples in memory travel with their task, as sent and as received
+        waiting = 3 * statistic.state_bytes()
+        carried = 2 * -(-source.stored_bytes // TASKS) if isinstance(source, ArraySource) else 0
+        reading = unit * source.sample_bytes + source.reader_bytes
+        needed = waiting + carried + reading + statistic.batch_bytes(unit) + ALLOWANCE
+        if needed > BUDGET_SHARE * limits.limit_bytes:
+            raise MemoryBudgetError(
+                f"An iteration needs {readable(needed)} a worker, but may plan for "
+                f"{readable(BUDGET_SHARE * limits.limit_bytes)}; use fewer and larger workers, or fewer candidates."
+            )
+        return cls(source, used, silent, limits.workers, limits.threads, limits.baseline_bytes + needed)
+
+    def __call__(self, aim: NDArray[np.float32], annealing: Annealing | None = None) -> Passed:
+        """Return Rowsᵀ sign(Rows aim) and the sums of the signs over all rows."""
+        if self.slots > MOST_DIRECT:
+            partial, record = self.engine.reduce(
+                "hopfield", Projection(aim, self.used, annealing), self.source
+            )
+            state = partial.state
+            return Passed(state["projected"], state["total"], record["peak_bytes"])
+        bounds = leaf_bounds(self.source.n_samples, self.source.chunk_samples, self.source.sample_bytes)
+        count = min(len(bounds) - 1, TASKS * max(1, self.slots))
+        edges = [bounds[(len(bounds) - 1) * i // count] for i in range(count + 1)]
+        shared = aim, annealing, self.used, tuple(bounds), self.worker_threads
+        sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
+        for _, part in self.engine.map(_pass_range, shared, self.source, list(pairwise(edges))):
+            sums.projected += part.projected
+            sums.total += part.total
+            sums.peak_bytes = max(sums.peak_bytes, part.peak_bytes)
+        return sums
+
+
+def _pass_range(shared: Any, source: Source, start: int, stop: int) -> Passed:
+    aim, annealing, used, bounds, worker_threads = shared
+    reset_peak()
+    set_threads(worker_threads)
+    sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
+    with opened_patiently(source) as reader:
+        for at, end in _pieces(bounds, start, stop):
+            rows = reader.read(at, end).reshape(end - at, -1)[:, :used]
+            part, count = project(np.ascontiguousarray(rows, np.float32), aim, at, annealing)
+            sums.projected += part
+            sums.total += count
+    sums.peak_bytes = peak_bytes()
+    return sums
+
+
+def _pieces(bounds: tuple[int, ...], start: int, stop: int) -> list[tuple[int, int]]:
+    """Return the rows that are rounded together, within [start, stop): those of one leaf, 8,192 at a time."""
+    return [
+        (at, min(at + ROUNDED, last))
+        for first, last in pairwise(bounds)
+        if start <= first < stop
+        for at in range(first, last, ROUNDED)
+    ]
