@@ -153,5 +153,6 @@ def _check_out(out: Array, codes: Codes) -> None:
     rows, columns = out.shape
     if columns != codes.n_atoms or rows > columns or out.dtype.name not in ("int32", "int64"):
         raise ConfigurationError(
-            f"The sum over {codes.n_atoms} atoms needs an int32 or int64 matrix of that size, or its first rows, not {out.dtype} {out.shape}."
+            f"The sum over {codes.n_atoms} atoms needs an int32 or int64 matrix of that size, or its first rows, not "
+            f"{out.dtype} {out.shape}."
         )

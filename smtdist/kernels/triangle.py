@@ -53,7 +53,7 @@ class UpperTiles:
         return cls(tiles)
 
     def __len__(self) -> int:
-        return self.tiles[0].shape[1]
+        return int(self.tiles[0].shape[1])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -115,7 +115,9 @@ class UpperTiles:
         if heights == [len(tile) for tile in self.tiles]:
             return self
         ends = np.cumsum(heights).tolist()
-        return UpperTiles(tuple(self.rows(end - h, end)[:, end - h :].copy() for h, end in zip(heights, ends, strict=True)))
+        return UpperTiles(
+            tuple(self.rows(end - h, end)[:, end - h :].copy() for h, end in zip(heights, ends, strict=True))
+        )
 
     def added_to_diagonal(self, amount: NDArray[Any]) -> None:
         """Add a vector (K,) to the diagonal, in place."""

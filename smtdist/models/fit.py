@@ -119,9 +119,7 @@ def summed(
     parts, records = list[tuple[CodeSums, State]](), list[Record]()
     for number, tile in enumerate(tiles, 1):
         name = "statistics" if len(tiles) == 1 else f"statistics-{number}-of-{len(tiles)}"
-        partial, record = engine.reduce(
-            name, tile, source, fingerprint=samples is None, work_per_sample=work
-        )
+        partial, record = engine.reduce(name, tile, source, fingerprint=samples is None, work_per_sample=work)
         samples = ordered_digests(partial) if samples is None else samples
         parts.append((tile, partial.state))
         records.append(record)
@@ -133,6 +131,7 @@ def summed(
         raise DataError(
             f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
         )
+    assert samples is not None
     samples = samples[samples != 0]  # what was skipped has no hash
     added = {
         "action": "added",
@@ -163,7 +162,12 @@ def _row_tiles(
         return (sums,)  # no need to measure
     checkpointed = engine.checkpoint is not None
     return row_tiles(
-        sums, source, engine.limits(sums, source), checkpointed=checkpointed, work=work, fingerprint=fingerprint
+        sums,
+        source,
+        engine.limits(sums, source),
+        checkpointed=checkpointed,
+        work=work,
+        fingerprint=fingerprint,
     )
 
 

@@ -283,12 +283,15 @@ def row_tiles(
     for count in TILE_COUNTS:
         tiles = sums.tiled(count)
         largest = max(tiles, key=CodeSums.state_bytes)
+        others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
+        # a process alone keeps the tiles that are done
+        room = replace(limits, limit_bytes=limits.limit_bytes - others) if limits.alone else limits
         try:
             plan_pass(
                 "statistics",
                 largest,
                 source,
-                limits,
+                room,
                 checkpointed=checkpointed,
                 work_per_sample=work,
                 fingerprint=fingerprint,
@@ -316,7 +319,9 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool) -> tuple[
         return step, False
     largest = max(tiles, key=CodeSums.state_bytes)
     # all tiles are gathered, and the last one finished
-    gathered = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes() + 2 * largest.finished_bytes()
+    gathered = (
+        sum(tile.state_bytes() for tile in tiles) - largest.state_bytes() + 2 * largest.finished_bytes()
+    )
     return replace(step, statistic=largest, rounds=len(tiles), driver_bytes=gathered), True
 
 

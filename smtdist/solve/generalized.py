@@ -75,9 +75,12 @@ def smallest_components(
     and leave too.
 
     `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,),
-    as for one-hot codes; neither is changed. `active` (K,) marks the atoms that may take part. Memory:
-    `solve_bytes`, or `tiled_bytes` where iterations are faster (`suits`); time O(K³). Raises ModelError where C or V cannot be what they are said to be, and
-    ConfigurationError where V has fewer than `n_components` dimensions.
+    as for one-hot codes; neither is changed. `active` (K,) marks the atoms that may take part.
+
+    For many atoms and few components (`tiled.suits`, by measured times) the smallest eigenvectors are found by block Lanczos
+    iterations behind a Cholesky factor; where V has a null space or a residual, in float64, stays too large, and for all other
+    problems, by LAPACK. Memory: `solve_bytes`; time O(K³). Raises ModelError where C or V cannot be what they are said to
+    be, and ConfigurationError where V has fewer than `n_components` dimensions.
 
     >>> solution = smallest_components(np.diag([3.0, 1.0, 0.0]), np.array([1.0, 4.0, 0.0]), 1)
     >>> solution.components, solution.eigenvalues, solution.rank
@@ -90,7 +93,9 @@ def smallest_components(
     if n_components > 0 and suits(int(alive.sum()), n_components):
         given = moment if moment.ndim == 1 else lambda: _tiles_of(moment)
         with contextlib.suppress(Unsuitable):
-            return _solved_in_tiles(lambda: _tiles_of(context_scatter), given, n_components, tolerance, alive, active)
+            return _solved_in_tiles(
+                lambda: _tiles_of(context_scatter), given, n_components, tolerance, alive, active
+            )
     kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
     components = _placed(vectors, kept, n_atoms)
     del vectors

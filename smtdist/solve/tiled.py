@@ -52,7 +52,7 @@ def tiled_bytes(n_atoms: int, diagonal: bool, n_components: int) -> int:
     triangle = 4 * n_atoms * (n_atoms + height)
     single = triangle // 2 if n_atoms <= SINGLE_ROWS else 0
     squares = triangle + max(0 if diagonal else triangle, single)
-    return squares + 5 * 8 * height * n_atoms + working_bytes(n_atoms, n_components)
+    return squares + 6 * 8 * height * n_atoms + working_bytes(n_atoms, n_components)
 
 
 def solve_tiles(

@@ -216,7 +216,9 @@ class CodeSums:
     def miniature(self) -> CodeSums:
         """Return the same sums over few atoms."""
         few = replace(self.encoder, atoms=self.encoder.atoms[:8])
-        return replace(self, encoder=few, rows=None if self.rows is None else (min(2, self.rows[0]), len(few.atoms)))
+        return replace(
+            self, encoder=few, rows=None if self.rows is None else (min(2, self.rows[0]), len(few.atoms))
+        )
 
     def tiled(self, count: int) -> tuple[CodeSums, ...]:
         """Return the sums in at most so many tiles of rows, of nearly the same size: together the same numbers."""

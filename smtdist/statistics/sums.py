@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -18,7 +18,8 @@ from smtdist.statistics.origin import Additive, Origin
 
 _MATRICES = ("second_moment", "context_scatter", "cooccurrence")
 Integers: TypeAlias = NDArray[np.integer]
-Matrix: TypeAlias = Integers | UpperTiles
+Matrix: TypeAlias = Any
+"""Whole numbers (K, K), or `UpperTiles` of them."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,11 @@ class Statistics(Additive):
             result += self.equal_degree * self.second_moment.astype(np.int64)
         return result
 
-
     def whole(self) -> Self:
         """Return the sums with full matrices in place of tiles."""
-        full = {name: one.full() if isinstance(one, UpperTiles) else one for name, one in self.matrices.items()}
+        full = {
+            name: one.full() if isinstance(one, UpperTiles) else one for name, one in self.matrices.items()
+        }
         return replace(self, matrices=full)
 
     def context_tiles(self, dtype: Any) -> UpperTiles:
@@ -196,7 +198,9 @@ def finish_tiles(tiles: Sequence[tuple[CodeSums, State]]) -> Statistics:
     """
     sums, first = tiles[0]
     for other, state in tiles[1:]:
-        if any(not np.array_equal(state[name], first[name]) for name in ("n_samples", "n_positions", "activity")):
+        if any(
+            not np.array_equal(state[name], first[name]) for name in ("n_samples", "n_positions", "activity")
+        ):
             raise DataError(
                 f"The passes over the rows {sums.rows} and {other.rows} of the sums have not read the same data, so the storage "
                 f"is not reliable; restore the data from their origin and start again."
@@ -216,7 +220,9 @@ def finish_tiles(tiles: Sequence[tuple[CodeSums, State]]) -> Statistics:
             assert not isinstance(matrix, UpperTiles)
             step = tile_height(one.n_atoms)
             # cut small: what lies below the diagonal is given back, and later steps copy a tile at a time
-            found.setdefault(name, []).extend(matrix[at : at + step, at:].copy() for at in range(0, high - low, step))
+            found.setdefault(name, []).extend(
+                matrix[at : at + step, at:].copy() for at in range(0, high - low, step)
+            )
             del matrix
     return replace(part, matrices={name: UpperTiles.summed(parts) for name, parts in found.items()})
 

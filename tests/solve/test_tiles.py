@@ -125,7 +125,9 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiled, "CROSSOVER", 100)
 
 
-def both(scatter: np.ndarray, moment: np.ndarray, wanted: int) -> tuple[generalized.Solution, generalized.Solution]:
+def both(
+    scatter: np.ndarray, moment: np.ndarray, wanted: int
+) -> tuple[generalized.Solution, generalized.Solution]:
     found = smallest_components(scatter, moment, wanted)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiled, "CROSSOVER", 10**6)
@@ -135,7 +137,9 @@ def both(scatter: np.ndarray, moment: np.ndarray, wanted: int) -> tuple[generali
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize("single_rows", [0, 10**6])
-def test_both_ways_give_one_solution(diagonal: bool, single_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ways_give_one_solution(
+    diagonal: bool, single_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tiled, "SINGLE_ROWS", single_rows)
     calls: list[int] = []
     monkeypatch.setattr(generalized, "solve_tiles", lambda *a: calls.append(1) or solve_tiles(*a))

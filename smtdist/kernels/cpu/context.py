@@ -170,9 +170,7 @@ def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> N
         lambda start, stop: neighbour_planes(words, n_rows, shape, d, start, stop, bits),
         even_ranges(codes.n_patches, 256),
     )
-    run_ranges(
-        lambda low, high: add_plane_rows(out, bits, n_rows, links, low, high), atom_ranges(len(out))
-    )
+    run_ranges(lambda low, high: add_plane_rows(out, bits, n_rows, links, low, high), atom_ranges(len(out)))
 
 
 def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:

@@ -101,9 +101,7 @@ def add_listed(out: Array, codes: Codes, values: Array, weights: Array) -> None:
 
 
 @compiled
-def count_from(
-    indptr: Array, indices: Array, low: int, start: int, stop: int, counts: Array
-) -> None:
+def count_from(indptr: Array, indices: Array, low: int, start: int, stop: int, counts: Array) -> None:
     """Count the entries from atom `low` on of patches start to stop; atoms ascend, so they are the last ones."""
     for patch in range(start, stop):
         entry = indptr[patch + 1]
