@@ -74,13 +74,11 @@ def smallest_components(
     exactly; eigenvalues of V of at most `null_tolerance` times its largest (default K eps) are its null space
     and leave too.
 
-    `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,),
-    as for one-hot codes; neither is changed. `active` (K,) marks the atoms that may take part.
-
-    For many atoms and few components (`tiled.suits`, by measured times) the smallest eigenvectors are found by block Lanczos
-    iterations behind a Cholesky factor; where V has a null space or a residual, in float64, stays too large, and for all other
-    problems, by LAPACK. Memory: `solve_bytes`; time O(K³). Raises ModelError where C or V cannot be what they are said to
-    be, and ConfigurationError where V has fewer than `n_components` dimensions.
+    `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,), as for one-hot
+    codes; neither is changed. `active` (K,) marks the atoms that may take part. For many atoms and few components
+    (`tiled.suits`) block Lanczos iterations behind a Cholesky factor are tried; where V has a null space or a residual, in
+    float64, stays too large, and for all other problems, LAPACK solves. Memory: `solve_bytes`; time O(K³). Raises
+    ModelError where C or V cannot be what they are said to be, ConfigurationError where V has too few dimensions.
 
     >>> solution = smallest_components(np.diag([3.0, 1.0, 0.0]), np.array([1.0, 4.0, 0.0]), 1)
     >>> solution.components, solution.eigenvalues, solution.rank

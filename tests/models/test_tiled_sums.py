@@ -154,7 +154,7 @@ def test_the_fewest_tiles_that_fit_are_chosen_and_planned(name):
     model, source = model_of(name), as_source(IMAGES)
     wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
     sums = code_sums(wide, 80)
-    limits = WorkerLimits(2**40, 0, 1, 1, True)
+    limits = WorkerLimits(2**40, 0, 1, 1)
     needed = plan_pass("statistics", sums.tiled(8)[0], source, limits).projected_bytes
     limits = replace(limits, limit_bytes=int(needed / 0.55) + 1)
     tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
