@@ -100,6 +100,10 @@ class UpperTiles:
         """Return the full matrix, (K, K)."""
         return self.rows(0, len(self))
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Let NumPy take the full matrix, which is always a copy."""
+        return self.full().astype(dtype or self.dtype, copy=False)
+
     def any(self) -> bool:
         """Tell whether any entry is not zero."""
         return any(bool(tile.any()) for tile in self.tiles)

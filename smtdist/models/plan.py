@@ -51,6 +51,7 @@ class Step:
     work_per_sample: float = 0.0
     digests: bool = False
     driver_bytes: int = 0  # beside the sum that is gathered
+    tiles: int = 1
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,20 @@ class PassCost:
     traffic: Traffic | None = None
     driver_bytes: int = 0
     seconds: float | None = None
+    tiles: int = 1  # of rows of the K x K sums, where a worker cannot hold them whole: each is a round
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
         plain = {**self.plan.to_dict(), "name": self.name, "rounds": self.rounds}
         plain["read_bytes"] = self.rounds * self.plan.read_bytes
         moved = {} if self.traffic is None else self.traffic.to_dict()
-        return {**plain, **moved, "driver_bytes": self.driver_bytes, "seconds": self.seconds}
+        return {
+            **plain,
+            **moved,
+            "driver_bytes": self.driver_bytes,
+            "tiles": self.tiles,
+            "seconds": self.seconds,
+        }
 
 
 class PlannedCluster(SerialExecutor):
@@ -192,7 +200,12 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
     )
     gathered = plan.state_bytes + 8 * plan.n_samples * step.digests
     return PassCost(
-        step.name, plan, step.rounds, moved.times(step.rounds), gathered + step.driver_bytes + ALLOWANCE
+        step.name,
+        plan,
+        step.rounds,
+        moved.times(step.rounds),
+        gathered + step.driver_bytes + ALLOWANCE,
+        tiles=step.tiles,
     )
 
 
@@ -322,7 +335,7 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool) -> tuple[
     gathered = (
         sum(tile.state_bytes() for tile in tiles) - largest.state_bytes() + 2 * largest.finished_bytes()
     )
-    return replace(step, statistic=largest, rounds=len(tiles), driver_bytes=gathered), True
+    return replace(step, statistic=largest, rounds=len(tiles), tiles=len(tiles), driver_bytes=gathered), True
 
 
 def work_per_sample(encoder: Encoder, settings: Configuration) -> float:

@@ -206,7 +206,8 @@ class CodeSums:
         sizes = [np.dtype(layout[name][1]).itemsize for name in names]
         if self.order == 2 or ("deficit" in layout and len(layout["deficit"][0]) == 2):
             sizes.append(8)  # context_scatter, which does not follow from the others
-        return int(sum(sizes)) * self.n_atoms**2
+        low, high = self.rows or (0, self.n_atoms)
+        return int(sum(sizes)) * (high - low) * (self.n_atoms - low)
 
     def capacity(self, images: int) -> int:
         """Return the entries to provide for the codes of a batch."""
