@@ -120,12 +120,12 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
 def test_a_refusal_says_which_memory_would_do(data):
     large = {"dictionary": 8192, "code": 1}
     # even tiles of rows are too large there
-    text = run(data, "--no-calibrate", "--workers", 4, "--memory", "150MB", **large)
+    text = run(data, "--no-calibrate", "--workers", 4, "--memory", "70MB", **large)
     assert "what would do: at most" in text
-    needed = text.partition("workers of ")[2].partition(" ")[0]
-    enough = f"{1.02 * float(needed):.2f}GiB"
+    needed, unit = text.partition("workers of ")[2].replace(",", " ").split()[:2]
+    enough = f"{1.02 * float(needed):.2f}{unit}"
     planned(data, "--no-calibrate", "--workers", 4, "--memory", enough, dictionary=8192)
-    assert "on the GPU" in run(data, "--no-calibrate", "--workers", 1, "--gpu-memory", "50MB", **large)
+    assert "on the GPU" in run(data, "--no-calibrate", "--workers", 1, "--gpu-memory", "5MB", **large)
 
 
 def test_sums_that_a_worker_cannot_hold_are_planned_in_tiles(data):
