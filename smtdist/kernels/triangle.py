@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from smtdist.kernels.scatter import mirror_upper
 
 TILE_BYTES: Final = 64 * 2**20
-"""Size of one tile of float64, and so of the copies that are made of tiles in passing."""
+"""Largest size of one tile of float64, and so of the copies that are made of tiles in passing."""
+TILE_ROWS: Final = 512
+"""Rows enough for products at full speed."""
 
 
 def tile_height(size: int) -> int:
-    """Return the rows of a tile of a matrix of so many rows: a multiple of 64, about 64 MiB as float64.
+    """Return the rows of a tile of a matrix of so many rows: a multiple of 64, at most 512 and 64 MiB as float64.
 
-    >>> tile_height(16384), tile_height(100)
-    (512, 100)
+    >>> tile_height(65536), tile_height(4096), tile_height(100)
+    (128, 512, 100)
     """
-    return min(size, max(64, TILE_BYTES // (8 * size) // 64 * 64))
+    return min(size, TILE_ROWS, max(64, TILE_BYTES // (8 * size) // 64 * 64))
 
 
 @dataclass(frozen=True, eq=False)

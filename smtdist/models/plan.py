@@ -371,7 +371,10 @@ def solve_plan(
     baseline = resident_bytes() if baseline is None else baseline
     limit = memory_limit() if limit is None else limit
     if settings.moment == "second" and suits(n_atoms, wanted):
-        in_tiles = held_in_tiles(held_bytes, n_atoms) + tiled_bytes(n_atoms, diagonal, wanted)
+        beside = tiled_bytes(n_atoms, diagonal, wanted)
+        # iterations are tried first, beside C and V; where they do not do, LAPACK solves in its own memory
+        working = max(working, held_bytes + 8 * n_atoms**2 * (1 if diagonal else 2) + beside)
+        in_tiles = held_in_tiles(held_bytes, n_atoms) + beside
         if tiled or (tiled is None and baseline + in_tiles <= limit < baseline + working):
             working = in_tiles
     if baseline + working > limit:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.solve.factor import back_substituted, cholesky, smallest_share, whitened
-from smtdist.solve.lanczos import NotConverged, largest_pairs, working_bytes
+from smtdist.solve.lanczos import NotConverged, basis_size, block_size, largest_pairs, working_bytes
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 Tiles: TypeAlias = Callable[[], UpperTiles]
@@ -51,7 +51,7 @@ def tiled_bytes(n_atoms: int, diagonal: bool, n_components: int) -> int:
     height = tile_height(n_atoms)
     triangle = 4 * n_atoms * (n_atoms + height)
     single = triangle // 2 if n_atoms <= SINGLE_ROWS else 0
-    squares = triangle + max(0 if diagonal else triangle, single)
+    squares = triangle + (0 if diagonal else triangle) + single
     return squares + 6 * 8 * height * n_atoms + working_bytes(n_atoms, n_components)
 
 
@@ -74,7 +74,7 @@ def solve_tiles(
         factor = cholesky(_part(moment(), kept))
         if factor is None or smallest_share(factor) < SAFE * tolerance:
             raise Unsuitable("V has a null space")
-    if not suits(len(kept), n_components) and len(kept) <= SHARE * n_components:
+    if len(kept) < max(SHARE * n_components, basis_size(n_components) + block_size(n_components)):
         raise Unsuitable("too few atoms fire")
     quotient = _part(scatter(), kept)
     if factor is not None:
