@@ -215,3 +215,38 @@ def test_cuts_cover_all_rows_evenly(n_atoms, count):
 def test_whole_sums_can_be_taken_as_tiles():
     matrix = np.arange(9).reshape(3, 3)
     np.testing.assert_array_equal(as_tiles(matrix + matrix.T).full(), matrix + matrix.T)
+
+
+class Narrow(SerialExecutor):
+    """One worker of little memory, beside which others may join."""
+
+    alone = False
+
+    def __init__(self, limit):
+        super().__init__(1)
+        self._limit = limit
+
+    def limit_bytes(self):
+        """Return what the worker may use."""
+        return self._limit
+
+
+def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
+    model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[0]
+    source, sums = as_source(IMAGES), code_sums(model, 80)
+    limits = WorkerLimits(2**40, 0, 1, 1)
+    projected = [
+        plan_pass("statistics", max(sums.tiled(count), key=type(sums).state_bytes), source, limits)
+        for count in (1, 3)
+    ]
+    # batches of one image, so that the sums are what is left to cut
+    slim = [plan.streaming_sums * plan.state_bytes + 2**24 + sums.batch_bytes(1) for plan in projected]
+    engine, told = Engine(Narrow(int(sum(slim) / 2 / 0.55))), []
+    engine.events.subscribe(
+        lambda event: told.append(event.get("text", "")) if event["kind"] == "note" else None
+    )
+    found, record = summed(source, model, engine)
+    assert found.tiled
+    assert record["rounds"] in (2, 3)
+    assert any("tiles of rows, and the data are read as often" in text for text in told)
+    assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
