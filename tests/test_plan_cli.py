@@ -119,12 +119,27 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
 
 def test_a_refusal_says_which_memory_would_do(data):
     large = {"dictionary": 8192, "code": 1}
-    text = run(data, "--no-calibrate", "--workers", 4, "--memory", "500MB", **large)
+    # even tiles of rows are too large there
+    text = run(data, "--no-calibrate", "--workers", 4, "--memory", "70MB", **large)
     assert "what would do: at most" in text
-    needed = text.partition("workers of ")[2].partition(" ")[0]
-    enough = f"{1.02 * float(needed):.2f}GiB"
+    needed, unit = text.partition("workers of ")[2].replace(",", " ").split()[:2]
+    enough = f"{1.02 * float(needed):.2f}{unit}"
     planned(data, "--no-calibrate", "--workers", 4, "--memory", enough, dictionary=8192)
-    assert "on the GPU" in run(data, "--no-calibrate", "--workers", 1, "--gpu-memory", "50MB", **large)
+    assert "on the GPU" in run(data, "--no-calibrate", "--workers", 1, "--gpu-memory", "5MB", **large)
+
+
+def test_sums_that_a_worker_cannot_hold_are_planned_in_tiles(data):
+    few = ("--no-calibrate", "--workers", 2, "--threads", 1, "--memory")
+    found = planned(data, *few, "1GB", dictionary=8192)
+    sums = found["passes"][2]
+    assert sums["rounds"] == sums["tiles"] > 1
+    assert sums["read_bytes"] == sums["tiles"] * 600 * 64
+    assert sums["projected_bytes"] - sums["baseline_bytes"] <= 0.55 * 10**9
+    assert found["passes"][1]["tiles"] == 1
+    text = " ".join(run(data, *few, "1GB", dictionary=8192).split())
+    assert f"the data are read {sums['tiles']} times" in text
+    roomy = planned(data, *few, "16GB", dictionary=8192)
+    assert roomy["passes"][2]["tiles"] == 1
 
 
 def test_fewer_workers_share_the_memory_of_this_machine(monkeypatch):

@@ -233,6 +233,12 @@ def _remarks(planned: FitPlan) -> list[str]:
             f"{readable(worker.limit_bytes)}; peak is for each, the solve runs on the driver "
             f"({readable(planned.machines.driver_limit)})."
         )
+    lines.extend(
+        f"A worker cannot hold all sums of the {cost.name} pass, so they are made in {cost.tiles} tiles of rows: the same "
+        f"numbers, and the data are read {cost.tiles} times."
+        for cost in planned.costs
+        if cost.tiles > 1
+    )
     if planned.largest_dictionary is not None:
         lines.append(f"At most {planned.largest_dictionary:,} atoms would fit. No scratch files.")
     calibration = planned.calibration

@@ -1,6 +1,7 @@
 """Sums over sparse codes: activity, second moments, per-image counts and their outer products; integers, exact.
 
-K x K sums are added into the upper triangle of `out` (diagonal included); its lower triangle is never touched.
+K x K sums are added into the upper triangle of `out` (diagonal included); its lower triangle is never touched. An `out`
+of fewer rows takes the first rows of the sum: with the codes `from_atom` leaves, any tile of rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = [
     "add_second_order",
     "add_window_cooccurrence",
     "degrees",
+    "from_atom",
     "image_counts",
     "kept_mask",
     "symmetric",
@@ -102,6 +104,17 @@ def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None
     body.add_image_outer(out, codes, images, weights)
 
 
+def from_atom(codes: Codes, low: int) -> Codes:
+    """Return the codes of the atoms from `low` on, numbered from zero. Memory: 2 bytes an entry, 8 a patch.
+
+    >>> import numpy as np
+    >>> from_atom(Codes(np.array([0, 2, 3]), np.array([0, 2, 1], np.uint16), 3), 1)
+    Codes(indptr=array([0, 1, 2]), indices=array([1, 0], dtype=uint16), n_atoms=2)
+    """
+    body = cpu if is_host(codes.indices) else generic
+    return body.from_atom(codes, low) if low else codes
+
+
 def symmetric(upper: Array) -> Array:
     """Return the full symmetric matrix of an upper triangle; what lies below the diagonal is ignored.
 
@@ -137,7 +150,9 @@ def _positions(codes: Codes, images: int) -> int:
 
 
 def _check_out(out: Array, codes: Codes) -> None:
-    if out.shape != (codes.n_atoms, codes.n_atoms) or out.dtype.name not in ("int32", "int64"):
+    rows, columns = out.shape
+    if columns != codes.n_atoms or rows > columns or out.dtype.name not in ("int32", "int64"):
         raise ConfigurationError(
-            f"The sum over {codes.n_atoms} atoms needs an int32 or int64 matrix of that size, not {out.dtype} {out.shape}."
+            f"The sum over {codes.n_atoms} atoms needs an int32 or int64 matrix of that size, or its first rows, not "
+            f"{out.dtype} {out.shape}."
         )

@@ -23,6 +23,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import write_netcdf
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import Dictionary
@@ -220,7 +221,7 @@ def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
             {"long_name": "hash of the sample"},
         )
     for name, matrix in statistics.matrices.items():
-        variables[name] = (_MATRIX, smallest(matrix))
+        variables[name] = (_MATRIX, smallest(_full(matrix)))
     attributes: dict[str, Any] = {
         "derived": json.dumps(statistics.derived),
         "one_hot": int(statistics.one_hot),
@@ -230,7 +231,7 @@ def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
     }
     if len(statistics.activity) <= FULL_UP_TO:
         for name in statistics.derived:
-            variables[name] = (_MATRIX, smallest(getattr(statistics, name)))
+            variables[name] = (_MATRIX, smallest(_full(getattr(statistics, name))))
     return xr.Dataset(variables, attrs=attributes)
 
 
@@ -250,6 +251,10 @@ def _embedding_dataset(solution: Solution) -> xr.Dataset:
             "dead": ("atom", solution.dead.astype(np.uint8), {"long_name": "1 for atoms that never fire"}),
         }
     )
+
+
+def _full(matrix: Any) -> NDArray[np.integer]:
+    return matrix.full() if isinstance(matrix, UpperTiles) else matrix
 
 
 def smallest(matrix: NDArray[np.integer]) -> NDArray[np.integer]:

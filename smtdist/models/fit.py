@@ -21,20 +21,31 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, code_sums, image_geometry, unwhitened, whitened
-from smtdist.models.plan import finished_bytes, solve_plan, work_per_sample
-from smtdist.solve.generalized import Solution, centred_moment, smallest_components
+from smtdist.models.plan import finished_bytes, row_tiles, solve_plan, work_per_sample
+from smtdist.solve.generalized import (
+    Solution,
+    centred_moment,
+    smallest_components,
+    smallest_components_of_tiles,
+)
+from smtdist.solve.tiled import Unsuitable, suits
+from smtdist.statistics.base import State
+from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.origin import Origin
-from smtdist.statistics.sums import Statistics, finish
+from smtdist.statistics.sums import Statistics, as_tiles, finish, finish_tiles
 
 Record = dict[str, Any]
 
+SMALL_SHARE: Final = 0.1
+"""Sums of less than this share of a worker's memory are never cut into tiles."""
 LISTED_RANGES: Final = 1000
 """Skipped ranges that a model file lists: attributes hold 64 KiB. Their numbers are always right."""
 
@@ -94,19 +105,33 @@ def summed(
 ) -> tuple[Statistics, Record]:
     """Sum the statistics of a source with the whitening, dictionary and settings of a model, in one pass.
 
+    Where a worker cannot hold the sums they are made in tiles of rows, a pass each: the same numbers (`row_tiles`).
     `samples` are the hashes of the source's samples where an earlier pass took them.
     """
     sums = code_sums(model, source.n_samples)
     work = work_per_sample(sums.encoder, model.settings)
-    partial, record = engine.reduce(
-        "statistics", sums, source, fingerprint=samples is None, work_per_sample=work
-    )
-    statistics = finish(sums, partial.state)
+    tiles = _row_tiles(sums, source, engine, work, samples is None)
+    if len(tiles) > 1:
+        engine.note(
+            f"The sums of {sums.n_atoms:,} atoms are made in {len(tiles)} tiles of rows, and the data are read as often, for a "
+            f"worker cannot hold all of them."
+        )
+    parts, records = list[tuple[CodeSums, State]](), list[Record]()
+    for number, tile in enumerate(tiles, 1):
+        name = "statistics" if len(tiles) == 1 else f"statistics-{number}-of-{len(tiles)}"
+        partial, record = engine.reduce(name, tile, source, fingerprint=samples is None, work_per_sample=work)
+        samples = ordered_digests(partial) if samples is None else samples
+        parts.append((tile, partial.state))
+        records.append(record)
+    del partial
+    record = records[0] if len(tiles) == 1 else joined("statistics", records)
+    small = len(tiles) == 1 and _whole_solve_fits(sums, model.settings)
+    statistics = finish(*parts[0]) if small else finish_tiles(parts)
     if statistics.n_positions == 0:
         raise DataError(
             f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
         )
-    samples = ordered_digests(partial) if samples is None else samples
+    assert samples is not None
     samples = samples[samples != 0]  # what was skipped has no hash
     added = {
         "action": "added",
@@ -116,6 +141,34 @@ def summed(
     }
     origin = Origin(model.basis, samples, model.dictionary.samples, (added,))
     return replace(statistics, origin=origin), record
+
+
+def _whole_solve_fits(sums: CodeSums, settings: Configuration) -> bool:
+    """Tell whether the driver can solve with full matrices; where it cannot, tiles take half."""
+    try:
+        solve_plan(sums.n_atoms, settings, sums.finished_bytes(), tiled=False)
+    except MemoryBudgetError:
+        return False
+    except ConfigurationError:
+        return True  # the solve itself says it better
+    return True
+
+
+def _row_tiles(
+    sums: CodeSums, source: Source, engine: Engine, work: float, fingerprint: bool
+) -> tuple[CodeSums, ...]:
+    """Return the sums in the fewest tiles that a worker can hold."""
+    if SMALL_SHARE * engine.executor.limit_bytes() > sums.state_bytes():
+        return (sums,)  # no need to measure
+    checkpointed = engine.checkpoint is not None
+    return row_tiles(
+        sums,
+        source,
+        engine.limits(sums, source),
+        checkpointed=checkpointed,
+        work=work,
+        fingerprint=fingerprint,
+    )
 
 
 def finished(
@@ -202,6 +255,12 @@ def _choose_dictionary(
 
 def solve(statistics: Statistics, settings: Configuration) -> Solution:
     """Solve min ‖PAD‖² subject to P V Pᵀ = I (SMT 2023, eq. 3) from the sums, both divided by the positions."""
+    if statistics.tiled:
+        try:
+            return _solve_in_tiles(statistics, settings)
+        except Unsuitable:
+            solve_plan(len(statistics.activity), settings, tiled=False)
+            statistics = statistics.whole()
     count = statistics.n_positions
     moment: NDArray[np.float64]
     if settings.moment == "centred":
@@ -210,11 +269,7 @@ def solve(statistics: Statistics, settings: Configuration) -> Solution:
         moment = statistics.activity / count
     else:
         moment = statistics.second_moment / count
-    if not statistics.cooccurrence.any():
-        raise DataError(
-            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
-            "stride or threshold."
-        )
+    _require_neighbours(statistics)
     scatter = statistics.context_scatter.astype(np.float64)
     scatter /= count * statistics.scatter_scale
     return smallest_components(
@@ -222,9 +277,37 @@ def solve(statistics: Statistics, settings: Configuration) -> Solution:
     )
 
 
+def _solve_in_tiles(statistics: Statistics, settings: Configuration) -> Solution:
+    """As `solve`, for sums in tiles; matrices are made anew as the solver asks for them."""
+    _require_neighbours(statistics)
+    wanted, count = settings.n_components + settings.drop, statistics.n_positions
+    if settings.moment == "centred" or not suits(len(statistics.activity), wanted):
+        raise Unsuitable("a centred moment, or many components")
+
+    def scatter() -> UpperTiles:
+        made = statistics.context_tiles(np.float64)
+        for tile in made.tiles:
+            tile /= count * statistics.scatter_scale
+        return made
+
+    def moment() -> UpperTiles:
+        return as_tiles(statistics.second_moment).with_tiles(lambda tile: tile / count)
+
+    given = statistics.activity / count if statistics.one_hot else moment
+    return smallest_components_of_tiles(scatter, given, wanted, null_tolerance=settings.null_tolerance)
+
+
+def _require_neighbours(statistics: Statistics) -> None:
+    if not statistics.cooccurrence.any():
+        raise DataError(
+            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
+            "stride or threshold."
+        )
+
+
 def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:
     """Solve on the driver, as a pass of its own in the stream of events."""
-    projected = solve_plan(len(statistics.activity), settings).projected_bytes
+    projected = solve_plan(len(statistics.activity), settings, tiled=statistics.tiled).projected_bytes
     engine.events.emit(
         "pass_started",
         **{"pass": "solve"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,13 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE, PassPlan, WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import integer_whitening
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
 from smtdist.solve.generalized import solve_bytes
+from smtdist.solve.tiled import suits, tiled_bytes
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -34,6 +36,8 @@ from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 
 SOLVE = "solve"
+TILE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Numbers of tiles of rows that are tried: each is one more reading of the data, and codes are made anew."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Step:
     work_per_sample: float = 0.0
     digests: bool = False
     driver_bytes: int = 0  # beside the sum that is gathered
+    tiles: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,13 +68,20 @@ class PassCost:
     traffic: Traffic | None = None
     driver_bytes: int = 0
     seconds: float | None = None
+    tiles: int = 1  # of rows of the K x K sums, where a worker cannot hold them whole: each is a round
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
         plain = {**self.plan.to_dict(), "name": self.name, "rounds": self.rounds}
         plain["read_bytes"] = self.rounds * self.plan.read_bytes
         moved = {} if self.traffic is None else self.traffic.to_dict()
-        return {**plain, **moved, "driver_bytes": self.driver_bytes, "seconds": self.seconds}
+        return {
+            **plain,
+            **moved,
+            "driver_bytes": self.driver_bytes,
+            "tiles": self.tiles,
+            "seconds": self.seconds,
+        }
 
 
 class PlannedCluster(SerialExecutor):
@@ -144,10 +156,18 @@ def plan_steps(
     """Return the cost of every pass and of the solve: arithmetic alone. Raises MemoryBudgetError for what cannot fit."""
     sums = steps[-1].statistic
     assert isinstance(sums, CodeSums)
-    costs = [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+    last, tiled = _tiled_step(steps[-1], machines, checkpointed=checkpointed)
+    costs = [step_cost(step, machines, checkpointed=checkpointed) for step in [*steps[:-1], last]]
     held = sums.finished_bytes() + ALLOWANCE
     limit = machines.driver_limit
-    plan = solve_plan(sums.n_atoms, settings, held, baseline=machines.driver_baseline, limit=limit)
+    plan = solve_plan(
+        sums.n_atoms,
+        settings,
+        held,
+        baseline=machines.driver_baseline,
+        limit=limit,
+        tiled=tiled or None,
+    )
     driver = plan.projected_bytes - machines.driver_baseline
     for cost in costs:
         if not machines.worker.alone and machines.driver_baseline + cost.driver_bytes > limit:
@@ -180,7 +200,12 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
     )
     gathered = plan.state_bytes + 8 * plan.n_samples * step.digests
     return PassCost(
-        step.name, plan, step.rounds, moved.times(step.rounds), gathered + step.driver_bytes + ALLOWANCE
+        step.name,
+        plan,
+        step.rounds,
+        moved.times(step.rounds),
+        gathered + step.driver_bytes + ALLOWANCE,
+        tiles=step.tiles,
     )
 
 
@@ -249,6 +274,70 @@ def _placeholder(whitener: Whitener) -> Whitener:
     return replace(whitener, whiten=integer_whitening(np.eye(pixels)), global_mean=mean)
 
 
+def held_in_tiles(held_bytes: int, n_atoms: int) -> int:
+    """Return the bytes that K x K sums take in tiles of rows, of those that they take whole."""
+    return int(held_bytes * (n_atoms + tile_height(n_atoms)) / (2 * n_atoms))
+
+
+def row_tiles(
+    sums: CodeSums,
+    source: Source,
+    limits: WorkerLimits,
+    *,
+    checkpointed: bool,
+    work: float,
+    fingerprint: bool,
+) -> tuple[CodeSums, ...]:
+    """Return the sums whole, or in the fewest tiles of rows that a worker can hold, each a pass over the data.
+
+    Raises MemoryBudgetError, of the whole sums, where even small tiles do not fit.
+    """
+    refused: MemoryBudgetError | None = None
+    for count in TILE_COUNTS:
+        tiles = sums.tiled(count)
+        largest = max(tiles, key=CodeSums.state_bytes)
+        others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
+        # a process alone keeps the tiles that are done
+        room = replace(limits, limit_bytes=limits.limit_bytes - others) if limits.alone else limits
+        try:
+            plan_pass(
+                "statistics",
+                largest,
+                source,
+                room,
+                checkpointed=checkpointed,
+                work_per_sample=work,
+                fingerprint=fingerprint,
+            )
+            return tiles
+        except MemoryBudgetError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool) -> tuple[Step, bool]:
+    """Return the statistics pass as a worker can hold it, and whether that is in tiles of rows."""
+    sums = step.statistic
+    assert isinstance(sums, CodeSums)
+    tiles = row_tiles(
+        sums,
+        step.source,
+        machines.for_pass(step.name),
+        checkpointed=checkpointed,
+        work=step.work_per_sample,
+        fingerprint=step.digests,
+    )
+    if len(tiles) == 1:
+        return step, False
+    largest = max(tiles, key=CodeSums.state_bytes)
+    # all tiles are gathered, and the last one finished
+    gathered = (
+        sum(tile.state_bytes() for tile in tiles) - largest.state_bytes() + 2 * largest.finished_bytes()
+    )
+    return replace(step, statistic=largest, rounds=len(tiles), tiles=len(tiles), driver_bytes=gathered), True
+
+
 def work_per_sample(encoder: Encoder, settings: Configuration) -> float:
     """Return the multiplications of patches with atoms that one image costs a fit."""
     whitener = encoder.whitener
@@ -262,11 +351,14 @@ def solve_plan(
     *,
     baseline: int | None = None,
     limit: int | None = None,
+    tiled: bool | None = None,
 ) -> PassPlan:
     """Plan the solve, which runs on the driver: no samples, no leaves, C and V with their workspace.
 
     `held_bytes`: of sums that will be in memory by then, and are not yet. Raises MemoryBudgetError where the driver has
     too little memory, ConfigurationError where there can never be as many components as asked for.
+
+    Matrices are whole where that fits, else tiles of rows; `tiled` says which they are, where that is settled.
     """
     wanted = settings.n_components + settings.drop
     if wanted > n_atoms:
@@ -278,6 +370,13 @@ def solve_plan(
     working = held_bytes + solve_bytes(n_atoms, diagonal, wanted)
     baseline = resident_bytes() if baseline is None else baseline
     limit = memory_limit() if limit is None else limit
+    if settings.moment == "second" and suits(n_atoms, wanted):
+        beside = tiled_bytes(n_atoms, diagonal, wanted)
+        # iterations are tried first, beside C and V; where they do not do, LAPACK solves in its own memory
+        working = max(working, held_bytes + 8 * n_atoms**2 * (1 if diagonal else 2) + beside)
+        in_tiles = held_in_tiles(held_bytes, n_atoms) + beside
+        if tiled or (tiled is None and baseline + in_tiles <= limit < baseline + working):
+            working = in_tiles
     if baseline + working > limit:
         raise MemoryBudgetError(
             f"The solve for {n_atoms} atoms needs {readable(baseline + working)} on the driver, which may use "

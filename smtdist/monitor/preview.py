@@ -66,6 +66,8 @@ def preview(statistic: Statistic, look: Look, chosen: Chosen) -> dict[str, Any] 
     """
     try:
         if isinstance(statistic, CodeSums):
+            if statistic.rows is not None:
+                return None  # a tile of rows has no spectrum
             return _codes(statistic, look, chosen)
         if isinstance(statistic, PatchMoment) and statistic.whitener.geometry.pixels <= MOST_PIXELS:
             return _covariance(statistic, look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +12,8 @@ import numpy.typing as npt
 import scipy.linalg
 
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.triangle import UpperTiles
+from smtdist.solve.tiled import Tiles, Unsuitable, quality, solve_tiles, suits
 
 Matrix = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -21,6 +24,8 @@ INT32_WORKSPACE_ROWS: Final = 32_766
 """The largest n whose 1 + 6 n + 2 n² work numbers LAPACK can still count in 32 bits."""
 NEGATIVE: Final = 1e-6
 """V is a moment of codes: eigenvalues below minus this share of the largest are not rounding."""
+WORST_RESIDUAL: Final = 1e-7
+"""Above this the iterations have not found what they say, and the direct solver is asked."""
 TIE: Final = 1e-6
 """Entries of a component that agree with its largest to this share: which is larger is rounding noise."""
 
@@ -69,26 +74,82 @@ def smallest_components(
     exactly; eigenvalues of V of at most `null_tolerance` times its largest (default K eps) are its null space
     and leave too.
 
-    `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,),
-    as for one-hot codes; neither is changed. `active` (K,) marks the atoms that may take part. Memory:
-    `solve_bytes`; time O(K³). Raises ModelError where C or V cannot be what they are said to be, and
-    ConfigurationError where V has fewer than `n_components` dimensions.
+    `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,), as for one-hot
+    codes; neither is changed. `active` (K,) marks the atoms that may take part. For many atoms and few components
+    (`tiled.suits`) block Lanczos iterations behind a Cholesky factor are tried; where V has a null space or a residual, in
+    float64, stays too large, and for all other problems, LAPACK solves. Memory: `solve_bytes`; time O(K³). Raises
+    ModelError where C or V cannot be what they are said to be, ConfigurationError where V has too few dimensions.
 
     >>> solution = smallest_components(np.diag([3.0, 1.0, 0.0]), np.array([1.0, 4.0, 0.0]), 1)
     >>> solution.components, solution.eigenvalues, solution.rank
     (array([[0. , 0.5, 0. ]]), array([0.25]), 2)
     """
     n_atoms = _checked_size(context_scatter, moment, active)
-    alive = _alive(moment, active)
+    alive = _alive(moment if moment.ndim == 1 else np.diagonal(moment), active)
     tolerance = n_atoms * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
     solve = _solve_diagonal if moment.ndim == 1 else _solve_full
+    if n_components > 0 and suits(int(alive.sum()), n_components):
+        given = moment if moment.ndim == 1 else lambda: _tiles_of(moment)
+        with contextlib.suppress(Unsuitable):
+            return _solved_in_tiles(
+                lambda: _tiles_of(context_scatter), given, n_components, tolerance, alive, active
+            )
     kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
-    components = np.zeros((n_components, n_atoms))
-    components[:, kept] = vectors.T
+    components = _placed(vectors, kept, n_atoms)
     del vectors
-    _fix_signs(components)
     eigenvalues, residuals = _quality(context_scatter, moment, components, active)
     return Solution(components, eigenvalues, residuals, rank, ~alive)
+
+
+def smallest_components_of_tiles(
+    context_scatter: Tiles,
+    moment: Tiles | Float64,
+    n_components: int,
+    *,
+    null_tolerance: float | None = None,
+) -> Solution:
+    """Solve the problem of `smallest_components` for matrices that come in tiles of rows, and never as K x K arrays.
+
+    Each of the two functions makes its matrix anew, as float64 tiles that are then overwritten; a diagonal V is an array (K,).
+    Memory: `tiled_bytes` beside what the tiles are made from. Raises Unsuitable where V has a null space beyond dead atoms or
+    the iterations do not converge: what is left is `smallest_components` of the full matrices.
+
+    >>> tiles = lambda: UpperTiles.of(np.diag(1 - 2.0 ** -np.arange(60)))
+    >>> smallest_components_of_tiles(tiles, np.ones(60), 1).residuals.max() < 1e-8
+    np.True_
+    """
+    diagonal = moment if isinstance(moment, np.ndarray) else moment().diagonal()
+    alive = _alive(diagonal, None)
+    tolerance = len(alive) * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
+    _require_rank(int(alive.sum()), n_components, alive)
+    return _solved_in_tiles(context_scatter, moment, n_components, tolerance, alive, None)
+
+
+def _solved_in_tiles(
+    scatter: Tiles,
+    moment: Tiles | Float64,
+    n_components: int,
+    tolerance: float,
+    alive: npt.NDArray[np.bool_],
+    active: npt.NDArray[np.bool_] | None,
+) -> Solution:
+    kept, rank, vectors = solve_tiles(scatter, moment, n_components, tolerance, alive)
+    components = _placed(vectors, kept, len(alive))
+    eigenvalues, residuals = quality(scatter, moment, components, active)
+    if residuals.max() > WORST_RESIDUAL:
+        raise Unsuitable(f"residual {residuals.max():.2g}")
+    return Solution(components, eigenvalues, residuals, rank, ~alive)
+
+
+def _tiles_of(matrix: Matrix) -> UpperTiles:
+    return UpperTiles.of(matrix).with_tiles(lambda tile: tile.astype(np.float64, copy=False))
+
+
+def _placed(vectors: Float64, kept: Indices, n_atoms: int) -> Float64:
+    components = np.zeros((vectors.shape[1], n_atoms))
+    components[:, kept] = vectors.T
+    _fix_signs(components)
+    return components
 
 
 def solve_bytes(n_atoms: int, diagonal: bool, n_components: int | None = None) -> int:
@@ -298,8 +359,9 @@ def _checked_size(scatter: Matrix, moment: Matrix, active: npt.NDArray[np.bool_]
     return n_atoms
 
 
-def _alive(moment: Matrix, active: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
-    diagonal = np.asarray(moment if moment.ndim == 1 else np.diagonal(moment), dtype=np.float64)
+def _alive(entries: Matrix, active: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    """Return which atoms take part; `entries` is the diagonal of V."""
+    diagonal = np.asarray(entries, dtype=np.float64)
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
         raise ModelError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -43,6 +45,9 @@ class CodeSums:
     On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums run on that. For a
     draw of m, a whole-image context costs what m patches cost; a window also passes over the empty positions of the
     lattice (8 bytes each), and order 2 weighs their pairs, as many as without a draw.
+
+    `rows` limits the K x K sums to a tile of their rows, [low, high), of the columns from low on, for workers that cannot
+    hold them whole: each tile is a pass of its own, and all tiles together are the same numbers (`tiled`).
     """
 
     encoder: Encoder
@@ -52,6 +57,7 @@ class CodeSums:
     max_samples: int
     exact: bool = True
     on_device: bool = True
+    rows: tuple[int, int] | None = None
 
     @property
     def n_atoms(self) -> int:
@@ -82,7 +88,8 @@ class CodeSums:
 
     def _layout(self) -> dict[str, tuple[tuple[int, ...], type[np.signedinteger]]]:
         n_atoms, one_hot, whole = self.n_atoms, self.encoder.feature == "vq", self.context == "whole"
-        matrix = (n_atoms, n_atoms)
+        low, high = self.rows or (0, n_atoms)
+        matrix = (high - low, n_atoms - low)
         drawn = self.encoder.whitener.drawn
         patches = self.max_samples * (2 if self.flip else 1) * drawn
         layout: dict[str, tuple[tuple[int, ...], type[np.signedinteger]]] = {
@@ -124,13 +131,15 @@ class CodeSums:
         """Add the codes of the chosen patches of some images; `at` are their positions, None: all."""
         near, kept, chosen = self._laid_out(codes, images, at)
         scatter.add_activity(state["activity"], codes)
+        whole, low = codes, 0 if self.rows is None else self.rows[0]
+        codes, near = scatter.from_atom(codes, low), scatter.from_atom(near, low)
         deficit = state.get("deficit")
         if deficit is not None:
             weights = (self.full_degree - context.degrees(kept, self._reach)).astype(np.int64)
             weights[~kept] = 0
             weights = weights.reshape(-1) if chosen is None else weights.reshape(-1)[chosen]
             if deficit.ndim == 1:
-                scatter.add_activity(deficit, codes, weights)
+                scatter.add_activity(deficit, whole, weights)
             else:
                 scatter.add_moments(state["second_moment"], deficit, codes, weights)
         elif "second_moment" in state:
@@ -183,7 +192,8 @@ class CodeSums:
             sampling=encoder.whitener.sampling,
             raw_bytes=encoder.whitener.scale.raw_bytes,
         )
-        return max(needed.encoding, needed.scatter)
+        rest = 2 * (2 * self.capacity(images) + 8 * images * encoder.whitener.geometry.positions)
+        return max(needed.encoding, needed.scatter + (rest if self.rows and self.rows[0] else 0))
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`, beside the two sums: none."""
@@ -196,7 +206,8 @@ class CodeSums:
         sizes = [np.dtype(layout[name][1]).itemsize for name in names]
         if self.order == 2 or ("deficit" in layout and len(layout["deficit"][0]) == 2):
             sizes.append(8)  # context_scatter, which does not follow from the others
-        return int(sum(sizes)) * self.n_atoms**2
+        low, high = self.rows or (0, self.n_atoms)
+        return int(sum(sizes)) * (high - low) * (self.n_atoms - low)
 
     def capacity(self, images: int) -> int:
         """Return the entries to provide for the codes of a batch."""
@@ -205,7 +216,37 @@ class CodeSums:
 
     def miniature(self) -> CodeSums:
         """Return the same sums over few atoms."""
-        return replace(self, encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]))
+        few = replace(self.encoder, atoms=self.encoder.atoms[:8])
+        return replace(
+            self, encoder=few, rows=None if self.rows is None else (min(2, self.rows[0]), len(few.atoms))
+        )
+
+    def tiled(self, count: int) -> tuple[CodeSums, ...]:
+        """Return the sums in at most so many tiles of rows, of nearly the same size: together the same numbers."""
+        if count == 1:
+            return (self,)
+        return tuple(replace(self, rows=rows) for rows in pairwise(tile_cuts(self.n_atoms, count)))
+
+
+def tile_cuts(n_atoms: int, count: int) -> list[int]:
+    """Return where tiles of rows begin and end, so that h x (K - low), their size, is about the same for all.
+
+    >>> tile_cuts(100, 2), tile_cuts(100, 3)
+    ([0, 38, 100], [0, 23, 53, 100])
+    """
+
+    def cut(area: float) -> list[int]:
+        cuts = [0]
+        while cuts[-1] < n_atoms:
+            left = n_atoms - cuts[-1]
+            cuts.append(min(n_atoms, cuts[-1] + max(1, math.ceil(area / left))))
+        return cuts
+
+    small, large = 0.0, float(n_atoms) ** 2
+    for _ in range(50):
+        middle = (small + large) / 2
+        small, large = (small, middle) if len(cut(middle)) <= count + 1 else (middle, large)
+    return cut(large)
 
 
 def full_degree(context: int | str, positions: int) -> int:

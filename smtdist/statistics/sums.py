@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.errors import DataError
 from smtdist.kernels.scatter import mirror_upper
+from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import SECOND_ORDER_SCALE, CodeSums
 from smtdist.statistics.origin import Additive, Origin
 
 _MATRICES = ("second_moment", "context_scatter", "cooccurrence")
+Integers: TypeAlias = NDArray[np.integer]
+Matrix: TypeAlias = Any
+"""Whole numbers (K, K), or `UpperTiles` of them."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,9 @@ class Statistics(Additive):
     `matrices` holds the independent ones, in full (both triangles), by their public names; what is missing follows:
     the second moment of one-hot codes is diag(activity), and with equal degrees everywhere (`equal_degree`)
     context_scatter = degree A Aᵀ - cooccurrence. `scatter_scale` divides context_scatter (2^20 for second order).
+
+    Sums that were made in tiles of rows stay in them (`UpperTiles`): half the memory, and no array of K x K is ever made;
+    the properties below are tiles then too.
 
     Statistics add and subtract, bit for bit: `a + b` are those of the samples of both, `a - b` those of `a` without
     the samples of `b`. `origin` knows which samples are in, and refuses what has no meaning (ModelError).
@@ -36,7 +45,7 @@ class Statistics(Additive):
     n_samples: int
     n_positions: int
     activity: NDArray[np.int64]
-    matrices: dict[str, NDArray[np.integer]]
+    matrices: dict[str, Matrix]
     one_hot: bool
     order: int
     full_degree: int  # neighbours of a position that has all of them
@@ -47,7 +56,7 @@ class Statistics(Additive):
     origin: Origin | None = None  # None: read from a file that did not name its samples
 
     def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
-        matrices: dict[str, NDArray[np.integer]] = {
+        matrices: dict[str, Matrix] = {
             name: _sum(self.matrices[name], other.matrices[name], sign)
             for name in ("second_moment", "cooccurrence")
             if name in self.matrices
@@ -87,20 +96,27 @@ class Statistics(Additive):
         return [name for name in _MATRICES if name not in self.matrices]
 
     @property
-    def second_moment(self) -> NDArray[np.integer]:
+    def tiled(self) -> bool:
+        """Whether the matrices are tiles of rows."""
+        return isinstance(self.cooccurrence, UpperTiles)
+
+    @property
+    def second_moment(self) -> Matrix:
         """A Aᵀ, (K, K)."""
         return np.diag(self.activity) if self.one_hot else self.matrices["second_moment"]
 
     @property
-    def cooccurrence(self) -> NDArray[np.integer]:
+    def cooccurrence(self) -> Matrix:
         """A W Aᵀ with W the symmetric 0/1 neighbour relation without self, (K, K)."""
         return self.matrices["cooccurrence"]
 
     @property
-    def context_scatter(self) -> NDArray[np.integer]:
+    def context_scatter(self) -> Matrix:
         """A D Dᵀ Aᵀ times `scatter_scale`, (K, K)."""
         if "context_scatter" in self.matrices:
             return self.matrices["context_scatter"]
+        if isinstance(self.cooccurrence, UpperTiles):
+            return self.context_tiles(np.int64)
         result = -self.cooccurrence.astype(np.int64)
         if self.degree_activity is not None:
             result[np.diag_indices_from(result)] += self.degree_activity
@@ -109,9 +125,48 @@ class Statistics(Additive):
             result += self.equal_degree * self.second_moment.astype(np.int64)
         return result
 
+    def whole(self) -> Self:
+        """Return the sums with full matrices in place of tiles."""
+        full = {
+            name: one.full() if isinstance(one, UpperTiles) else one for name, one in self.matrices.items()
+        }
+        return replace(self, matrices=full)
 
-def _sum(left: NDArray[np.integer], right: NDArray[np.integer], sign: int) -> NDArray[np.int64]:
+    def context_tiles(self, dtype: Any) -> UpperTiles:
+        """Return `context_scatter` in tiles of their own, of a type that holds it."""
+        if "context_scatter" in self.matrices:
+            stored = self.matrices["context_scatter"]
+            return as_tiles(stored).with_tiles(lambda tile: tile.astype(dtype))
+        cooccurrence = as_tiles(self.cooccurrence)
+        if self.degree_activity is not None:
+            result = cooccurrence.with_tiles(lambda near: -near.astype(dtype))
+            result.added_to_diagonal(self.degree_activity)
+            return result
+        assert self.equal_degree is not None
+        degree = self.equal_degree
+
+        def tile(near: Integers, moment: Integers) -> NDArray[Any]:
+            made = moment.astype(np.int64)
+            made *= degree
+            made -= near
+            return made.astype(dtype, copy=False)
+
+        return cooccurrence.with_tiles(tile, as_tiles(self.matrices["second_moment"]))
+
+
+def _sum(left: Matrix, right: Matrix, sign: int) -> Matrix:
     """Return left ± right in int64; what could pass 2^63 is an error, not another number."""
+    if isinstance(left, UpperTiles) or isinstance(right, UpperTiles):
+        return as_tiles(left).with_tiles(lambda a, b: _added(a, b, sign), as_tiles(right))
+    return _added(left, right, sign)
+
+
+def as_tiles(matrix: Matrix) -> UpperTiles:
+    """Return a matrix in tiles."""
+    return matrix if isinstance(matrix, UpperTiles) else UpperTiles.of(matrix)
+
+
+def _added(left: Integers, right: Integers, sign: int) -> NDArray[np.int64]:
     if _magnitude(left) + _magnitude(right) >= 2**63:
         raise OverflowError("the sums of both exceed 64 bits")
     result = left.astype(np.int64)
@@ -123,40 +178,95 @@ def _magnitude(matrix: NDArray[np.integer]) -> int:
     return max(int(matrix.max()), -int(matrix.min()))
 
 
-def _follows(matrices: dict[str, NDArray[np.integer]], degree: int) -> bool:
+def _follows(matrices: dict[str, Matrix], degree: int) -> bool:
     """Tell whether context_scatter is degree A Aᵀ - cooccurrence, row by row to hold no third matrix."""
-    rows = zip(matrices["context_scatter"], matrices["second_moment"], matrices["cooccurrence"], strict=True)
+    parts = [matrices[name] for name in ("context_scatter", "second_moment", "cooccurrence")]
+    if isinstance(parts[0], UpperTiles):
+        tiles = [as_tiles(part).cut_as(parts[0]).tiles for part in parts]
+        return all(
+            np.array_equal(scatter, degree * moment.astype(np.int64) - near)
+            for scatter, moment, near in zip(*tiles, strict=True)
+        )
+    rows = zip(*(np.asarray(part) for part in parts), strict=True)
     return all(np.array_equal(scatter, degree * moment - near) for scatter, moment, near in rows)
 
 
-def finish(sums: CodeSums, state: State) -> Statistics:
-    """Turn the raw sums of a pass into named, full matrices; consumes `state` to save memory."""
-    one_hot = sums.encoder.feature == "vq"
+def finish_tiles(tiles: Sequence[tuple[CodeSums, State]]) -> Statistics:
+    """Turn the raw sums of passes over tiles of rows, in order, into named matrices of tiles; consumes the states.
+
+    Memory: the tiles, and where context_scatter does not follow from the others, a tile of it at a time in int64.
+    """
+    sums, first = tiles[0]
+    for other, state in tiles[1:]:
+        if any(
+            not np.array_equal(state[name], first[name]) for name in ("n_samples", "n_positions", "activity")
+        ):
+            raise DataError(
+                f"The passes over the rows {sums.rows} and {other.rows} of the sums have not read the same data, so the storage "
+                f"is not reliable; restore the data from their origin and start again."
+            )
+    found: dict[str, list[Any]] = {}
+    scalars = {name: first[name] for name in ("n_samples", "n_positions", "activity")}
+    if sums.encoder.feature == "vq" and "deficit" in first:
+        scalars["deficit"] = first["deficit"]
+    whole = sums.order == 1 and sums.encoder.feature == "gq"
+    lacking = whole and any(np.any(state["deficit"]) for _, state in tiles if "deficit" in state)
+    for one, state in tiles:
+        low, high = one.rows or (0, one.n_atoms)
+        part = finish(one, {**scalars, **_squares(state, lacking)}, scalars["activity"][low:high])
+        state.clear()
+        for name in list(part.matrices):
+            matrix = part.matrices.pop(name)
+            assert not isinstance(matrix, UpperTiles)
+            step = tile_height(one.n_atoms)
+            # cut small: what lies below the diagonal is given back, and later steps copy a tile at a time
+            found.setdefault(name, []).extend(
+                matrix[at : at + step, at:].copy() for at in range(0, high - low, step)
+            )
+            del matrix
+    return replace(part, matrices={name: UpperTiles.summed(parts) for name, parts in found.items()})
+
+
+def _squares(state: State, lacking: bool) -> State:
+    """Return the K x K sums of a tile, taken out of it; the deficit only where it is needed, then in every tile."""
+    taken = {name: state.pop(name) for name in list(state) if state[name].ndim == 2}
+    if not lacking:
+        taken.pop("deficit", None)
+    return taken
+
+
+def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> Statistics:
+    """Turn the raw sums of a pass into named, full matrices; consumes `state` to save memory.
+
+    With `diagonal`, the activity of the rows of a tile, matrices are tiles of which the upper triangle alone counts.
+    """
+    one_hot, mirrored = sums.encoder.feature == "vq", _as_it_is if diagonal is not None else mirror_upper
     activity = state["activity"]
-    matrices: dict[str, NDArray[np.integer]] = {}
-    second = None if one_hot else mirror_upper(state.pop("second_moment"))
+    matrices: dict[str, Matrix] = {}
+    second = None if one_hot else mirrored(state.pop("second_moment"))
     if "outer" in state:
-        cooccurrence = mirror_upper(state.pop("outer"))
+        cooccurrence = mirrored(state.pop("outer"))
         if second is None:
-            cooccurrence[np.diag_indices_from(cooccurrence)] -= activity.astype(cooccurrence.dtype)
+            at = np.arange(len(cooccurrence))
+            cooccurrence[at, at] -= (activity if diagonal is None else diagonal).astype(cooccurrence.dtype)
         else:
             cooccurrence -= second.astype(cooccurrence.dtype, copy=False)
     else:
-        cooccurrence = mirror_upper(state.pop("windows"))
+        cooccurrence = mirrored(state.pop("windows"))
     degree = sums.full_degree
     deficit = state.pop("deficit", None)
     equal_degree: int | None = degree
     degree_activity = None
     if sums.order == 2:
-        matrices["context_scatter"] = mirror_upper(state.pop("scatter"))
+        matrices["context_scatter"] = mirrored(state.pop("scatter"))
         equal_degree = None
     elif one_hot:
         degree_activity = degree * activity
         if deficit is not None:
             degree_activity -= deficit
         equal_degree = None
-    elif deficit is not None and np.any(deficit):
-        scatter = degree * second.astype(np.int64) - mirror_upper(deficit) - cooccurrence  # type: ignore[union-attr]
+    elif deficit is not None and (diagonal is not None or np.any(deficit)):
+        scatter = degree * second.astype(np.int64) - mirrored(deficit) - cooccurrence  # type: ignore[union-attr]
         matrices["context_scatter"] = scatter
         equal_degree = None
     if second is not None:
@@ -173,3 +283,7 @@ def finish(sums: CodeSums, state: State) -> Statistics:
         equal_degree=equal_degree,
         degree_activity=degree_activity,
     )
+
+
+def _as_it_is(upper: Any) -> Any:
+    return upper

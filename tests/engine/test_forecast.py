@@ -164,12 +164,20 @@ def test_a_falling_cost_is_summed_along_its_curve():
 
 def test_solves_grow_with_the_cube_and_full_ones_cost_more():
     speed = SolveSpeed(1e10, 1e10, 4e10, 2**22)
-    ratio = solve_seconds(16384, 32, True, speed) / solve_seconds(8192, 32, True, speed)
+    ratio = solve_seconds(16384, 4096, True, speed) / solve_seconds(8192, 2048, True, speed)
     assert 7.5 < ratio < 8.5
-    assert solve_seconds(4096, 64, False, speed) > 2 * solve_seconds(4096, 64, True, speed)
+    assert solve_seconds(4096, 600, False, speed) > 2 * solve_seconds(4096, 600, True, speed)
     assert solve_seconds(99, 9, True, replace(speed, factor=3.0)) == pytest.approx(
         3 * solve_seconds(99, 9, True, speed)
     )
+
+
+def test_iterations_grow_with_the_square_and_cost_less(monkeypatch):
+    speed = SolveSpeed(1e10, 1e10, 4e10, 2**22)
+    assert 3.5 < solve_seconds(16384, 400, True, speed) / solve_seconds(8192, 400, True, speed) < 4
+    iterated = solve_seconds(8192, 400, True, speed)
+    monkeypatch.setattr("smtdist.engine.forecast.suits", lambda *_: False)
+    assert solve_seconds(8192, 400, True, speed) > 2 * iterated
 
 
 def test_measurements_grow_until_time_is_up(monkeypatch):

@@ -42,7 +42,7 @@ def add_neighbours(
     indptr, indices = codes
     starts, members = links
     rows, columns = shape
-    n_atoms = out.shape[0]
+    n_atoms = out.shape[1]
     line = np.zeros(n_atoms, np.int64)
     for atom in range(low, high):
         if starts[atom] == starts[atom + 1]:
@@ -70,7 +70,7 @@ def add_weighted_neighbours(
     indptr, indices = codes
     starts, members = links
     rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
-    n_atoms = out.shape[0]
+    n_atoms = out.shape[1]
     line = np.zeros(n_atoms, np.int64)
     for atom in range(low, high):
         if starts[atom] == starts[atom + 1]:
@@ -125,7 +125,7 @@ def add_plane_rows(
 ) -> None:
     """Add, for atoms low to high, the bit-sliced neighbour counts of all patches in which they are active."""
     starts, members = links
-    n_atoms = out.shape[0]
+    n_atoms = out.shape[1]
     flat = out.reshape(-1)
     planes = new_planes()
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
@@ -150,7 +150,7 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
     lists = codes.indptr, codes.indices
     run_ranges(
         lambda low, high: add_neighbours(out, lists, links, shape, d, low, high),
-        atom_ranges(codes.n_atoms),
+        atom_ranges(len(out)),
     )
 
 
@@ -170,9 +170,7 @@ def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> N
         lambda start, stop: neighbour_planes(words, n_rows, shape, d, start, stop, bits),
         even_ranges(codes.n_patches, 256),
     )
-    run_ranges(
-        lambda low, high: add_plane_rows(out, bits, n_rows, links, low, high), atom_ranges(codes.n_atoms)
-    )
+    run_ranges(lambda low, high: add_plane_rows(out, bits, n_rows, links, low, high), atom_ranges(len(out)))
 
 
 def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
@@ -194,5 +192,5 @@ def _add_second_order_run(out: Array, codes: Codes, kept: Array, d: int) -> None
     weights, links, lists = window_weights(kept, d), by_atom(codes), (codes.indptr, codes.indices)
     run_ranges(
         lambda low, high: add_weighted_neighbours(out, lists, links, weights, low, high),
-        atom_ranges(codes.n_atoms),
+        atom_ranges(len(out)),
     )

@@ -148,7 +148,7 @@ def add_rows(
     cuts (parts + 1, K): the patches of atom k that lie in part s are members[cuts[s, k] : cuts[s + 1, k]]. Bit rows
     of one part and block stay in the cache while all atoms pass over them; the counters wait in `planes` meanwhile.
     """
-    n_atoms = out.shape[0]
+    n_atoms = out.shape[1]
     parts = len(cuts) - 1
     flat = out.reshape(-1)
     planes = np.zeros((high - low, PLANES_BYTES // 8), np.uint64)
@@ -177,7 +177,7 @@ def _add_run(out: Array, codes: Codes, weight: int) -> None:
     cuts, members = by_atom_and_part(codes, PART_PATCHES)
     run_ranges(
         lambda low, high: add_rows(out, words, n_rows, cuts, members, low, high, weight),
-        atom_ranges(codes.n_atoms),
+        atom_ranges(len(out)),
     )
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "add_second_moment",
     "add_weighted_activity",
     "add_weighted_moment",
+    "from_atom",
     "image_counts",
 ]
 
@@ -95,8 +96,41 @@ def add_listed(out: Array, codes: Codes, values: Array, weights: Array) -> None:
     links = by_atom(codes)
     run_ranges(
         lambda low, high: add_pairs(out, codes.indptr, codes.indices, values, weights, links, low, high),
-        atom_ranges(codes.n_atoms),
+        atom_ranges(len(out)),
     )
+
+
+@compiled
+def count_from(indptr: Array, indices: Array, low: int, start: int, stop: int, counts: Array) -> None:
+    """Count the entries from atom `low` on of patches start to stop; atoms ascend, so they are the last ones."""
+    for patch in range(start, stop):
+        entry = indptr[patch + 1]
+        while entry > indptr[patch] and np.int64(indices[entry - 1]) >= low:
+            entry -= 1
+        counts[patch] = indptr[patch + 1] - entry
+
+
+@compiled
+def copy_from(
+    indptr: Array, indices: Array, low: int, start: int, stop: int, places: Array, result: Array
+) -> None:
+    """Copy those entries, less `low`, to where `places` says."""
+    for patch in range(start, stop):
+        count = places[patch + 1] - places[patch]
+        for entry in range(count):
+            atom = np.int64(indices[indptr[patch + 1] - count + entry]) - low
+            result[places[patch] + entry] = atom
+
+
+def from_atom(codes: Codes, low: int) -> Codes:
+    """Return the codes of the atoms from `low` on, numbered from zero."""
+    bounds = even_ranges(codes.n_patches, max(1024, -(-codes.n_patches // 8)))
+    places = np.zeros(codes.n_patches + 1, np.int64)
+    run_ranges(lambda a, b: count_from(codes.indptr, codes.indices, low, a, b, places[1:]), bounds)
+    np.cumsum(places, out=places)
+    result = np.empty(int(places[-1]), codes.indices.dtype)
+    run_ranges(lambda a, b: copy_from(codes.indptr, codes.indices, low, a, b, places, result), bounds)
+    return Codes(places, result, codes.n_atoms - low)
 
 
 def select(codes: Codes, chosen: Array) -> Codes:
@@ -157,7 +191,7 @@ def add_outer_of(out: Array, counts: Array, weights: Array | None) -> None:
         indptr = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(np.bincount(images, minlength=len(counts)), out=indptr[1:])
         factors = np.ones(len(counts), np.int64) if weights is None else np.asarray(weights, np.int64)
-        listed = Codes(indptr, atoms.astype(np.uint16), len(out))
+        listed = Codes(indptr, atoms.astype(np.uint16), out.shape[1])
         add_listed(out, listed, counts[images, atoms].astype(np.int64), factors)
         return
     for left, right in _exact_factors(counts, weights):
@@ -179,7 +213,7 @@ def _exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array
 def _add_product(out: Array, left: Array, right: Array) -> None:
     def work(start: int, stop: int) -> None:
         part = left[:, start:stop].T
-        for low, high in even_ranges(len(out) - start, TILE):
+        for low, high in even_ranges(out.shape[1] - start, TILE):
             add_tile(out, part @ right[:, start + low : start + high], start, start + low)
 
     with single_blas():

@@ -69,6 +69,14 @@ def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
             add_upper(out, block * part[:, None], block)
 
 
+def from_atom(codes: Codes, low: int) -> Codes:
+    """Return the codes of the atoms from `low` on, numbered from zero."""
+    xp = array_module(codes.indices)
+    keep = codes.indices >= low
+    ends = xp.concatenate([xp.zeros(1, dtype=xp.int64), xp.cumsum(keep, dtype=xp.int64)])
+    return Codes(ends[codes.indptr], codes.indices[keep] - codes.indices.dtype.type(low), codes.n_atoms - low)
+
+
 def image_counts(codes: Codes, images: int) -> Array:
     """Return s = A 1 of every image, int32 (B, K)."""
     xp = array_module(codes.indices)

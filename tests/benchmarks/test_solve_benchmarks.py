@@ -1,0 +1,49 @@
+"""The benchmarks of the solver run, tiny."""
+
+import json
+
+from benchmarks.solve import eigen, large_k
+from smtdist.models import fit as fitting
+from smtdist.models import plan as planning
+
+
+def test_eigen_beside_lapack(tmp_path):
+    arguments = [
+        "--atoms",
+        "64",
+        "--images",
+        "40",
+        "--components",
+        "4",
+        "--repeats",
+        "2",
+        "--peer-repeats",
+        "1",
+        "--threads",
+        "1",
+    ]
+    (row,) = eigen.main([*arguments, "--keep", str(tmp_path), "--json", str(tmp_path)])
+    assert row["residual"] < 1e-7
+    assert row["smallest_cosine_of_spaces"] > 0.999
+    assert row["products_float64"] > 0
+    (again,) = eigen.main([*arguments, "--keep", str(tmp_path)])  # Q from its file
+    assert again["atoms"] == row["atoms"] == 64
+    (record,) = tmp_path.glob("*.json")
+    assert json.loads(record.read_text())["result"]["runs"][0]["eigh_seconds"] > 0
+
+
+def test_large_k_in_tiles_and_whole(monkeypatch):
+    monkeypatch.setattr(planning, "memory_limit", planning.memory_limit)
+    monkeypatch.setattr(fitting, "timed_solve", fitting.timed_solve)
+    monkeypatch.setattr(fitting, "SMALL_SHARE", 0)
+    monkeypatch.setattr(fitting, "row_tiles", lambda sums, *_, **__: sums.tiled(3))
+    arguments = ["--images", "20", "--atoms", "64", "--components", "3", "--threads", "1"]
+    tiles = large_k.main([*arguments, "--memory", "1GB"])
+    monkeypatch.undo()
+    monkeypatch.setattr(fitting, "timed_solve", fitting.timed_solve)
+    whole = large_k.main([*arguments, "--whole"])
+    assert tiles["tiled"]
+    assert not whole["tiled"]
+    assert tiles["hashes"] == whole["hashes"]
+    assert tiles["largest_residual"] < 1e-10
+    assert tiles["process_peak_bytes"] > 0
