@@ -1,0 +1,167 @@
+"""k-means on whitened patches: our round of Lloyd beside FAISS's, from the same patches and the same first centroids.
+
+    python -m benchmarks.kernels.kmeans --data mnist.h5 --atoms 4096 16384 --json benchmarks/results
+
+A turn is `--iterations` rounds from the first centroids; the inertia is that of the last round's assignment, with the
+centroids that round began with. FAISS uses all patches and none of its own initialisation.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contest import Outcome, Side, Work, contest, installed
+from benchmarks.encoders import digits, encoder_of
+from benchmarks.record import write_record
+from benchmarks.rows import row
+from smtdist.configuration import Configuration
+from smtdist.kernels import codes
+from smtdist.kernels.centroids import add_label_sums
+from smtdist.kernels.whitening import grid_scale
+from smtdist.models.dictionary import moved_once
+
+
+def patches_and_centroids(data: str | None, patches: int, atoms: int) -> tuple[Any, Any]:
+    """Return whitened unit patches on the grid (36, N), none constant, and centroids (K, 36) among them."""
+    images = digits(data, min(60000, max(16, patches // 60)))
+    encoder = encoder_of(images[: max(256, atoms // 16)], Configuration(feature="vq", patch=6), atoms)
+    parts, found = [], 0
+    for start in range(0, len(images), 64):
+        grid, constant = codes.grid_patches(images[start : start + 64], encoder.whitener, False)
+        parts.append(grid[:, ~constant])
+        found += parts[-1].shape[1]
+        if found >= patches:
+            break
+    if found < patches:
+        raise SystemExit(f"{len(images)} images have {found} patches that are not constant, not {patches}.")
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)[:, :patches]), encoder.atoms
+
+
+def ours(data: str | None, patches: int, atoms: int, iterations: int) -> Work:
+    """Prepare rounds of this project's kernels."""
+    grid, start = patches_and_centroids(data, patches, atoms)
+    scale, settings = grid_scale(len(grid)), Configuration(feature="vq", dictionary_method="kmeans")
+    squares = float((grid.astype(np.float64) ** 2).sum())
+    spares = np.zeros((0, len(grid)), np.float32)
+
+    def work() -> dict[str, Any]:
+        centres, inertia = start, 0.0
+        for _ in range(iterations):
+            counts, sums = np.zeros(atoms, np.int64), np.zeros((atoms, len(grid)), np.int64)
+            labels, dots = codes.nearest_atoms(grid, centres, euclidean=True)
+            add_label_sums(counts, sums, labels, grid)
+            norms = (centres.astype(np.float64) ** 2).sum(axis=1)
+            inertia = squares - 2 * float(dots.sum(dtype=np.float64)) + float(norms @ counts)
+            state = {"counts": counts, "sums": sums, "spare_vector": spares}
+            centres = moved_once(centres, state, settings)
+        return {"inertia": inertia / scale**2}
+
+    return work
+
+
+def faiss_rounds(data: str | None, patches: int, atoms: int, iterations: int) -> Work:
+    """Prepare rounds of FAISS's k-means."""
+    import faiss
+
+    grid, start = patches_and_centroids(data, patches, atoms)
+    scale = np.float32(grid_scale(len(grid)))
+    rows, first = np.ascontiguousarray(grid.T) / scale, start / scale
+    del grid
+
+    def work() -> dict[str, Any]:
+        means = faiss.Kmeans(rows.shape[1], atoms, niter=iterations, max_points_per_centroid=len(rows))
+        means.train(rows, init_centroids=first)
+        return {"inertia": float(means.obj[-1]), "version": faiss.__version__}
+
+    return work
+
+
+def sklearn_rounds(data: str | None, patches: int, atoms: int, iterations: int) -> Work:
+    """Prepare rounds of scikit-learn's k-means (Lloyd)."""
+    from sklearn.cluster import KMeans
+
+    grid, start = patches_and_centroids(data, patches, atoms)
+    scale = np.float32(grid_scale(len(grid)))
+    rows, first = np.ascontiguousarray(grid.T) / scale, start / scale
+
+    def work() -> dict[str, Any]:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.utils._testing import ignore_warnings
+
+        means = KMeans(atoms, init=first, n_init=1, max_iter=iterations, tol=0)
+        ignore_warnings(category=ConvergenceWarning)(means.fit)(rows)
+        return {"inertia": float(means.inertia_)}
+
+    return work
+
+
+PEERS = {"FAISS": ("faiss", "faiss_rounds"), "scikit-learn": ("sklearn", "sklearn_rounds")}
+
+
+def per_iteration(outcome: Outcome, iterations: int) -> Outcome:
+    """Return the outcome of one round."""
+    return replace(
+        outcome,
+        seconds=[one / iterations for one in outcome.seconds],
+        cpu_seconds=[one / iterations for one in outcome.cpu_seconds],
+    )
+
+
+def compare(options: argparse.Namespace, atoms: int) -> dict[str, Any]:
+    """Run one size."""
+    settings = {"data": options.data, "patches": options.patches, "atoms": atoms}
+    rounds = {**settings, "iterations": options.iterations}
+    here = "benchmarks.kernels.kmeans"
+    sides = {"ours": Side(here, "ours", rounds)}
+    product = {"rows": atoms, "inner": 36, "columns": options.patches, "threads": options.threads}
+    sides["floor"] = Side("benchmarks.floors", "bare_product", product)
+    module, function = PEERS[options.peer]
+    if installed(module):
+        sides["peer"] = Side(here, function, rounds)
+    found = contest(
+        sides, options.repeats, threads=options.threads, apart=not options.here, warm=not options.cold
+    )
+    found.update({name: per_iteration(found[name], options.iterations) for name in found if name != "floor"})
+    facts: dict[str, Any] = {"patches": options.patches, "iterations": options.iterations}
+    if "peer" in found:
+        facts["inertia_ratio"] = found["ours"].facts["inertia"] / found["peer"].facts["inertia"]
+    return row(
+        f"k-means round, {options.patches:,} patches of 36 pixels, K = {atoms:,}",
+        found["ours"],
+        floor=("sgemm", found["floor"]),
+        peer=(options.peer, found["peer"]) if "peer" in found else None,
+        asked="faster than FAISS, inertia within 1 %",
+        **facts,
+    )
+
+
+def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
+    """Run, print, write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", help="HDF5 file with MNIST's train/images")
+    parser.add_argument("--patches", type=int, default=1_000_000)
+    parser.add_argument("--atoms", type=int, nargs="+", default=[4096, 16384])
+    parser.add_argument("--iterations", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peer", choices=list(PEERS), default="FAISS")
+    parser.add_argument("--cold", action="store_true", help="no turn to warm up")
+    parser.add_argument("--here", action="store_true", help="all in this process")
+    parser.add_argument("--json", help="folder for the dated result")
+    options = parser.parse_args(arguments)
+    rows = [compare(options, atoms) for atoms in options.atoms]
+    for one in rows:
+        print({key: value for key, value in one.items() if not key.endswith("by_turn")}, flush=True)
+    if options.json:
+        write_record(options.json, f"kmeans-{options.peer}-K{options.atoms[-1]}", {"rows": rows})
+    return rows
+
+
+if __name__ == "__main__":
+    main()
