@@ -99,7 +99,29 @@ def sklearn_rounds(data: str | None, patches: int, atoms: int, iterations: int) 
     return work
 
 
-PEERS = {"FAISS": ("faiss", "faiss_rounds"), "scikit-learn": ("sklearn", "sklearn_rounds")}
+def dask_ml_rounds(data: str | None, patches: int, atoms: int, iterations: int) -> Work:
+    """Prepare rounds of dask-ml's k-means, on threads, the patches in two chunks."""
+    import dask.array
+    from dask_ml.cluster import KMeans
+
+    grid, start = patches_and_centroids(data, patches, atoms)
+    scale = np.float32(grid_scale(len(grid)))
+    rows, first = np.ascontiguousarray(grid.T) / scale, start / scale
+    chunked = dask.array.from_array(rows, chunks=(-(-patches // 2), rows.shape[1]))
+
+    def work() -> dict[str, Any]:
+        means = KMeans(atoms, init=first, max_iter=iterations, tol=0)
+        means.fit(chunked)
+        return {"inertia": float(means.inertia_)}
+
+    return work
+
+
+PEERS = {
+    "FAISS": ("faiss", "faiss_rounds"),
+    "scikit-learn": ("sklearn", "sklearn_rounds"),
+    "dask-ml": ("dask_ml", "dask_ml_rounds"),
+}
 
 
 def per_iteration(outcome: Outcome, iterations: int) -> Outcome:

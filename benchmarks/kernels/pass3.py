@@ -29,6 +29,7 @@ from benchmarks.record import write_record
 from smtdist.configuration import Configuration
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.kernels import codes, threads
+from smtdist.kernels.device import array_module, gpu_available, like, place, to_host
 from smtdist.statistics.cooccurrence import CodeSums
 
 
@@ -55,18 +56,20 @@ def measure(images: Any, settings: Configuration, options: argparse.Namespace) -
     encoder = encoder_of(images, settings, settings.dictionary, options.threads)
     batch = images[: options.batch]
     sums = CodeSums(encoder, settings.context, settings.order, False, len(images))
-    state = sums.zero()
-    grid, _ = codes.grid_patches(batch, encoder.whitener, False)
-    product = np.empty((len(encoder.atoms), min(grid.shape[1], options.yardstick)), np.float32)
-    part = np.ascontiguousarray(grid[:, : product.shape[1]])
+    state = {name: place(value) for name, value in sums.zero().items()}
+    grid, _ = codes.grid_patches(place(batch), encoder.whitener, False)
+    xp, atoms = array_module(grid), like(grid, encoder.atoms)
+    product = xp.empty((len(atoms), min(grid.shape[1], options.yardstick)), dtype=xp.float32)
+    part = xp.ascontiguousarray(grid[:, : product.shape[1]])
     scale_up = grid.shape[1] / product.shape[1]
     del grid
     bare, whole = [], []
     reset_peak()
     for turn in range(options.repeats + 1):
         with threadpool_limits(options.threads, user_api="blas"):
-            once = seconds(lambda: np.matmul(encoder.atoms, part, out=product)) * scale_up
-        spent = seconds(lambda: sums.update(state, batch, 0))
+            once = seconds(lambda: to_host(xp.matmul(atoms, part, out=product)[0, 0])) * scale_up
+        # reading one number waits for what a device still has to do
+        spent = seconds(lambda: (sums.update(state, batch, 0), to_host(state["activity"][0])))
         if turn:  # the first turn compiles and warms up
             bare.append(once)
             whole.append(spent)
@@ -106,6 +109,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--atoms", type=int, nargs="+", default=[2048, 8192])
     parser.add_argument("--context", default="whole")
     parser.add_argument("--feature", choices=("gq", "vq"), default="gq")
+    parser.add_argument("--gpu", action="store_true", help="refuse to run where there is no CUDA device")
     parser.add_argument("--grey", action="store_true", help="luminance only")
     parser.add_argument("--threshold", type=float, default=0.3)
     parser.add_argument("--images", type=int, default=1024, help="for covariance and dictionary")
@@ -122,6 +126,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         feature=options.feature, context=context, grey=options.grey, threshold=options.threshold
     )
     threads.set_threads(options.threads)
+    if options.gpu and not gpu_available():
+        raise SystemExit("There is no CUDA device that CuPy sees; leave --gpu out.")
     images = read_images(options.data, options.images)
     rows = []
     print(f"{'atoms':>6} {'context':>8} {'active':>7} {'sgemm':>13} {'pass / sgemm':>13}")

@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]
 VOTES: Final = ("exp", "linear", "hard")
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
-KEY_BYTES: Final = 40
+KEY_BYTES: Final = 24
 """Of a neighbour: its key, and what it takes to read it."""
 SAFE_SQUARE: Final = np.float32(1e-20)
 """Sums of squares between it and its inverse are exact enough in float32."""

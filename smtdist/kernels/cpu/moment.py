@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, add_sixteen, compiled, expand_add, ripple
+from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, add_sixteen, add_sixty_four, compiled, expand_add, ripple
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -21,6 +21,8 @@ RUN_PATCHES = 1 << 15
 """Patches at a time: the more, the fewer passes over the K x K sum; the fewer, the less cache they need."""
 PART_PATCHES = 1 << 13
 """Patches whose bits for 512 atoms stay in the second-level cache: 0.5 MiB."""
+LINE_WORDS = 8
+"""64-bit words in a line of the cache."""
 PLANES_BYTES = (PLANES + 2) * BLOCK_WORDS * 8
 """Counters of one block: planes, the spare for carries, and room for 16 row numbers."""
 
@@ -90,6 +92,10 @@ def count_rows(
     spare = PLANES
     tail = planes[(PLANES + 1) * BLOCK_WORDS :].view(np.int32)
     first = start
+    while first + 64 <= stop:
+        add_sixty_four(words, base, rows, first, planes, level, spare)
+        ripple(planes, level + 6, used, spare)
+        first += 64
     while first + 16 <= stop:
         add_sixteen(words, base, rows, first, planes, level, spare)
         ripple(planes, level + 4, used, spare)
@@ -198,10 +204,17 @@ def runs(codes: Codes, patches: int) -> Iterator[Codes]:
 def bit_rows(codes: Codes) -> tuple[Array, int]:
     """Return the codes as bits, (blocks of 512 atoms, rows, 8 words) flat, and the number of rows."""
     n_rows = codes.n_patches + 1
-    words = np.zeros(-(-codes.n_atoms // BLOCK) * n_rows * BLOCK_WORDS, np.uint64)
+    words = zero_words(-(-codes.n_atoms // BLOCK) * n_rows * BLOCK_WORDS)
     indptr, indices = codes.indptr, codes.indices
     run_ranges(
         lambda start, stop: set_bits(words, indptr, indices, start, stop, n_rows),
         even_ranges(codes.n_patches, 2048),
     )
     return words, n_rows
+
+
+def zero_words(count: int) -> Array:
+    """Return zeros, uint64 (count,), that begin with a line of the cache: a vector of 64 bytes never lies across two."""
+    room = np.zeros(count + LINE_WORDS, np.uint64)
+    first = -(room.ctypes.data // 8) % LINE_WORDS
+    return room[first : first + count]
