@@ -16,6 +16,7 @@ import multiprocessing
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="small sizes, made-up data, all in this process")
     parser.add_argument("--data", help="folder of real data")
     parser.add_argument("--peer", help="checkout of as821/sparse-manifold-transform")
+    parser.add_argument("--repeats", type=int, help="turns of each; without it as many as each benchmark has")
     parser.add_argument("--out", default=str(HERE / "results"), help="folder for the dated results")
     parser.add_argument("--readme", default=str(HERE / "README.md"), help="file that holds the table")
     parser.add_argument("--table", action="store_true", help="only write the table anew")
@@ -73,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.tiny and Path(options.out) == HERE / "results":
         raise SystemExit("Tiny results are no results; give another folder by --out.")
     given = {"peer": options.peer} if options.peer else {}
+    turns = ("--repeats", str(options.repeats)) if options.repeats else ()
+    benches = [replace(bench, full=(*bench.full, *turns)) if bench.repeats else bench for bench in benches]
     failed = False
     for bench in benches:
         reason = bench.missing(given, options.gpu)

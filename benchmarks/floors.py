@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-WIDTH = 16384
-"""Columns of a bare product at a time: its result stays in memory that is there already."""
+WORK = 4e11
+"""Operations of a bare product at a time: a second or two, whose time is scaled up; its result has room already."""
 
 
 def bare_product(rows: int, inner: int, columns: int, threads: int) -> Callable[[], dict[str, Any]]:
     """Prepare the sgemm of (rows x inner) by (inner x columns); for many columns a part, whose time is scaled up."""
     draw = np.random.default_rng(0)
-    part = min(columns, WIDTH)
+    part = min(columns, 16384, max(1024, int(WORK / (2 * rows * inner))))
     left = draw.standard_normal((rows, inner), dtype=np.float32)
     right = draw.standard_normal((inner, part), dtype=np.float32)
     out = np.empty((rows, part), np.float32)

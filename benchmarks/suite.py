@@ -35,6 +35,7 @@ class Bench:
     option: str | None = None
     rows: Callable[[Any], list[dict[str, Any]]] | None = None
     needs_file: bool = False
+    repeats: bool = True
     gpu: bool = False
 
     def missing(self, given: dict[str, str], gpu: bool) -> str | None:
@@ -170,15 +171,23 @@ BENCHES: Final = (
         "kmeans",
         "kernels",
         "benchmarks.kernels.kmeans",
-        ("--atoms", "4096", "16384"),
+        ("--atoms", "4096", "--iterations", "2", "--cold"),
         ("--patches", "500", "--atoms", "16", "--iterations", "2", "--repeats", "1", "--here"),
+        MNIST,
+    ),
+    Bench(
+        "kmeans-16384",
+        "kernels",
+        "benchmarks.kernels.kmeans",
+        ("--atoms", "16384", "--iterations", "1", "--cold"),
+        ("--patches", "500", "--atoms", "32", "--iterations", "1", "--repeats", "1", "--here"),
         MNIST,
     ),
     Bench(
         "neighbours",
         "kernels",
         "benchmarks.kernels.neighbours",
-        (),
+        ("--cold",),
         ("--train", "90", "--test", "20", "--features", "32", "-k", "3", "--repeats", "1", "--here"),
         MNIST,
     ),
@@ -198,6 +207,7 @@ BENCHES: Final = (
         MNIST,
         rows=memory_rows,
         needs_file=True,
+        repeats=False,
     ),
     Bench(
         "sparse-sums",

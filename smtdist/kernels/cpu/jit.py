@@ -132,26 +132,35 @@ def full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any,
 def row_adder(depth: int) -> Callable[..., Any]:
     """Return the operation that adds 2^depth rows of 512 bits to bit-sliced counters at bit `level`.
 
-    Row r is the 8 words from words[base + 8 r] on, for r in members[first : first + 2^depth]; plane l holds bit l of
-    the 512 counters. The carry out is left in plane `spare` (carry-save adders of Harley and Seal).
+    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth]; plane l, the 8 words from
+    planes[at + 8 l] on, holds bit l of the 512 counters. The carry out is left in plane `spare` (carry-save adders of
+    Harley and Seal).
     """
 
     def add(
-        _typing: Any, words: Any, base: Any, members: Any, first: Any, planes: Any, level: Any, spare: Any
+        _typing: Any,
+        words: Any,
+        base: Any,
+        offsets: Any,
+        first: Any,
+        planes: Any,
+        at: Any,
+        level: Any,
+        spare: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            word_array, base, member_array, first, plane_array, lowest, spare = arguments
+            word_array, base, offset_array, first, plane_array, origin, lowest, spare = arguments
 
             def plane(level: Any) -> Any:
-                at = builder.mul(level, I64(BLOCK_WORDS))
+                at = builder.add(origin, builder.mul(level, I64(BLOCK_WORDS)))
                 return pointer(context, builder, signature.args[4], plane_array, at, BLOCK_TYPE)
 
             def row(offset: int) -> Any:
                 at = builder.add(first, I64(offset))
-                member = builder.load(
-                    pointer(context, builder, signature.args[2], member_array, at, I32), align=4
+                there = builder.load(
+                    pointer(context, builder, signature.args[2], offset_array, at, I32), align=4
                 )
-                flat = builder.add(base, builder.mul(builder.sext(member, I64), I64(BLOCK_WORDS)))
+                flat = builder.add(base, builder.sext(there, I64))
                 return builder.load(
                     pointer(context, builder, signature.args[0], word_array, flat, BLOCK_TYPE), align=8
                 )
@@ -175,7 +184,7 @@ def row_adder(depth: int) -> Callable[..., Any]:
             return context.get_dummy_value()
 
         return (
-            types.void(words, types.intp, members, types.intp, planes, types.intp, types.intp),
+            types.void(words, *[types.intp, offsets, types.intp, planes], *3 * [types.intp]),
             generate,
         )
 
@@ -186,14 +195,14 @@ add_sixteen, add_sixty_four = row_adder(4), row_adder(6)
 
 
 @vector_operation
-def ripple(_typing: Any, planes: Any, first: Any, last: Any, spare: Any) -> Any:
+def ripple(_typing: Any, planes: Any, at: Any, first: Any, last: Any, spare: Any) -> Any:
     """Add plane `spare` to the counters at bit `first`, and carry on up to plane `last` (left out)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, first, last, spare = arguments
+        array, origin, first, last, spare = arguments
 
         def plane(level: Any) -> Any:
-            at = builder.mul(level, I64(BLOCK_WORDS))
+            at = builder.add(origin, builder.mul(level, I64(BLOCK_WORDS)))
             return pointer(context, builder, signature.args[0], array, at, BLOCK_TYPE)
 
         carry = cgutils.alloca_once(builder, BLOCK_TYPE)
@@ -204,21 +213,21 @@ def ripple(_typing: Any, planes: Any, first: Any, last: Any, spare: Any) -> Any:
             builder.store(builder.and_(value, carried), carry)
         return context.get_dummy_value()
 
-    return types.void(planes, types.intp, types.intp, types.intp), generate
+    return types.void(planes, *4 * [types.intp]), generate
 
 
 @vector_operation
 def expand_add(
-    _typing: Any, out: Any, index: Any, planes: Any, n_planes: Any, group: Any, weight: Any
+    _typing: Any, out: Any, index: Any, planes: Any, at: Any, n_planes: Any, group: Any, weight: Any
 ) -> Any:
     """Add weight x the counters 16 group to 16 group + 15 of bit-sliced `planes` to 16 numbers of `out`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        out_array, index, plane_array, n_planes, group, weight = arguments
+        out_array, index, plane_array, origin, n_planes, group, weight = arguments
         counters = ir.VectorType(I32, LANES)
         bits = ir.VectorType(ir.IntType(1), LANES)
         total = cgutils.alloca_once_value(builder, ir.Constant(counters, [0] * LANES))
-        base = pointer(context, builder, signature.args[2], plane_array, I64(0), I16)
+        base = pointer(context, builder, signature.args[2], plane_array, origin, I16)
         with cgutils.for_range(builder, n_planes) as loop:
             at = builder.add(builder.mul(loop.index, I64(4 * BLOCK_WORDS)), group)
             mask = builder.bitcast(builder.load(builder.gep(base, [at]), align=2), bits)
@@ -239,4 +248,4 @@ def expand_add(
         )
         return context.get_dummy_value()
 
-    return types.void(out, types.intp, planes, types.intp, types.intp, types.int64), generate
+    return types.void(out, types.intp, planes, *3 * [types.intp], types.int64), generate
