@@ -249,3 +249,23 @@ def expand_add(
         return context.get_dummy_value()
 
     return types.void(out, types.intp, planes, *3 * [types.intp], types.int64), generate
+
+
+@vector_operation
+def swap_halves(_typing: Any, words: Any, upper: Any, lower: Any, shift: Any, mask: Any) -> Any:
+    """Swap the bits of words[upper : upper + 8] under mask << shift with those of words[lower : lower + 8] under mask."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, upper, lower, shift, mask = arguments
+        places = [
+            pointer(context, builder, signature.args[0], array, at, BLOCK_TYPE) for at in (upper, lower)
+        ]
+        first, second = (builder.load(place, align=8) for place in places)
+        by = splat(builder, shift, BLOCK_WORDS)
+        differ = builder.xor(builder.lshr(first, by), second)
+        moved = builder.and_(differ, splat(builder, mask, BLOCK_WORDS))
+        builder.store(builder.xor(first, builder.shl(moved, by)), places[0], align=8)
+        builder.store(builder.xor(second, moved), places[1], align=8)
+        return context.get_dummy_value()
+
+    return types.void(words, types.intp, types.intp, types.uint64, types.uint64), generate

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from smtdist.kernels.cpu.bits import rows_from_bits
 from smtdist.kernels.cpu.jit import (
     BLOCK,
     BLOCK_WORDS,
@@ -44,17 +45,13 @@ def set_bits(words: Array, indptr: Array, indices: Array, start: int, stop: int,
     one = np.uint64(1)
     for patch in range(start, stop):
         held, last = np.uint64(0), np.int64(-1)
-        for entry in range(
-            indptr[patch], indptr[patch + 1]
-        ):  # ascending, so that a word is whole before the next
+        for entry in range(indptr[patch], indptr[patch + 1]):
             atom = np.int64(indices[entry])
-            if atom >> 6 != last:
-                if last >= 0:
-                    words[((last >> 3) * n_rows + patch + 1) * BLOCK_WORDS + (last & 7)] = held
-                held, last = np.uint64(0), atom >> 6
-            held |= one << np.uint64(atom & 63)
-        if last >= 0:
-            words[((last >> 3) * n_rows + patch + 1) * BLOCK_WORDS + (last & 7)] = held
+            place = atom >> 6
+            # ascending, so that a word is whole before the next: kept here, stored each time, no branch
+            held = (held if place == last else np.uint64(0)) | one << np.uint64(atom & 63)
+            words[((place >> 3) * n_rows + patch + 1) * BLOCK_WORDS + (place & 7)] = held
+            last = place
 
 
 @compiled
@@ -174,30 +171,40 @@ def flush(
 
 @compiled
 def add_rows(
-    out: Array, words: Array, n_rows: int, cuts: Array, offsets: Array, low: int, high: int, weight: int
+    out: Array,
+    words: Array,
+    n_rows: int,
+    lists: tuple[Array, Array, Array],
+    low: int,
+    high: int,
+    weight: int,
 ) -> None:
     """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum.
 
-    cuts (parts + 1, K): the rows of atom k that lie in part s are at offsets[cuts[s, k] : cuts[s + 1, k]]. Bit rows
-    of one part and block stay in the cache while all atoms pass over them; the counters wait in `planes` meanwhile.
+    lists : starts and counts (parts, K), and offsets; see `rows_by_atom`. Bit rows of one part and block stay in the
+    cache while all atoms pass over them; the counters wait in `planes` meanwhile.
     """
+    starts, counts, offsets = lists
     n_atoms = out.shape[0]
-    parts = len(cuts) - 1
+    parts = len(starts)
     flat = out.reshape(-1)
     planes, tail = np.zeros((high - low) * PLANES_WORDS, np.uint64), np.empty(16, np.int32)
-    used = np.empty(high - low, np.int64)
+    totals, used = np.zeros(high - low, np.int64), np.empty(high - low, np.int64)
     for atom in range(low, high):
-        used[atom - low] = planes_for(cuts[parts, atom] - cuts[0, atom])
+        for part in range(parts):
+            totals[atom - low] += counts[part, atom]
+        used[atom - low] = planes_for(totals[atom - low])
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
         base = (block * n_rows + 1) * BLOCK_WORDS
         end = min(high, (block + 1) * BLOCK)
         for part in range(parts):
             for atom in range(low, end):
                 at, levels = (atom - low) * PLANES_WORDS, used[atom - low]
-                start, stop = cuts[part, atom], cuts[part + 1, atom]
+                start = starts[part, atom]
+                stop = start + counts[part, atom]
                 count_rows(words, base, offsets, start, stop, planes, at, tail, 0, levels)
         for atom in range(low, end):
-            if cuts[parts, atom] > cuts[0, atom]:
+            if totals[atom - low] > 0:
                 at, levels = (atom - low) * PLANES_WORDS, used[atom - low]
                 flush(flat, n_atoms, atom, block, planes, at, levels, weight)
 
@@ -210,11 +217,24 @@ def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
 
 def _add_run(out: Array, codes: Codes, weight: int) -> None:
     words, n_rows = bit_rows(codes)
-    cuts, offsets = by_atom_and_part(codes, PART_PATCHES, BLOCK_WORDS)
+    lists = rows_by_atom(codes, words, n_rows)
     run_ranges(
-        lambda low, high: add_rows(out, words, n_rows, cuts, offsets, low, high, weight),
+        lambda low, high: add_rows(out, words, n_rows, lists, low, high, weight),
         atom_ranges(codes.n_atoms),
     )
+
+
+def rows_by_atom(codes: Codes, words: Array, n_rows: int) -> tuple[Array, Array, Array]:
+    """Return starts and counts (parts, K), and offsets int32: where in a block of bit rows the patches of an atom are.
+
+    Those of atom k in part s, of PART_PATCHES patches, are offsets[starts[s, k] :][: counts[s, k]], ascending. Many
+    entries are found faster in the bits, few in the lists.
+    """
+    if len(codes.indices) * 128 >= codes.n_patches * codes.n_atoms:
+        bounds = even_ranges(codes.n_patches, PART_PATCHES)
+        return rows_from_bits(words, n_rows, codes.n_atoms, bounds, len(codes.indices))
+    cuts, offsets = by_atom_and_part(codes, PART_PATCHES, BLOCK_WORDS)
+    return cuts[:-1], np.diff(cuts, axis=0), offsets
 
 
 def atom_ranges(n_atoms: int) -> list[tuple[int, int]]:
