@@ -18,25 +18,26 @@ from smtdist.models.fit import fit
 
 
 def digits(path: str | None, count: int, group: str = "train") -> Any:
-    """Return the first MNIST images of a file, or handwritten digits of scikit-learn repeated and moved to 28 x 28."""
+    """Return the first MNIST images of a file, or others that stand in for them."""
     if path is not None and Path(path).exists():
         import h5py
 
         with h5py.File(path, "r", locking=False) as file:
             return file[f"{group}/images"][:count]
+    return digits_and_labels(count, group)[0]
+
+
+def digits_and_labels(count: int, group: str = "train") -> tuple[Any, Any]:
+    """Return handwritten digits of scikit-learn, drawn and moved in 28 x 28 pixels, and what they are."""
     from sklearn.datasets import load_digits
 
-    images = np.kron(load_digits().images * 15.9375, np.ones((3, 3))).astype(np.uint8)
+    bunch = load_digits()
+    images = np.kron(bunch.images * 15.9375, np.ones((3, 3))).astype(np.uint8)
     draw = np.random.default_rng(0 if group == "train" else 1)
-    made = np.zeros((count, 28, 28), np.uint8)
-    for image, which, row, column in zip(
-        made,
-        draw.integers(0, len(images), count),
-        *draw.integers(0, 5, (2, count)),
-        strict=True,
-    ):
+    made, chosen = np.zeros((count, 28, 28), np.uint8), draw.integers(0, len(images), count)
+    for image, which, (row, column) in zip(made, chosen, draw.integers(0, 5, (count, 2)), strict=True):
         image[row : row + 24, column : column + 24] = images[which]
-    return made
+    return made, bunch.target[chosen]
 
 
 def encoder_of(images: Any, settings: Configuration, atoms: int, threads: int = 2) -> Encoder:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.contest import installed
-from benchmarks.encoders import digits
+from benchmarks.encoders import digits_and_labels
 from benchmarks.rows import row
+from smtdist.engine.memory import peak_bytes
 
 FOLDERS: Final = ("SMTDIST_DATA", "../shared/data")
 
@@ -56,9 +57,9 @@ class Bench:
             words += [f"--{self.option}", given[self.option]]
         with tempfile.TemporaryDirectory(prefix="smtdist-bench-") as made:
             if self.data and folder is not None and not tiny and (folder / self.data).exists():
-                words += ["--data", str(folder / self.data)]
+                words = ["--data", str(folder / self.data), *words]
             elif self.needs_file:
-                words += ["--data", str(digits_file(Path(made, "digits.h5")))]
+                words = ["--data", str(digits_file(Path(made, "digits.h5"))), *words]
             found = importlib.import_module(self.module).main(words)
         rows: list[dict[str, Any]] = found if self.rows is None else self.rows(found)
         return rows
@@ -78,7 +79,10 @@ def digits_file(path: Path) -> Path:
     import h5py
 
     with h5py.File(path, "w") as file:
-        file.create_dataset("train/images", data=digits(None, 300), chunks=(50, 28, 28))
+        for group, count in (("train", 300), ("test", 60)):
+            images, labels = digits_and_labels(count, group)
+            file.create_dataset(f"{group}/images", data=images, chunks=(50, 28, 28))
+            file[f"{group}/labels"] = labels
     return path
 
 
@@ -121,6 +125,31 @@ def memory_rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
             )
             rows.append({**made, "ours_peak_bytes": part["peak_bytes"], "asked": "peak at most as projected"})
     return rows
+
+
+def decode_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of `kernels.decode`."""
+    images = found["images"]
+    made = row(
+        f"reading and decoding {images:,} JPEGs of 32 x 32",
+        images / found["reader_per_second"],
+        floor=("reading the bytes alone", images / found["stored_per_second"]),
+        peer=("Pillow, one thread", images / found["pillow_per_second"]),
+        **{key: found[key] for key in ("threads", "share_of_pass", "atoms", "pass_per_second")},
+    )
+    return [{**made, "ours_peak_bytes": peak_bytes(), "asked": "a small share of the pass it feeds"}]
+
+
+def quality_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of `quality.mnist_vq run`."""
+    settings = found["configuration"]
+    made = row(
+        f"MNIST: fit, transform, k-NN; f_vq, K = {settings['dictionary']:,}",
+        found["seconds"],
+        top1=found["top1"],
+        fit_seconds=found["fit_seconds"],
+    )
+    return [{**made, "ours_peak_bytes": max(record["peak_bytes"] for record in found["passes"])}]
 
 
 CIFAR: Final = "cifar10_jpeg.h5"
@@ -190,6 +219,26 @@ BENCHES: Final = (
         ("--cold",),
         ("--train", "90", "--test", "20", "--features", "32", "-k", "3", "--repeats", "1", "--here"),
         MNIST,
+    ),
+    Bench(
+        "decode",
+        "kernels",
+        "benchmarks.kernels.decode",
+        ("--images", "2048", "--fitted", "512"),
+        ("--images", "12", "--fitted", "8", "--atoms", "64", "--batch", "4", "--repeats", "1"),
+        CIFAR,
+        rows=decode_rows,
+    ),
+    Bench(
+        "mnist-vq",
+        "end to end",
+        "benchmarks.quality.mnist_vq",
+        ("run", "--train", "10000", "--test", "2000"),
+        (*("--set", "dictionary_rounds=1", "run"), *("--train", "300", "--test", "60", "--dictionary", "64")),
+        MNIST,
+        rows=quality_rows,
+        needs_file=True,
+        repeats=False,
     ),
     Bench(
         "cold-start",

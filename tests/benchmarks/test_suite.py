@@ -19,12 +19,10 @@ def place(tmp_path):
     return ["--tiny", "--out", str(tmp_path), "--readme", str(tmp_path / "README.md")]
 
 
-def runnable():
-    return [bench for bench in suite.BENCHES if bench.missing({}, gpu=False) is None]
-
-
-@pytest.mark.parametrize("bench", runnable(), ids=lambda bench: bench.name)
+@pytest.mark.parametrize("bench", suite.BENCHES, ids=lambda bench: bench.name)
 def test_runs_tiny(bench, place, tmp_path):
+    if (reason := bench.missing({}, gpu=False)) is not None:
+        pytest.skip(f"the benchmark {reason}")
     assert command.main([*place, "--only", bench.name]) == 0
     (path,) = tmp_path.glob("*.json")
     record = json.loads(path.read_text())
