@@ -7,6 +7,7 @@ Sides of other projects are imported in their own process alone, so that none co
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import resource

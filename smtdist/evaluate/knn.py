@@ -24,7 +24,9 @@ VOTES: Final = ("exp", "linear", "hard")
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
 KEY_BYTES: Final = 24
-"""Of a neighbour: its key, and what it takes to read it."""
+"""Of a neighbour: its key, and what it says."""
+DECODED_ROWS: Final = 1024
+"""Test rows whose keys are put in order at a time."""
 SAFE_SQUARE: Final = np.float32(1e-20)
 """Sums of squares between it and its inverse are exact enough in float32."""
 
@@ -270,8 +272,12 @@ class _Best:
         keep_nearest(self._keys, products, self._scale, like(queries, block.scale), first)
 
     def decoded(self) -> tuple[Float32, Int64]:
-        cosines, rows = sorted_neighbours(self._keys)
-        return to_host(cosines), to_host(rows)
+        cosines = np.empty(self._keys.shape, np.float32)
+        rows = np.empty(self._keys.shape, np.int64)
+        for start in range(0, len(rows), DECODED_ROWS):
+            here = slice(start, start + DECODED_ROWS)
+            cosines[here], rows[here] = map(to_host, sorted_neighbours(self._keys[here]))
+        return cosines, rows
 
 
 def _is_plain(source: Any) -> bool:
