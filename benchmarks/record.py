@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
 def write_record(folder: str, name: str, result: dict[str, Any]) -> Path:
     """Write one result as FOLDER/DATE-NAME.json, with the command and the machine."""
     today = datetime.date.today().isoformat()
-    module = getattr(sys.modules["__main__"].__spec__, "name", None)
+    module = str(getattr(sys.modules["__main__"].__spec__, "name", "")).removesuffix(".__main__")
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     command = f"python -m {module} {shlex.join(words)}" if module else shlex.join(words)
     path = Path(folder, f"{today}-{name}.json")

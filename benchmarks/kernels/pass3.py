@@ -1,7 +1,8 @@
 """What the statistics pass costs beside one bare matrix product of the same shape.
 
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 8192 --json benchmarks/results
-    python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 --context 3
+    python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 --grey
+    python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 16384 --feature vq --batch 64
 
 Raw uint8 colour images become centred, whitened unit patches, dot products, sparse codes and all sums: the very
 `update` that a worker calls for each batch. The yardstick is NumPy's sgemm of (K x p) by (p x patches) into memory
@@ -23,14 +24,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.encoders import encoder_of
 from benchmarks.record import write_record
 from smtdist.configuration import Configuration
-from smtdist.data.array import as_source
-from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import peak_bytes, reset_peak
-from smtdist.engine.passes import Engine
 from smtdist.kernels import codes, threads
-from smtdist.models.fit import fit
+from smtdist.kernels.device import array_module, gpu_available, like, place, to_host
 from smtdist.statistics.cooccurrence import CodeSums
 
 
@@ -54,41 +53,42 @@ def read_images(path: str | None, count: int) -> Any:
 
 def measure(images: Any, settings: Configuration, options: argparse.Namespace) -> dict[str, Any]:
     """Time the pass and the yardstick in turns over the same batch."""
-    # one component, a small context: only whitening and dictionary of this fit are used
-    model, _ = fit(
-        as_source(images),
-        settings.replace(n_components=1, context="whole"),
-        Engine(SerialExecutor(options.threads)),
-    )
-    batch, encoder = images[: options.batch], model.encoder
+    encoder = encoder_of(images, settings, settings.dictionary, options.threads)
+    batch = images[: options.batch]
     sums = CodeSums(encoder, settings.context, settings.order, False, len(images))
-    state = sums.zero()
-    grid, _ = codes.grid_patches(batch, encoder.whitener, False)
-    product = np.empty((len(encoder.atoms), min(grid.shape[1], options.yardstick)), np.float32)
-    part = np.ascontiguousarray(grid[:, : product.shape[1]])
+    state = {name: place(value) for name, value in sums.zero().items()}
+    grid, _ = codes.grid_patches(place(batch), encoder.whitener, False)
+    xp, atoms = array_module(grid), like(grid, encoder.atoms)
+    product = xp.empty((len(atoms), min(grid.shape[1], options.yardstick)), dtype=xp.float32)
+    part = xp.ascontiguousarray(grid[:, : product.shape[1]])
     scale_up = grid.shape[1] / product.shape[1]
     del grid
     bare, whole = [], []
     reset_peak()
     for turn in range(options.repeats + 1):
         with threadpool_limits(options.threads, user_api="blas"):
-            once = seconds(lambda: np.matmul(encoder.atoms, part, out=product)) * scale_up
-        spent = seconds(lambda: sums.update(state, batch, 0))
+            once = seconds(lambda: to_host(xp.matmul(atoms, part, out=product)[0, 0])) * scale_up
+        # reading one number waits for what a device still has to do
+        spent = seconds(lambda: (sums.update(state, batch, 0), to_host(state["activity"][0])))
         if turn:  # the first turn compiles and warms up
             bare.append(once)
             whole.append(spent)
-    patches = len(batch) * model.geometry.positions
+    geometry = encoder.whitener.geometry
+    patches = len(batch) * geometry.positions
     yardstick = statistics.median(bare)
     return {
         "atoms": len(encoder.atoms),
         "context": settings.context,
         "feature": settings.feature,
+        "grey": settings.grey,
+        "threshold": settings.threshold if settings.feature == "gq" else None,
         "patches": patches,
         "active_per_patch": round(float(state["activity"].sum() / state["n_positions"]), 1),
-        "sgemm_gflops": round(2e-9 * patches * model.geometry.pixels * len(encoder.atoms) / yardstick, 1),
+        "sgemm_gflops": round(2e-9 * patches * geometry.pixels * len(encoder.atoms) / yardstick, 1),
         "ratio": round(statistics.median(whole) / yardstick, 3),
         "ratio_by_turn": [round(a / b, 2) for a, b in zip(whole, bare, strict=True)],
         "seconds": statistics.median(whole),
+        "sgemm_seconds": yardstick,
         "peak_bytes": peak_bytes(),
     }
 
@@ -109,6 +109,9 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--atoms", type=int, nargs="+", default=[2048, 8192])
     parser.add_argument("--context", default="whole")
     parser.add_argument("--feature", choices=("gq", "vq"), default="gq")
+    parser.add_argument("--gpu", action="store_true", help="refuse to run where there is no CUDA device")
+    parser.add_argument("--grey", action="store_true", help="luminance only")
+    parser.add_argument("--threshold", type=float, default=0.3)
     parser.add_argument("--images", type=int, default=1024, help="for covariance and dictionary")
     parser.add_argument("--batch", type=int, default=128, help="images a batch")
     parser.add_argument("--repeats", type=int, default=7)
@@ -119,8 +122,12 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
     context = options.context if options.context == "whole" else int(options.context)
-    settings = Configuration(feature=options.feature, context=context)
+    settings = Configuration(
+        feature=options.feature, context=context, grey=options.grey, threshold=options.threshold
+    )
     threads.set_threads(options.threads)
+    if options.gpu and not gpu_available():
+        raise SystemExit("There is no CUDA device that CuPy sees; leave --gpu out.")
     images = read_images(options.data, options.images)
     rows = []
     print(f"{'atoms':>6} {'context':>8} {'active':>7} {'sgemm':>13} {'pass / sgemm':>13}")
@@ -135,7 +142,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         name = Path(options.data).stem if options.data else "synthetic"
         write_record(
             options.json,
-            f"pass3-{options.feature}-{context}-{name}",
+            f"pass3-{options.feature}-{context}-{name}{'-grey' if options.grey else ''}",
             {"threads": options.threads, "runs": rows},
         )
     return rows

@@ -107,8 +107,8 @@ def run(options: argparse.Namespace, settings: Configuration) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run it."""
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Parse the command line, run it, and return what it found."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -137,6 +137,7 @@ def main(arguments: list[str] | None = None) -> None:
         write_record(
             options.json, f"mnist-vq-{options.command}-{options.train}-K{options.dictionary}", result
         )
+    return result
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_matrix, hits, wilson
+from smtdist.kernels.device import array_module, like, place, to_host
+from smtdist.kernels.neighbours import LARGEST_ROW, keep_nearest, nothing_kept, sorted_neighbours
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -21,7 +23,10 @@ Progress = Callable[[int, int], None]
 VOTES: Final = ("exp", "linear", "hard")
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
-LOW_WORD: Final = 2**32 - 1
+KEY_BYTES: Final = 24
+"""Of a neighbour: its key, and what it says."""
+DECODED_ROWS: Final = 1024
+"""Test rows whose keys are put in order at a time."""
 SAFE_SQUARE: Final = np.float32(1e-20)
 """Sums of squares between it and its inverse are exact enough in float32."""
 
@@ -250,49 +255,29 @@ class _Rows:
 
 
 class _Best:
-    """The k best training rows of every test row so far, as int64 keys: cosine above, row number below.
-
-    Keys are unique, so ties have one outcome, and a plain partition of integers does the merging.
-    """
+    """The k best training rows of every test row so far, on the device of the kernels."""
 
     def __init__(self, queries: _Rows, n_train: int, k: int) -> None:
         n_test = len(queries.values)
-        self._queries, self._k = queries, k
-        self._keys = np.full((n_test, k + n_train), np.iinfo(np.int64).min)
-        self._product = np.empty((n_test, n_train), np.float32)
-        self._mask = np.empty((n_test, n_train), np.int32)
+        self._queries, self._scale = place(queries.values), place(queries.scale)
+        xp = array_module(self._queries)
+        self._keys = nothing_kept(xp, n_test, k)
+        self._products = xp.empty(n_test * n_train, dtype=xp.float32)
 
     def merge(self, block: _Rows, first: int) -> None:
-        k, width = self._k, len(block.values)
-        product, mask = self._product[:, :width], self._mask[:, :width]
-        np.matmul(self._queries.values, block.values.T, out=product)
-        product *= self._queries.scale[:, None]
-        product *= block.scale
-        product += 0.0  # -0 and 0 are the same cosine
-        bits = product.view(np.int32)
-        _flip_negative(bits, mask)
-        added = self._keys[:, k : k + width]
-        added[...] = bits
-        added <<= 32
-        added |= LOW_WORD - np.arange(first, first + width)
-        candidates = self._keys[:, : k + width]
-        candidates.partition(width, axis=1)
-        candidates[:, :k] = candidates[:, width:].copy()
+        queries = self._queries
+        xp, width = array_module(queries), len(block.values)
+        products = self._products[: len(queries) * width].reshape(len(queries), width)
+        xp.matmul(queries, like(queries, block.values).T, out=products)
+        keep_nearest(self._keys, products, self._scale, like(queries, block.scale), first)
 
     def decoded(self) -> tuple[Float32, Int64]:
-        best = np.sort(self._keys[:, : self._k], axis=1)[:, ::-1]
-        bits = (best >> 32).astype(np.int32)
-        _flip_negative(bits, np.empty_like(bits))
-        # rounding can carry a cosine past 1
-        return np.clip(bits.view(np.float32), -1, 1), LOW_WORD - (best & LOW_WORD)
-
-
-def _flip_negative(bits: npt.NDArray[np.int32], mask: npt.NDArray[np.int32]) -> None:
-    """Turn float32 bits into integers of the same order, or back: all but the sign bit of negatives is "
-    "inverted."""
-    np.right_shift(bits, 31, out=mask)
-    mask &= 2**31 - 1
-    bits ^= mask
+        cosines = np.empty(self._keys.shape, np.float32)
+        rows = np.empty(self._keys.shape, np.int64)
+        for start in range(0, len(rows), DECODED_ROWS):
+            here = slice(start, start + DECODED_ROWS)
+            cosines[here], rows[here] = map(to_host, sorted_neighbours(self._keys[here]))
+        return cosines, rows
 
 
 def _is_plain(source: Any) -> bool:
@@ -355,9 +340,9 @@ def _checked(test: Any, train: Any, k: int) -> tuple[int, int, int]:
     n_train = train.shape[0]
     if not 1 <= k <= n_train:
         raise _wrong_k(k, n_train)
-    if n_train > LOW_WORD:
+    if n_train > LARGEST_ROW:
         raise DataError(
-            f"There are {n_train} training samples, but at most {LOW_WORD} can be numbered; use fewer."
+            f"There are {n_train} training samples, but at most {LARGEST_ROW} can be numbered; use fewer."
         )
     return test.shape[0], n_train, math.prod(train.shape[1:])
 
@@ -376,15 +361,15 @@ def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) ->
     stored = int(chunks[0]) if isinstance(chunks, tuple) and isinstance(chunks[0], int) else 1
     train_rows = min(stored * max(1, TRAIN_ROWS // stored), train.shape[0])
     while True:
-        # float32 rows and, for the training block, the raw rows; product 4, mask 4 and keys 8 bytes a pair
+        # float32 rows and, for the training block, the raw rows; products 4 bytes a pair; keys and what they say
         left = block_bytes - train_rows * (features * (4 + raw) + 8)
-        test_rows = left // (4 * features + 16 * train_rows + 24 * k)
+        test_rows = left // (4 * features + 4 * train_rows + KEY_BYTES * k)
         if test_rows >= min(train_rows, max(test.shape[0], 1)):
             return min(test_rows, max(test.shape[0], 1)), train_rows
         if train_rows == 1:
             break
         train_rows //= 2
-    needed = features * (8 + raw) + 24 + 24 * k
+    needed = features * (8 + raw) + 12 + KEY_BYTES * k
     raise MemoryBudgetError(
         f"One row of {features} features on each side needs {needed} bytes, but {block_bytes} are allowed; "
         f"raise the memory limit or pool the representation more."

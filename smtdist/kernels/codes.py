@@ -45,21 +45,26 @@ def gq_codes(
     return result
 
 
-def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Array]:
+def nearest_atoms(
+    grid: Array, atoms: Array, euclidean: bool, constant: Array | None = None
+) -> tuple[Array, Array]:
     """Return the nearest atom of every patch and its dot product: argmax ⟨g, a⟩, or of 2⟨g, a⟩ - ‖a‖² if Euclidean.
 
-    Ties go to the lowest atom (SMT 2023, eq. 1: vector quantisation).
+    Ties go to the lowest atom (SMT 2023, eq. 1: vector quantisation). Of the patches that are `constant`, bool (N,), all
+    zero on the grid, the CPU looks for the nearest atom once only: on MNIST they are a third.
 
     grid : float32 (p, N); atoms : float32 (K, p), whole numbers of norm at most 4096.
-    Returns labels int32 (N,) and dots float32 (N,). Memory: tiles of 0.5 MiB a thread.
+    Returns labels int32 (N,) and dots float32 (N,). Memory: tiles of 0.5 MiB, and with `constant` 8 p KiB, a thread.
 
     >>> atoms = np.array([[4.0, 0.0], [0.0, 3.0]], np.float32)
     >>> [x.tolist() for x in nearest_atoms(np.array([[1.0], [2.0]], np.float32), atoms, False)]
     [[1], [6.0]]
     """
     check_atoms(len(grid), atoms)
-    body = cpu if is_host(grid) else generic
-    labels, dots = body.nearest_atoms(grid, like(grid, atoms), euclidean)
+    if is_host(grid):
+        labels, dots = cpu.nearest_atoms(grid, like(grid, atoms), euclidean, constant)
+    else:
+        labels, dots = generic.nearest_atoms(grid, like(grid, atoms), euclidean)
     return labels, dots
 
 
@@ -68,7 +73,7 @@ def vq_codes(grid: Array, atoms: Array, euclidean: bool, constant: Array, consta
 
     Memory: 14 bytes a patch beyond `nearest_atoms`.
     """
-    labels, _ = nearest_atoms(grid, atoms, euclidean)
+    labels, _ = nearest_atoms(grid, atoms, euclidean, constant)
     xp = array_module(grid)
     keep = xp.ones(len(labels), dtype=bool) if constant_patch == "activate_best" else ~constant
     indptr = xp.zeros(len(labels) + 1, dtype=xp.int64)

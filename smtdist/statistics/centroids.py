@@ -63,7 +63,7 @@ class Centroids:
     ) -> int:
         """Add one view; its patches are gone when it returns, before the spares are made."""
         grid, constant = grid_patches(place(images), self.encoder.whitener, mirror, at)
-        labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean)
+        labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean, constant)
         labels, constant = to_host(labels), to_host(constant)
         labels = np.where(constant, -1, labels)
         add_label_sums(state["counts"], state["sums"], labels, to_host(grid))

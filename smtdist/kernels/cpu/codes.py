@@ -202,15 +202,30 @@ def best_atoms(grid: Array, atoms_t: Array, euclidean: bool) -> tuple[Array, Arr
     return labels, dots
 
 
-def nearest_atoms(grid: Array, atoms: Array, euclidean: bool) -> tuple[Array, Array]:
+def nearest_atoms(
+    grid: Array, atoms: Array, euclidean: bool, constant: Array | None = None
+) -> tuple[Array, Array]:
     """Return labels int32 (N,) and dots float32 (N,); see `smtdist.kernels.codes`."""
     n = grid.shape[1]
     labels, dots = np.empty(n, np.int32), np.empty(n, np.float32)
     atoms_t = np.ascontiguousarray(atoms.T)
+    some_constant = constant is not None and bool(constant.any())
 
     def work(start: int, stop: int) -> None:
         labels[start:stop], dots[start:stop] = best_atoms(grid[:, start:stop], atoms_t, euclidean)
 
+    def work_but_constant(start: int, stop: int) -> None:
+        assert constant is not None
+        lively = np.flatnonzero(~constant[start:stop])
+        labels[start:stop], dots[start:stop] = of_zero
+        if len(lively):
+            found = best_atoms(np.ascontiguousarray(grid[:, start + lively]), atoms_t, euclidean)
+            labels[start + lively], dots[start + lively] = found
+
     with single_blas():
-        run_ranges(work, even_ranges(n, 2 * TILE_PATCHES))
+        if some_constant:
+            of_zero = best_atoms(np.zeros((len(grid), 1), np.float32), atoms_t, euclidean)
+            run_ranges(work_but_constant, even_ranges(n, 4 * TILE_PATCHES))
+        else:
+            run_ranges(work, even_ranges(n, 2 * TILE_PATCHES))
     return labels, dots

@@ -100,18 +100,18 @@ def neighbour_planes(
     """
     rows, columns = shape
     used = result.shape[0]
-    planes = new_planes()
+    planes, tail = new_planes(), np.empty(16, np.int32)
     near = np.empty((2 * d + 1) ** 2, np.int32)
     for patch in range(start, stop):
         row, column = patch // columns % rows, patch % columns
         count = 0
         for down in range(max(0, row - d) - row, min(rows, row + d + 1) - row):
             for across in range(max(0, column - d) - column, min(columns, column + d + 1) - column):
-                near[count] = patch + down * columns + across
+                near[count] = (patch + down * columns + across) * BLOCK_WORDS
                 count += 1
         for block in range(words.shape[0] // (n_rows * BLOCK_WORDS)):
             base = (block * n_rows + 1) * BLOCK_WORDS
-            count_rows(words, base, near, 0, count, planes, 0, used)
+            count_rows(words, base, near, 0, count, planes, 0, tail, 0, used)
             at = base + patch * BLOCK_WORDS
             for level in range(used):
                 for word in range(BLOCK_WORDS):
@@ -124,10 +124,10 @@ def add_plane_rows(
     out: Array, bits: Array, n_rows: int, links: tuple[Array, Array], low: int, high: int
 ) -> None:
     """Add, for atoms low to high, the bit-sliced neighbour counts of all patches in which they are active."""
-    starts, members = links
+    starts, offsets = links
     n_atoms = out.shape[1]
     flat = out.reshape(-1)
-    planes = new_planes()
+    planes, tail = new_planes(), np.empty(16, np.int32)
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
         base = (block * n_rows + 1) * BLOCK_WORDS
         for atom in range(low, min(high, (block + 1) * BLOCK)):
@@ -136,8 +136,8 @@ def add_plane_rows(
                 continue
             used = planes_for((stop - start) << bits.shape[0])
             for level in range(bits.shape[0]):
-                count_rows(bits[level], base, members, start, stop, planes, level, used)
-            flush(flat, n_atoms, atom, block, planes, used, 1)
+                count_rows(bits[level], base, offsets, start, stop, planes, 0, tail, level, used)
+            flush(flat, n_atoms, atom, block, planes, 0, used, 1)
 
 
 def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:
@@ -164,7 +164,7 @@ def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
 
 def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
     words, n_rows = bit_rows(codes)
-    links = by_atom(codes)
+    links = by_atom(codes, BLOCK_WORDS)
     bits = np.zeros((planes_for((2 * d + 1) ** 2), len(words)), np.uint64)
     run_ranges(
         lambda start, stop: neighbour_planes(words, n_rows, shape, d, start, stop, bits),

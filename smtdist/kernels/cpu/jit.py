@@ -114,66 +114,95 @@ def score_block(_typing: Any, values: Any, index: Any, norms: Any, at: Any, best
     return types.void(values, types.intp, norms, types.intp, best), generate
 
 
-@vector_operation
-def add_sixteen(
-    _typing: Any, words: Any, base: Any, members: Any, first: Any, planes: Any, level: Any, spare: Any
-) -> Any:
-    """Add 16 rows of 512 bits to bit-sliced counters at bit `level`; the carry out is left in plane `spare`.
+def full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
+    """Return sum and carry of three bits, lane by lane: two instructions where the processor has AVX-512.
 
-    Row r is the 8 words from words[base + 8 r] on, for r in members[first : first + 16]; plane l holds bit l of
-    the 512 counters. Each full adder is two three-input operations (carry-save adders of Harley and Seal).
+    LLVM alone makes five of them, for it folds no expression that is used twice. Numba's cache knows the processor.
+    """
+    if "+avx512f" in context.codegen().magic_tuple()[2]:
+        kind = ir.FunctionType(BLOCK_TYPE, [BLOCK_TYPE, BLOCK_TYPE, BLOCK_TYPE, I32])
+        logic = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pternlog.q.512")
+        odd, most = (builder.call(logic, [a, b, c, I32(table)]) for table in (0x96, 0xE8))
+        return odd, most
+    half = builder.xor(a, b)
+    carry = builder.or_(builder.and_(a, b), builder.and_(half, c))
+    return builder.xor(half, c), carry
+
+
+def row_adder(depth: int) -> Callable[..., Any]:
+    """Return the operation that adds 2^depth rows of 512 bits to bit-sliced counters at bit `level`.
+
+    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth]; plane l, the 8 words from
+    planes[at + 8 l] on, holds bit l of the 512 counters. The carry out is left in plane `spare` (carry-save adders of
+    Harley and Seal).
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word_array, base, member_array, first, plane_array, lowest, spare = arguments
+    def add(
+        _typing: Any,
+        words: Any,
+        base: Any,
+        offsets: Any,
+        first: Any,
+        planes: Any,
+        at: Any,
+        level: Any,
+        spare: Any,
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word_array, base, offset_array, first, plane_array, origin, lowest, spare = arguments
 
-        def plane(level: Any) -> Any:
-            at = builder.mul(level, I64(BLOCK_WORDS))
-            return pointer(context, builder, signature.args[4], plane_array, at, BLOCK_TYPE)
+            def plane(level: Any) -> Any:
+                at = builder.add(origin, builder.mul(level, I64(BLOCK_WORDS)))
+                return pointer(context, builder, signature.args[4], plane_array, at, BLOCK_TYPE)
 
-        def row(offset: int) -> Any:
-            at = builder.add(first, I64(offset))
-            member = builder.load(pointer(context, builder, signature.args[2], member_array, at, I32))
-            flat = builder.add(base, builder.mul(builder.sext(member, I64), I64(BLOCK_WORDS)))
-            return builder.load(
-                pointer(context, builder, signature.args[0], word_array, flat, BLOCK_TYPE), align=8
-            )
+            def row(offset: int) -> Any:
+                at = builder.add(first, I64(offset))
+                there = builder.load(
+                    pointer(context, builder, signature.args[2], offset_array, at, I32), align=4
+                )
+                flat = builder.add(base, builder.sext(there, I64))
+                return builder.load(
+                    pointer(context, builder, signature.args[0], word_array, flat, BLOCK_TYPE), align=8
+                )
 
-        def full_adder(a: Any, b: Any, c: Any) -> tuple[Any, Any]:
-            half = builder.xor(a, b)
-            carry = builder.or_(builder.and_(a, b), builder.and_(half, c))
-            return builder.xor(half, c), carry
+            levels = [builder.add(lowest, I64(step)) for step in range(depth)]
+            sums = [builder.load(plane(level), align=8) for level in levels]
 
-        levels = [builder.add(lowest, I64(step)) for step in range(4)]
-        sums = [builder.load(plane(level), align=8) for level in levels]
+            def carry_of(level: int, offset: int) -> Any:
+                """Carry out of `level` after 2^(level + 1) rows from `offset` on."""
+                if level < 0:
+                    return row(offset)
+                half = 1 << level
+                left, right = carry_of(level - 1, offset), carry_of(level - 1, offset + half)
+                sums[level], carry = full_adder(context, builder, sums[level], left, right)
+                return carry
 
-        def carry_of(level: int, offset: int) -> Any:
-            """Carry out of `level` after 2^(level + 1) rows from `offset` on."""
-            if level < 0:
-                return row(offset)
-            half = 1 << level
-            left, right = carry_of(level - 1, offset), carry_of(level - 1, offset + half)
-            sums[level], carry = full_adder(sums[level], left, right)
-            return carry
+            carry = carry_of(depth - 1, 0)
+            for level, total in zip(levels, sums, strict=True):
+                builder.store(total, plane(level), align=8)
+            builder.store(carry, plane(spare), align=8)
+            return context.get_dummy_value()
 
-        carry = carry_of(3, 0)
-        for level, total in zip(levels, sums, strict=True):
-            builder.store(total, plane(level), align=8)
-        builder.store(carry, plane(spare), align=8)
-        return context.get_dummy_value()
+        return (
+            types.void(words, *[types.intp, offsets, types.intp, planes], *3 * [types.intp]),
+            generate,
+        )
 
-    return types.void(words, types.intp, members, types.intp, planes, types.intp, types.intp), generate
+    return vector_operation(add)
+
+
+add_sixteen, add_sixty_four = row_adder(4), row_adder(6)
 
 
 @vector_operation
-def ripple(_typing: Any, planes: Any, first: Any, last: Any, spare: Any) -> Any:
+def ripple(_typing: Any, planes: Any, at: Any, first: Any, last: Any, spare: Any) -> Any:
     """Add plane `spare` to the counters at bit `first`, and carry on up to plane `last` (left out)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, first, last, spare = arguments
+        array, origin, first, last, spare = arguments
 
         def plane(level: Any) -> Any:
-            at = builder.mul(level, I64(BLOCK_WORDS))
+            at = builder.add(origin, builder.mul(level, I64(BLOCK_WORDS)))
             return pointer(context, builder, signature.args[0], array, at, BLOCK_TYPE)
 
         carry = cgutils.alloca_once(builder, BLOCK_TYPE)
@@ -184,21 +213,21 @@ def ripple(_typing: Any, planes: Any, first: Any, last: Any, spare: Any) -> Any:
             builder.store(builder.and_(value, carried), carry)
         return context.get_dummy_value()
 
-    return types.void(planes, types.intp, types.intp, types.intp), generate
+    return types.void(planes, *4 * [types.intp]), generate
 
 
 @vector_operation
 def expand_add(
-    _typing: Any, out: Any, index: Any, planes: Any, n_planes: Any, group: Any, weight: Any
+    _typing: Any, out: Any, index: Any, planes: Any, at: Any, n_planes: Any, group: Any, weight: Any
 ) -> Any:
     """Add weight x the counters 16 group to 16 group + 15 of bit-sliced `planes` to 16 numbers of `out`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        out_array, index, plane_array, n_planes, group, weight = arguments
+        out_array, index, plane_array, origin, n_planes, group, weight = arguments
         counters = ir.VectorType(I32, LANES)
         bits = ir.VectorType(ir.IntType(1), LANES)
         total = cgutils.alloca_once_value(builder, ir.Constant(counters, [0] * LANES))
-        base = pointer(context, builder, signature.args[2], plane_array, I64(0), I16)
+        base = pointer(context, builder, signature.args[2], plane_array, origin, I16)
         with cgutils.for_range(builder, n_planes) as loop:
             at = builder.add(builder.mul(loop.index, I64(4 * BLOCK_WORDS)), group)
             mask = builder.bitcast(builder.load(builder.gep(base, [at]), align=2), bits)
@@ -219,4 +248,24 @@ def expand_add(
         )
         return context.get_dummy_value()
 
-    return types.void(out, types.intp, planes, types.intp, types.intp, types.int64), generate
+    return types.void(out, types.intp, planes, *3 * [types.intp], types.int64), generate
+
+
+@vector_operation
+def swap_halves(_typing: Any, words: Any, upper: Any, lower: Any, shift: Any, mask: Any) -> Any:
+    """Swap the bits of words[upper : upper + 8] under mask << shift with those of words[lower : lower + 8] under mask."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, upper, lower, shift, mask = arguments
+        places = [
+            pointer(context, builder, signature.args[0], array, at, BLOCK_TYPE) for at in (upper, lower)
+        ]
+        first, second = (builder.load(place, align=8) for place in places)
+        by = splat(builder, shift, BLOCK_WORDS)
+        differ = builder.xor(builder.lshr(first, by), second)
+        moved = builder.and_(differ, splat(builder, mask, BLOCK_WORDS))
+        builder.store(builder.xor(first, builder.shl(moved, by)), places[0], align=8)
+        builder.store(builder.xor(second, moved), places[1], align=8)
+        return context.get_dummy_value()
+
+    return types.void(words, types.intp, types.intp, types.uint64, types.uint64), generate

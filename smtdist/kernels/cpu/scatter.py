@@ -44,7 +44,14 @@ def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
 
 def add_activity(out: Array, codes: Codes) -> None:
     """Add Σ a_i to int64 `out`."""
-    count_atoms(codes.indptr, codes.indices, 0, codes.n_patches, out)
+    bounds = even_ranges(codes.n_patches, max(1024, -(-codes.n_patches // 8)))
+    counts = np.zeros((len(bounds), codes.n_atoms), np.int64)
+
+    def work(start: int, stop: int) -> None:
+        count_atoms(codes.indptr, codes.indices, start, stop, counts[start // bounds[0][1]])
+
+    run_ranges(work, bounds)
+    out += counts.sum(axis=0)
 
 
 @compiled
