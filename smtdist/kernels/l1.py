@@ -18,7 +18,7 @@ from smtdist.kernels.cpu import l1 as cpu
 from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.generic import l1 as generic
 from smtdist.kernels.sparse_codes import omp1, soft_threshold
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.types import Array
 
 Method = Literal["fista", "ista", "coordinate"]
@@ -149,6 +149,16 @@ def tile_rows(size: int) -> int:
     (256, 128, 32)
     """
     return max(32, min(256, TILE_ELEMENTS // max(1, size) // 32 * 32))
+
+
+def solver_bytes(inputs: int, size: int) -> int:
+    """Return what a solver takes at most beside its rows and codes, in float32: the dictionary twice, ΦᵀΦ, tiles of threads.
+
+    >>> solver_bytes(400, 4000) > 4 * 4000**2
+    True
+    """
+    tiles = 3 * threads() * 4 * tile_rows(size) * (size + inputs)
+    return 8 * inputs * size + (4 * size * size if size <= GRAM_MOST else 0) + tiles
 
 
 def _proximal(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool) -> None:
