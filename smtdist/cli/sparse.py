@@ -1,12 +1,15 @@
-"""`sparse fit`, `sparse transform`, `sparse filters` and `sparse gabors`: L1 sparse coding with overcomplete dictionaries.
+"""`sparse fit`, `embed`, `transform`, `evaluate`, `filters` and `gabors`: L1 sparse coding, and manifold transforms on it.
 
 A group of its own for the reason that `s3c` is one: settings, presets and files of `fit` mean nothing here.
 """
 
 from __future__ import annotations
 
+import enum
+import hashlib
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from json import dumps as to_json
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +19,18 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.opening import open_source
+from smtdist.data.opening import open_labels, open_source
 from smtdist.data.writing import check_target
-from smtdist.errors import ConfigurationError
+from smtdist.engine.memory import memory_limit, readable
+from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.run import Linear, Neighbours, classified
 from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.representations import save_representation
-from smtdist.models.s3c.features import represented
-from smtdist.models.sparse.files import load_sparse, save_sparse
+from smtdist.models.s3c.features import features_of, represented
+from smtdist.models.sparse.files import load_any, load_sparse, save_manifold, save_sparse
 from smtdist.models.sparse.fit import fit_sparse
+from smtdist.models.sparse.manifold import ManifoldSettings, SparseManifold, fit_manifold
 from smtdist.models.sparse.model import SparseCoder
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.monitor import tables
@@ -36,6 +43,14 @@ sparse = typer.Typer(
 
 Coder = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist sparse fit.")]
 CHANGEABLE = ("feature", "k", "threshold", "penalty", "pooling", "method", "gap")
+AFTERWARDS = ("pool_size", "pool_stride")
+
+
+class Metric(enum.StrEnum):
+    """How features are judged."""
+
+    knn = "knn"
+    linear = "linear"
 
 
 @sparse.command(
@@ -96,10 +111,10 @@ def transform(
     """Write the pooled codes of every image to an HDF5 file, piece by piece; --set changes feature, penalty or pooling."""
     started = time.perf_counter()
     check_target(out, overwrite)
-    coder = with_features(load_sparse(model), set_)
+    coder = changed(load_any(model), set_)
     source = open_source(data, dataset)
     attributes = {
-        "configuration": coder.settings.to_json(),
+        "configuration": json_of(coder),
         "model": str(model.absolute()),
         "source": source.name,
     }
@@ -126,6 +141,101 @@ def transform(
         return
     line = f"{result['out']}: {source.n_samples:,} samples x {n_features:,} features, {tables.size(size)}"
     result_console().print(line, highlight=False, soft_wrap=True)
+
+
+@sparse.command(
+    "embed",
+    epilog="Example: smtdist sparse embed sparse.h5 data.h5 --dataset train/images --set n_components=64 --out smt.h5",
+)
+def embed(
+    model: Coder,
+    data: opt.Data,
+    dataset: opt.Dataset,
+    out: Annotated[
+        Path, typer.Option(metavar="SMT.h5", help="Model file to write, for transform and evaluate.")
+    ],
+    set_: opt.Set = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Fit a manifold transform on the L1 codes of a dictionary: one pass for their sums, then the eigenproblem."""
+    check_target(out, overwrite)
+    coder = load_sparse(model)
+    try:
+        settings = ManifoldSettings().replace(**parse_settings(set_ or []))
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+    source = open_source(data, dataset)
+    digest = hashlib.sha256(coder.atoms.tobytes()).hexdigest()
+    key = f"sparse embed {settings} {coder.settings.to_json()} {digest} {source.describe()}"
+    with engine_for(
+        Where(workers, cluster, quiet), source, checkpoint and checkpoint.absolute(), key
+    ) as engine:
+        fitted, records = fit_manifold(source, coder, settings, engine)
+    size = save_manifold(fitted, out, overwrite=overwrite)
+    result = {
+        "units": len(coder.atoms),
+        "components": len(fitted.components),
+        "eigenvalues": fitted.eigenvalues[[0, -1]].tolist(),
+        "out": str(out.absolute()),
+        "bytes": size,
+        "passes": records,
+    }
+    if json:
+        print_json(result)
+        return
+    console = result_console()
+    console.print(tables.passes_table(records))
+    line = (
+        f"{result['out']}: {tables.size(size)}, {result['components']} components of {result['units']} atoms"
+    )
+    console.print(line, highlight=False, soft_wrap=True)
+
+
+@sparse.command(
+    "evaluate",
+    epilog="Example: smtdist sparse evaluate smt.h5 data.h5 --train train --test test --metric knn",
+)
+def evaluate(
+    model: Coder,
+    data: opt.Data,
+    train: Annotated[str, typer.Option(help="Images to learn from; their labels lie beside them.")],
+    test: Annotated[str, typer.Option(help="Images to judge by; their labels lie beside them.")],
+    metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
+    set_: opt.Set = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Classify test images by pooled codes, or by the embedding of a model that smtdist sparse embed wrote."""
+    coder = changed(load_any(model), set_)
+    parts = [(open_source(data, name), name) for name in (train, test)]
+    room = 4 * int(np.prod(coder.feature_shape)) * sum(source.n_samples for source, _ in parts)
+    if room > memory_limit() // 2:
+        raise MemoryBudgetError(
+            f"The features take {readable(room)}, more than half of the {readable(memory_limit())} here; use fewer units or a "
+            f"smaller pooling grid, or smtdist sparse transform and a classifier of your own."
+        )
+    y = [
+        checked_labels(open_labels(data, name, source), source.n_samples, f"labels of {name}")
+        for source, name in parts
+    ]
+    with engine_for(Where(workers, cluster, quiet), parts[0][0]) as engine:
+        z = [features_of(coder, source, engine) for source, _ in parts]
+        settings = Linear() if metric is Metric.linear else Neighbours()
+        found = classified(z[0], y[0], z[1], y[1], engine, settings)
+    if json:
+        print_json({**found.to_dict(), "model": str(model.absolute())})
+        return
+    title = f"{found.n_test:,} test images, {found.n_train:,} training images, {found.n_classes} classes"
+    result_console().print(tables.accuracy_table(title, [(metric.value, found.to_dict())]))
 
 
 @sparse.command("filters", epilog="Example: smtdist sparse filters sparse.h5 --out atoms.png")
@@ -183,13 +293,25 @@ def gabors(
     result_console().print(line, highlight=False, soft_wrap=True)
 
 
-def with_features(coder: SparseCoder, assignments: list[str] | None) -> SparseCoder:
-    """Return the coder with other features; what it was fitted with cannot change."""
+def changed(
+    model: SparseCoder | SparseManifold, assignments: list[str] | None
+) -> SparseCoder | SparseManifold:
+    """Return the model with other features; what it was fitted with cannot change."""
     changes = parse_settings(assignments or [])
-    fixed = sorted(set(changes) - set(CHANGEABLE))
+    allowed = AFTERWARDS if isinstance(model, SparseManifold) else CHANGEABLE
+    fixed = sorted(set(changes) - set(allowed))
     if fixed:
-        raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(CHANGEABLE)} can.")
+        raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can.")
     try:
-        return replace(coder, settings=coder.settings.replace(**changes))
+        if isinstance(model, SparseManifold):
+            return replace(model, settings=model.settings.replace(**changes))
+        return replace(model, settings=model.settings.replace(**changes))
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
+
+
+def json_of(model: SparseCoder | SparseManifold) -> str:
+    """Return the settings of either kind of model as JSON."""
+    if isinstance(model, SparseCoder):
+        return model.settings.to_json()
+    return to_json({"sparse": asdict(model.coder.settings), "embedding": asdict(model.settings)})

@@ -21,8 +21,14 @@ SET = [
 def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("sparse") / "d.h5"
     with h5py.File(path, "w") as file:
-        file["train/images"] = small_images(1, 150, 10, 10)
-        file["test/images"] = small_images(2, 60, 10, 10)
+        for seed, (name, n) in enumerate((("train", 150), ("test", 60))):
+            images, labels = small_images(seed, n, 10, 10), np.arange(n) % 2
+            # classes differ in how stripes run
+            stripes = (np.arange(10) % 3 * 60).astype(np.uint8)
+            images[labels == 0] = stripes[None, :, None, None]
+            images[labels == 1] = stripes[None, None, :, None]
+            images = images // 2 + np.random.default_rng(seed).integers(0, 40, images.shape, dtype=np.uint8)
+            file[f"{name}/images"], file[f"{name}/labels"] = images, labels
     return path
 
 
@@ -98,3 +104,69 @@ def test_only_features_can_change_after_the_fit(data, tmp_path):
     )
     assert code == 2
     assert "units cannot change after the fit" in err
+
+
+def test_embed_and_evaluate(data, tmp_path):
+    assert fitted(data, tmp_path / "m.h5")[0] == 0
+    wanted = ["--set", "n_components=4", "--set", "pool_size=3", "--set", "positions=20"]
+    code, out, err = run(
+        "embed",
+        tmp_path / "m.h5",
+        data,
+        "--dataset",
+        "train/images",
+        "--out",
+        tmp_path / "s.h5",
+        "--json",
+        "-q",
+        *wanted,
+    )
+    assert code == 0, err
+    assert json.loads(out)["components"] == 4
+    for name, metric in (("m.h5", "knn"), ("s.h5", "knn"), ("s.h5", "linear")):
+        code, out, err = run(
+            "evaluate",
+            tmp_path / name,
+            data,
+            "--train",
+            "train",
+            "--test",
+            "test",
+            "--metric",
+            metric,
+            "--json",
+            "-q",
+        )
+        assert code == 0, err
+        assert json.loads(out)["top1"] > 0.8
+    transform = [
+        "transform",
+        tmp_path / "s.h5",
+        data,
+        "--dataset",
+        "test/images",
+        "--out",
+        tmp_path / "z.h5",
+        "-q",
+        "--json",
+    ]
+    code, out, err = run(*transform, "--set", "pool_stride=3")
+    assert code == 0, err
+    assert json.loads(out)["n_features"] == 4 * 4
+    code, _, err = run(*transform, "--overwrite", "--set", "stride=2")
+    assert code == 2
+    assert "stride cannot change after the fit; pool_size, pool_stride can" in err
+    code, _, err = run(
+        "embed",
+        tmp_path / "m.h5",
+        data,
+        "--dataset",
+        "train/images",
+        "--out",
+        tmp_path / "t.h5",
+        "--set",
+        "colour=1",
+        "-q",
+    )
+    assert code == 2
+    assert "There is no setting 'colour'" in err

@@ -1,5 +1,6 @@
 """A manifold transform on L1 codes: its sums by brute force, its constraint, the same bits anywhere, its representation."""
 
+import h5py
 import numpy as np
 import pytest
 from drawing import small_images
@@ -10,6 +11,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.s3c.features import features_of
+from smtdist.models.sparse.files import load_any, load_sparse, save_manifold
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.sparse.settings import SparseSettings
@@ -97,3 +99,17 @@ def test_what_cannot_be_embedded_is_refused(coder):
     model, _ = fit_manifold(source, coder, WANTED, Engine(SerialExecutor()))
     with pytest.raises(ModelError, match="give images like them"):
         model.represent(np.zeros((1, 5, 5), np.uint8))
+
+
+def test_a_file_holds_all_of_it(coder, tmp_path):
+    images = small_images(4, 40, 12, 10)
+    model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
+    save_manifold(model, tmp_path / "m.h5")
+    again = load_any(tmp_path / "m.h5")
+    assert again.settings == model.settings
+    np.testing.assert_array_equal(again.represent(images[:3]), model.represent(images[:3]))
+    np.testing.assert_array_equal(load_sparse(tmp_path / "m.h5").atoms, coder.atoms)
+    with h5py.File(tmp_path / "m.h5", "r+") as file:
+        del file["embedding/eigenvalues"]
+    with pytest.raises(ModelError, match="not a whole sparse coder"):
+        load_any(tmp_path / "m.h5")

@@ -133,9 +133,6 @@ def coordinate_rows(
                 count += 1
         if count > 0:
             _fill(own, work, 0, count, atoms, gram)
-        energy = 0.0
-        for at in range(inputs):
-            energy += np.float64(x[row, at]) ** 2
         while True:
             _residual(x[row], atoms, code, work[:count], rest)
             _pulls(rest, code, work[:count], products[row], gram, dictionary, pulls)
