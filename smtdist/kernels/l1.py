@@ -48,6 +48,7 @@ class _Problem:
     signed: bool
     gap: float
     most: int
+    gram: Array | None = None
 
     @property
     def xp(self) -> Any:
@@ -64,6 +65,7 @@ def sparse_codes(
     gap: float = GAP,
     max_iterations: int | None = None,
     start: Array | None = None,
+    gram: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return argmin over a of ½ ‖x - Φ a‖² + Σ_j λ_j |a_j| for every row x, its relative duality gap, and its iterations.
 
@@ -71,6 +73,7 @@ def sparse_codes(
     have penalty 0. positive : a >= 0 (equation 10), else signed (9). method : "coordinate" (descent on a working set that grows
     by the worst violations), "fista" (accelerated proximal gradient whose momentum restarts; Beck and Teboulle 2009, O'Donoghue
     and Candès 2015) or "ista". gap : ends a row where (objective - dual) <= gap x objective. start : (N, K), a warm start.
+    gram : ΦᵀΦ where it is known (`gram_matrix`); only coordinate descent uses it.
 
     Returns codes (N, K) in the type of x (float32 or float64; others become float64), gaps (N,) float64, as reached, and
     iterations (N,): proximal steps, or sweeps over a working set. A row that reaches `max_iterations` shows it by its gap.
@@ -90,7 +93,7 @@ def sparse_codes(
     kind = x.dtype if x.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     x = xp.ascontiguousarray(x, dtype=kind)
     most = MOST[method] if max_iterations is None else int(max_iterations)
-    problem = _prepared(like(x, dictionary), like(x, penalty), x, not positive, float(gap), most)
+    problem = _prepared(like(x, dictionary), like(x, penalty), x, not positive, float(gap), most, gram)
     codes = _start(start, x, len(problem.atoms), positive)
     gaps, iterations = xp.full(len(x), np.inf), xp.zeros(len(x), np.int64)
     if len(x) == 0:
@@ -100,7 +103,15 @@ def sparse_codes(
     return codes, gaps, iterations
 
 
-def _prepared(dictionary: Array, penalty: Array, x: Array, signed: bool, gap: float, most: int) -> _Problem:
+def _prepared(
+    dictionary: Array,
+    penalty: Array,
+    x: Array,
+    signed: bool,
+    gap: float,
+    most: int,
+    gram: Array | None = None,
+) -> _Problem:
     xp = array_module(x)
     if dictionary.ndim != 2 or x.ndim != 2 or dictionary.shape[0] != x.shape[1]:
         raise ConfigurationError(
@@ -127,7 +138,7 @@ def _prepared(dictionary: Array, penalty: Array, x: Array, signed: bool, gap: fl
             "penalty must lie above 0 for every atom that is not zero; without one no gap can be stated."
         )
     inverse = xp.where(lengths > 0, 1 / xp.where(penalty > 0, penalty, 1), 0).astype(x.dtype)
-    return _Problem(xp.ascontiguousarray(dictionary.T), dictionary, penalty, inverse, signed, gap, most)
+    return _Problem(xp.ascontiguousarray(dictionary.T), dictionary, penalty, inverse, signed, gap, most, gram)
 
 
 def _start(start: Array | None, x: Array, size: int, positive: bool) -> Array:
@@ -247,17 +258,14 @@ def _coordinate(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: 
     if not is_host(x):
         _sweeps(problem, x, codes, gaps, sweeps)
         return
-    size = len(problem.atoms)
-    gram = np.empty((0, 0), x.dtype)
+    size, gram = len(problem.atoms), problem.gram
+    if gram is None and size <= GRAM_MOST and GRAM_ROWS * len(x) >= size:
+        gram = gram_matrix(problem.dictionary)
+    gram = np.ascontiguousarray(np.empty((0, 0)) if gram is None else gram, x.dtype)
+    if gram.size and gram.shape != (size, size):
+        raise ConfigurationError(f"gram has shape {gram.shape}; that of {size} atoms is {(size, size)}.")
     penalty = problem.penalty.astype(np.float64)
     with single_blas():
-        if size <= GRAM_MOST and GRAM_ROWS * len(x) >= size:
-            gram = np.empty((size, size), x.dtype)
-
-            def panel(start: int, stop: int) -> None:
-                np.matmul(problem.atoms[start:stop], problem.dictionary, out=gram[start:stop])
-
-            run_ranges(panel, even_ranges(size, 512))
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
@@ -268,6 +276,58 @@ def _coordinate(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: 
             )  # fmt: skip
 
         run_ranges(work, even_ranges(len(x), tile_rows(size)))
+
+
+def gram_matrix(dictionary: Array) -> Array:
+    """Return ΦᵀΦ (K, K) of a dictionary (D, K), in its type: the same bits for any number of threads.
+
+    >>> gram_matrix(np.array([[1.0, 2.0]])).tolist()
+    [[1.0, 2.0], [2.0, 4.0]]
+    """
+    xp = array_module(dictionary)
+    size = dictionary.shape[1]
+    gram = xp.empty((size, size), dictionary.dtype)
+    atoms = xp.ascontiguousarray(dictionary.T)
+
+    def panel(start: int, stop: int) -> None:
+        xp.matmul(atoms[start:stop], dictionary, out=gram[start:stop])
+
+    with single_blas():
+        run_ranges(panel, even_ranges(size, 512))
+    return gram
+
+
+def sequence_codes(
+    dictionary: Array,
+    sequences: Array,
+    penalty: Array | float,
+    *,
+    method: Method = "coordinate",
+    **options: Any,
+) -> tuple[Array, Array, Array]:
+    """Return `sparse_codes` of sequences (S, T, D), frame after frame, each started from the codes of the frame before.
+
+    Returns codes (S, T, K), gaps and iterations (S, T). Sequences are coded side by side; ΦᵀΦ is made once at most.
+
+    >>> codes, _, _ = sequence_codes(np.eye(2), np.array([[[1.0, 0.0], [1.0, 1.0]]]), 0.5)
+    >>> codes.tolist()
+    [[[0.5, 0.0], [0.5, 0.5]]]
+    """
+    xp = array_module(sequences)
+    n, frames, _ = sequences.shape
+    size = dictionary.shape[1]
+    kind = sequences.dtype if sequences.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    if method == "coordinate" and size <= GRAM_MOST and GRAM_ROWS * n * frames >= size:
+        options["gram"] = gram_matrix(like(sequences, dictionary).astype(kind))
+    codes = xp.zeros((n, frames, size), kind)
+    gaps, iterations = xp.zeros((n, frames)), xp.zeros((n, frames), np.int64)
+    before = None
+    for at in range(frames):
+        before, gaps[:, at], iterations[:, at] = sparse_codes(
+            dictionary, sequences[:, at], penalty, method=method, start=before, **options
+        )
+        codes[:, at] = before
+    return codes, gaps, iterations
 
 
 def _sweeps(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: Array) -> None:
