@@ -67,8 +67,8 @@ def on_gq(images: list[Any], options: argparse.Namespace, engine: Engine) -> tup
     started = time.perf_counter()
     settings = Configuration(
         patch=6, feature="gq", threshold=0.3, context="whole", dictionary=options.units, n_components=options.components,
-        drop=options.drop_gq, positions=options.positions, stride=options.stride, pool_size=options.pool,
-        pool_stride=options.pool_stride,
+        drop=options.drop_gq, positions=options.positions, stride=options.stride, pool_size=options.pool * options.stride,
+        pool_stride=options.pool_stride * options.stride,  # in pixels, where the L1 model counts strides
     ).replace(**pairs_of(options.gq))  # fmt: skip
     fitted = fit(ArraySource(images[0]), settings, engine)
     model = fitted[0] if isinstance(fitted, tuple) else fitted
