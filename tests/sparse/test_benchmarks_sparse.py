@@ -42,13 +42,13 @@ def test_speed(tmp_path):
     )
     assert found["coordinate"]["worst_gap"] <= 1.1e-3
     assert found["fista"]["worst_gap"] <= 1.1e-3
-    assert found["sparse_encode"]["worst_gap"] <= found["coordinate"]["worst_gap"]
+    assert found["sparse_encode"]["worst_gap"] <= 1e-3
     assert only_record(tmp_path)["steps_of_fista"]["ratio"] > 0
 
 
 def test_gabors(tmp_path):
     with h5py.File(tmp_path / "n.h5", "w") as file:
-        file["one"], file["two"] = small_images(0, 2, 70, 64)[..., 0]
+        file["one"], file["two"] = np.random.default_rng(0).integers(0, 256, (2, 70, 64), dtype=np.uint8)
     found = gabors.main(
         ["--data", str(tmp_path / "n.h5"), "--side", "16", "--patch", "5", "--overcomplete", "1", "--most", "5",
          "--set", "rounds=2", "--picture", str(tmp_path / "a.png"), "--json", str(tmp_path)]
@@ -58,6 +58,7 @@ def test_gabors(tmp_path):
     assert only_record(tmp_path)["learned"]["atoms"] == 5
 
 
+@pytest.mark.slow
 def test_cifar(tmp_path):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         for name, n in (("train", 60), ("test", 20)):
