@@ -10,12 +10,11 @@ from smtdist.kernels.l1 import (
     METHODS,
     _prepared,
     _sweeps,
-    linear_features,
-    omp_codes,
     sequence_codes,
     sparse_codes,
     tile_rows,
 )
+from smtdist.kernels.pursuit import linear_features, omp_codes
 from smtdist.kernels.threads import set_threads, threads
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from smtdist.errors import ModelError
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.grid_pool import grid_pool, n_cells
-from smtdist.kernels.l1 import linear_features, omp_codes, sparse_codes
+from smtdist.kernels.l1 import sparse_codes
+from smtdist.kernels.pursuit import linear_features, omp_codes
 from smtdist.kernels.sparse_codes import split_signs
 from smtdist.models.s3c.model import ROWS, patch_rows
 from smtdist.models.sparse.settings import SparseSettings
