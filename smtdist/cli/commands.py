@@ -110,6 +110,12 @@ COMMANDS: Final = {
         "Spike-and-slab sparse coding of patches and its rivals, and classification with few labels.",
         "fit data.h5 --dataset train/images --out s3c.h5",
     ),
+    "sparse": Command(
+        "sparse",
+        "sparse",
+        "L1 sparse coding of patches with overcomplete dictionaries, positive or signed.",
+        "fit data.h5 --dataset train/images --out sparse.h5",
+    ),
     "export": Command(
         "export",
         "export",

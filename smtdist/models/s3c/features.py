@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,32 @@ from smtdist.engine.plan import block_samples
 from smtdist.engine.worker import batches, located
 from smtdist.errors import MemoryBudgetError, ModelError
 from smtdist.kernels.threads import set_threads
-from smtdist.models.s3c.model import ROWS, PatchCoder
+from smtdist.models.s3c.model import ROWS
+from smtdist.statistics.patch_rows import PatchRows
 
 RESULT_BYTES: Final = 64 * 2**20
 BATCH: Final = 64
 """Images that are handed over at a time; the coder takes them in groups of its own."""
 
 
-def represented(
-    coder: PatchCoder, source: Source, engine: Engine
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
+class Coder(Protocol):
+    """What can be streamed: images (m, height, width, channels) to (m, cells, width) float32."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]: ...  # noqa: D102
+    @property
+    def patches(self) -> PatchRows: ...  # noqa: D102
+    @property
+    def feature_shape(self) -> tuple[int, int]: ...  # noqa: D102
+    @property
+    def row_numbers(self) -> int: ...  # noqa: D102
+    @property
+    def dictionary_bytes(self) -> int: ...  # noqa: D102
+
+    def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]: ...  # noqa: D102
+
+
+def represented(coder: Coder, source: Source, engine: Engine) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Yield (first sample, features (m, cells, width)) for all samples, in whatever order they end.
 
     Memory on a worker: see `feature_bytes`; refused beforehand where that is above its budget.
@@ -67,17 +83,15 @@ def represented(
     engine.events.emit("pass_finished", **{"pass": "transform"}, n_samples=done)
 
 
-def feature_bytes(coder: PatchCoder, source: Source) -> int:
+def feature_bytes(coder: Coder, source: Source) -> int:
     """Return what coding takes: a block that is read, a group's patches, ĥ, ŝ and features, and two results."""
     rows = max(ROWS, coder.patches.positions)
-    numbers = 3 * coder.parameters.n_units + coder.settings.width + 6 * coder.patches.n_inputs
+    numbers = coder.row_numbers + 6 * coder.patches.n_inputs
     reading = block_samples(source) * source.sample_bytes + source.reader_bytes
-    return reading + 4 * rows * numbers + 2 * RESULT_BYTES + 8 * int(np.prod(coder.parameters.atoms.shape))
+    return reading + 4 * rows * numbers + 2 * RESULT_BYTES + coder.dictionary_bytes
 
 
-def represent_range(
-    shared: tuple[PatchCoder, int], source: Source, start: int, stop: int
-) -> NDArray[np.float32]:
+def represent_range(shared: tuple[Coder, int], source: Source, start: int, stop: int) -> NDArray[np.float32]:
     """Represent samples [start, stop) of a source."""
     coder, threads = shared
     set_threads(threads)
@@ -89,13 +103,13 @@ def represent_range(
     return np.concatenate(parts)
 
 
-def _batch(coder: PatchCoder) -> int:
+def _batch(coder: Coder) -> int:
     """Return images of a batch: whole groups of the coder, so that groups do not depend on the range."""
     group = max(1, ROWS // coder.patches.positions)
     return group * max(1, BATCH // group)
 
 
-def features_of(coder: PatchCoder, source: Source, engine: Engine) -> NDArray[np.float32]:
+def features_of(coder: Coder, source: Source, engine: Engine) -> NDArray[np.float32]:
     """Return the features of all samples in memory, (n, features)."""
     z: NDArray[Any] = np.empty((source.n_samples, int(np.prod(coder.feature_shape))), np.float32)
     for first, values in represented(coder, source, engine):

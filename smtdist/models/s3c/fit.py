@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.threads import single_blas
 from smtdist.models.s3c.model import PatchCoder, Record, patch_rows
 from smtdist.models.s3c.mstep import closed_form, gradient_step
-from smtdist.models.s3c.settings import S3CSettings
+from smtdist.models.s3c.settings import S3CSettings, StartSettings
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.sparse_codes import CodeSums, OmpSums
@@ -43,6 +44,36 @@ def fit_coder(source: Source, settings: S3CSettings, engine: Engine) -> tuple[Pa
     `round-2`, ... over chunk rows drawn by (seed, round). All sums are floating point and meet along the fixed tree: the same
     bits for any number of workers, after losses and after a resume. Memory on a worker: the plan's, stated before each pass.
     """
+    start = begun(source, settings, engine)
+    fits = {"s3c": _spike_slab, "omp": _omp, "sc": _sparse_coding}
+    parameters, trace, rounds = fits[settings.model](source, settings, engine, start.patches, start.atoms)
+    coder = PatchCoder(
+        settings,
+        start.patches.shape,
+        start.mean,
+        start.whiten,
+        start.unwhiten,
+        parameters,
+        tuple(trace),
+        origin(source),
+    )
+    return coder, [*start.records, *rounds]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What rounds begin with: how patches are made, the whitening, unit atoms with their spares, and two records."""
+
+    patches: PatchRows
+    mean: Float64
+    whiten: Float64
+    unwhiten: Float64
+    atoms: Float64
+    records: tuple[Record, Record]
+
+
+def begun(source: Source, settings: StartSettings, engine: Engine) -> Start:
+    """Run the passes `whitening` and `start`."""
     shape = _shape(source, settings)
     before = chunk_subset(source, settings.whiten_images, settings.seed)
     count = settings.patches or None
@@ -60,18 +91,19 @@ def fit_coder(source: Source, settings: S3CSettings, engine: Engine) -> tuple[Pa
     each = max(1, -(-4 * wanted // before.n_samples))
     found, start = engine.reduce("start", RowSample(patches, wanted, each), before)
     atoms = _distinct(found.state["rows"].astype(np.float64), settings, source.name)
-    fits = {"s3c": _spike_slab, "omp": _omp, "sc": _sparse_coding}
-    parameters, trace, rounds = fits[settings.model](source, settings, engine, patches, atoms)
-    about = {"source": source.describe(), "versions": _versions()}
-    coder = PatchCoder(settings, shape, mean, whiten, unwhiten, parameters, tuple(trace), about)
-    return coder, [whitening, start, *rounds]
+    return Start(patches, mean, whiten, unwhiten, atoms, (whitening, start))
+
+
+def origin(source: Source) -> dict[str, Any]:
+    """Return what a model file says about its origin."""
+    return {"source": source.describe(), "versions": _versions()}
 
 
 def _drawn(units: int) -> int:
     return units + max(math.ceil(SPARES * units), min(units, FEW))
 
 
-def _shape(source: Source, settings: S3CSettings) -> tuple[int, int, int]:
+def _shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
     height, width, channels = source.shape[1:]
     if settings.patch > min(height, width):
         raise ConfigurationError(
@@ -82,7 +114,7 @@ def _shape(source: Source, settings: S3CSettings) -> tuple[int, int, int]:
     return height, width, channels
 
 
-def _distinct(rows: Float64, settings: S3CSettings, name: str) -> Float64:
+def _distinct(rows: Float64, settings: StartSettings, name: str) -> Float64:
     """Return unit atoms and their spares: drawn patches that are not flat, or random directions."""
     lengths = np.sqrt((rows * rows).sum(axis=1))
     rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows

@@ -14,7 +14,7 @@ from smtdist.kernels.device import place, to_host
 from smtdist.kernels.grid_pool import grid_pool, n_cells
 from smtdist.kernels.sparse_codes import soft_threshold, sparse_code, split_signs
 from smtdist.kernels.spike_slab import SpikeSlab, infer
-from smtdist.models.s3c.settings import S3CSettings
+from smtdist.models.s3c.settings import PatchSettings, S3CSettings
 from smtdist.statistics.patch_rows import PatchRows
 
 Float64 = NDArray[np.float64]
@@ -59,6 +59,16 @@ class PatchCoder:
     def feature_shape(self) -> tuple[int, int]:
         """(cells, features of a cell)."""
         return n_cells(self.settings.pooling), self.settings.width
+
+    @property
+    def row_numbers(self) -> int:
+        """Numbers that coding a patch takes beside the patch: ĥ, ŝ, products and features."""
+        return 3 * self.parameters.n_units + self.settings.width
+
+    @property
+    def dictionary_bytes(self) -> int:
+        """Bytes of the atoms."""
+        return int(self.parameters.atoms.nbytes)
 
     def rows(self, images: NDArray[np.generic]) -> Float32:
         """Return all whitened patches of images (m, H, W, C), (m positions, p)."""
@@ -137,7 +147,7 @@ class PatchCoder:
 
 
 def patch_rows(
-    settings: S3CSettings,
+    settings: PatchSettings,
     shape: tuple[int, int, int],
     count: int | None,
     mean: Float64 | None = None,

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.spike_slab import H_DAMPING, S_DAMPING, Schedule
@@ -44,6 +44,34 @@ _NUMBERS: Final = (
     "penalty_mu", "penalty_alpha", "penalty_beta", "alpha", "beta_start", "penalty", "threshold", "decay",
 )  # fmt: skip
 _PAIRS: Final = ("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds")
+
+
+class PatchSettings(Protocol):
+    """How patches are made: what every coder of patches is told."""
+
+    @property
+    def patch(self) -> int: ...  # noqa: D102
+    @property
+    def contrast_bias(self) -> float: ...  # noqa: D102
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+    @property
+    def pixel_range(self) -> tuple[float, float] | None: ...  # noqa: D102
+
+
+class StartSettings(PatchSettings, Protocol):
+    """How a fit begins: its whitening, and the patches that atoms start from."""
+
+    @property
+    def units(self) -> int: ...  # noqa: D102
+    @property
+    def ridge(self) -> float: ...  # noqa: D102
+    @property
+    def patches(self) -> int: ...  # noqa: D102
+    @property
+    def whiten_images(self) -> int: ...  # noqa: D102
+    @property
+    def start(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

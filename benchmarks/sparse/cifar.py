@@ -1,0 +1,119 @@
+"""CIFAR-10, a share of it: a manifold transform on L1 codes beside one on f_gq, k-NN and linear, same positions and pooling.
+
+python -m benchmarks.sparse.cifar --data ../shared/data/cifar10_jpeg.h5 --train 2000 --test 1000 --json benchmarks/results
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import write_record
+from benchmarks.s3c.common import images_of
+from smtdist.configuration import Configuration
+from smtdist.data.array import ArraySource
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.evaluate.run import Linear, Neighbours, classified
+from smtdist.kernels.threads import set_threads
+from smtdist.models.fit import fit
+from smtdist.models.s3c.features import features_of
+from smtdist.models.sparse.fit import fit_sparse
+from smtdist.models.sparse.manifold import ManifoldSettings, fit_manifold
+from smtdist.models.sparse.settings import SparseSettings
+from smtdist.models.transform import transform
+
+
+def pairs_of(arguments: list[str]) -> dict[str, Any]:
+    """Return name=value texts as settings."""
+    from smtdist.models.kernel.settings import parse_settings
+
+    return parse_settings(arguments)
+
+
+def judged(z: list[Any], y: list[Any], engine: Engine) -> dict[str, float]:
+    """Return top-1 of soft k-NN and of the linear probe."""
+    flat = [each.reshape(len(each), -1) for each in z]
+    found = {
+        name: classified(flat[0], y[0], flat[1], y[1], engine, settings)
+        for name, settings in (("knn", Neighbours()), ("linear", Linear()))
+    }
+    return {name: float(one.to_dict()["top1"]) for name, one in found.items()} | {
+        "features": flat[0].shape[1]
+    }
+
+
+def on_l1(images: list[Any], options: argparse.Namespace, engine: Engine) -> tuple[list[Any], dict[str, Any]]:
+    """Learn a dictionary, embed its codes."""
+    started = time.perf_counter()
+    settings = SparseSettings(
+        units=options.units, patch=6, images=256, patches=16, rounds=40, penalty=1.0, gap=1e-2, pooling=(2,)
+    ).replace(**pairs_of(options.l1))
+    coder, _ = fit_sparse(ArraySource(images[0]), settings, engine)
+    embedding = ManifoldSettings(
+        n_components=options.components, drop=options.drop_l1, positions=options.positions, stride=options.stride,
+        pool_size=options.pool, pool_stride=options.pool_stride,
+    )  # fmt: skip
+    model, _ = fit_manifold(ArraySource(images[0]), coder, embedding, engine)
+    z = [features_of(model, ArraySource(part), engine) for part in images]
+    return z, {"seconds": time.perf_counter() - started, "active": coder.active, "drop": options.drop_l1}
+
+
+def on_gq(images: list[Any], options: argparse.Namespace, engine: Engine) -> tuple[list[Any], dict[str, Any]]:
+    """Fit the spine's f_gq with as many atoms, the same positions and pooling."""
+    started = time.perf_counter()
+    settings = Configuration(
+        patch=6, feature="gq", threshold=0.3, context="whole", dictionary=options.units, n_components=options.components,
+        drop=options.drop_gq, positions=options.positions, stride=options.stride, pool_size=options.pool * options.stride,
+        pool_stride=options.pool_stride * options.stride,  # in pixels, where the L1 model counts strides
+    ).replace(**pairs_of(options.gq))  # fmt: skip
+    fitted = fit(ArraySource(images[0]), settings, engine)
+    model = fitted[0] if isinstance(fitted, tuple) else fitted
+    z = []
+    for part in images:
+        pieces = dict(transform(model, ArraySource(part), engine))
+        z.append(np.concatenate([pieces[first] for first in sorted(pieces)]))
+    return z, {"seconds": time.perf_counter() - started, "drop": options.drop_gq}
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--train", type=int, default=2000)
+    parser.add_argument("--test", type=int, default=1000)
+    parser.add_argument("--units", type=int, default=512)
+    parser.add_argument("--components", type=int, default=64)
+    parser.add_argument("--positions", type=int, default=64)
+    parser.add_argument("--stride", type=int, default=3)
+    parser.add_argument("--pool", type=int, default=3)
+    parser.add_argument("--pool-stride", type=int, default=3)
+    parser.add_argument("--drop-l1", type=int, default=0)
+    parser.add_argument("--drop-gq", type=int, default=16)
+    parser.add_argument(
+        "--l1", action="append", default=[], help="name=value of the settings of sparse coding"
+    )
+    parser.add_argument("--gq", action="append", default=[], help="name=value of the settings of f_gq")
+    parser.add_argument("--only", choices=("l1", "gq"))
+    parser.add_argument("--json")
+    options = parser.parse_args(arguments)
+    set_threads(1)
+    engine = Engine(SerialExecutor(1))
+    parts = [images_of(options.data, group, getattr(options, group)) for group in ("train", "test")]
+    images, labels = [part[0] for part in parts], [part[1] for part in parts]
+    names = ("train", "test", "units", "components", "positions", "stride", "pool", "pool_stride")
+    result: dict[str, Any] = {name: getattr(options, name) for name in names}
+    for name, make in (("l1", on_l1), ("gq", on_gq)):
+        if options.only in (None, name):
+            z, about = make(images, options, engine)
+            result[name] = judged(z, labels, engine) | about
+    if options.json:
+        write_record(options.json, "sparse-cifar", result)
+    return result
+
+
+if __name__ == "__main__":
+    print(main())

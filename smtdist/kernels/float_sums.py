@@ -1,0 +1,58 @@
+"""Σ a aᵀ and Σ a xᵀ over sparse codes of floats, in float64: the same bits for any number of threads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.cpu import float_sums as cpu
+from smtdist.kernels.threads import even_ranges, run_ranges, threads
+from smtdist.kernels.types import Array
+
+
+class Entries(NamedTuple):
+    """What is not zero of codes (n, K): row r has entries bounds[r] to bounds[r + 1]."""
+
+    bounds: NDArray[np.int64]
+    atoms: NDArray[np.int64]
+    values: Array
+
+
+def entries(codes: Array) -> Entries:
+    """Return what is not zero, row by row.
+
+    >>> entries(np.array([[0.0, 2.0], [0.0, 0.0]])).bounds.tolist()
+    [0, 1, 1]
+    """
+    rows, atoms = np.nonzero(codes)
+    bounds = np.searchsorted(rows, np.arange(len(codes) + 1)).astype(np.int64)
+    return Entries(bounds, atoms.astype(np.int64), codes[rows, atoms])
+
+
+def add_pairs(total: NDArray[np.float64], found: Entries) -> None:
+    """Add Σ a aᵀ to total (K, K).
+
+    >>> total = np.zeros((2, 2))
+    >>> add_pairs(total, entries(np.array([[3.0, 2.0]])))
+    >>> total.tolist()
+    [[9.0, 6.0], [6.0, 4.0]]
+    """
+    run_ranges(lambda start, stop: cpu.add_pairs(*found, start, stop, total), _ranges(len(total)))
+
+
+def add_rows(total: NDArray[np.float64], found: Entries, rows: Array) -> None:
+    """Add Σ a xᵀ to total (K, D), x the rows (n, D).
+
+    >>> total = np.zeros((2, 1))
+    >>> add_rows(total, entries(np.array([[3.0, 0.0]])), np.array([[2.0]]))
+    >>> total.tolist()
+    [[6.0], [0.0]]
+    """
+    run_ranges(lambda start, stop: cpu.add_rows(*found, rows, start, stop, total), _ranges(len(total)))
+
+
+def _ranges(size: int) -> list[tuple[int, int]]:
+    # each atom's sum runs in the order of the rows, whoever makes it
+    return even_ranges(size, -(-size // (2 * threads())) if threads() > 1 else max(1, size))

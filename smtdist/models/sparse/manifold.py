@@ -1,0 +1,177 @@
+"""A sparse manifold transform whose code f is L1 sparse coding: whole-image context, any dictionary that was learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.device import to_host
+from smtdist.kernels.generic.representation import unit_rows
+from smtdist.kernels.representation import pool, pooled_shape
+from smtdist.kernels.threads import single_blas
+from smtdist.models.checks import require_whole
+from smtdist.models.s3c.model import Record, patch_rows
+from smtdist.models.sparse.model import SparseCoder
+from smtdist.solve.generalized import centred_moment, smallest_components
+from smtdist.statistics.float_codes import FloatCodeSums
+from smtdist.statistics.patch_rows import PatchRows
+
+Float64 = NDArray[np.float64]
+ROWS = 4096
+"""Patches that are coded together, in whole images."""
+
+
+@dataclass(frozen=True)
+class ManifoldSettings:
+    """What is asked of the embedding.
+
+    n_components : rows of P kept, after the first `drop`. positions : of an image in the fit, drawn (0: all). stride : of the
+    positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018). pool_size, pool_stride : in
+    strides. seed : of the draw.
+    """
+
+    n_components: int = 64
+    drop: int = 0
+    positions: int = 0
+    stride: int = 1
+    moment: str = "second"
+    pool_size: int = 4
+    pool_stride: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        least = {
+            "n_components": 1,
+            "drop": 0,
+            "positions": 0,
+            "stride": 1,
+            "pool_size": 1,
+            "pool_stride": 1,
+            "seed": 0,
+        }
+        require_whole(self, least)
+        if self.moment not in ("second", "centred"):
+            raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
+
+    def replace(self, **changes: Any) -> ManifoldSettings:
+        """Return settings with changes; an unknown name is a ConfigurationError."""
+        unknown = sorted(set(changes) - set(self.__dataclass_fields__))
+        if unknown:
+            names = ", ".join(sorted(self.__dataclass_fields__))
+            raise ConfigurationError(
+                f"There is no setting {unknown[0]!r}; the settings of the embedding are {names}."
+            )
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseManifold:
+    """A coder and its embedding: components (n_components + drop, K), the rows of P, and their eigenvalues."""
+
+    coder: SparseCoder
+    settings: ManifoldSettings
+    components: Float64
+    eigenvalues: Float64
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of an image."""
+        return self.coder.shape
+
+    @property
+    def patches(self) -> PatchRows:
+        """How patches are made."""
+        return self.coder.patches
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the positions that are coded."""
+        rows, columns = self.patches.grid
+        return -(-rows // self.settings.stride), -(-columns // self.settings.stride)
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        every = np.arange(self.patches.positions).reshape(self.patches.grid)
+        return every[:: self.settings.stride, :: self.settings.stride].ravel()
+
+    @cached_property
+    def _projection(self) -> NDArray[np.float32]:
+        first = self.settings.drop
+        return np.ascontiguousarray(self.components[first : first + self.settings.n_components].T, np.float32)
+
+    @property
+    def feature_shape(self) -> tuple[int, int]:
+        """(pooled positions, components)."""
+        rows, columns = pooled_shape(*self.grid, self.settings.pool_size, self.settings.pool_stride)
+        return rows * columns, self.settings.n_components
+
+    @property
+    def row_numbers(self) -> int:
+        """Numbers that coding a patch takes beside the patch."""
+        return self.coder.row_numbers + 4 * self.settings.n_components
+
+    @property
+    def dictionary_bytes(self) -> int:
+        """Bytes of the atoms, of ΦᵀΦ while coding, and of P."""
+        return self.coder.dictionary_bytes + self.components.nbytes
+
+    def embed(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return β = P a / ‖P a‖ of whitened patches (n, p); zero where a patch has no code."""
+        codes = to_host(self.coder.infer(rows)[0])
+        with single_blas():
+            return np.asarray(unit_rows(codes @ self._projection))
+
+    def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Return pooled embeddings of images (m, H, W, C), (m, pooled positions, components), unit length at each."""
+        images = images[..., None] if images.ndim == 3 else images
+        if images.shape[1:] != self.shape:
+            raise ModelError(
+                f"The model takes images of {self.shape}, these are {images.shape[1:]}; give images like them."
+            )
+        step, parts = max(1, ROWS // len(self._places)), []
+        for start in range(0, len(images), step):
+            part = images[start : start + step]
+            places = np.tile(self._places, (len(part), 1))
+            embedded = self.embed(self.patches.rows(part, places))
+            pooled = pool(embedded, len(part), *self.grid, self.settings.pool_size, self.settings.pool_stride)
+            parts.append(pooled.reshape(len(part), *self.feature_shape))
+        return np.concatenate(parts)
+
+
+def fit_manifold(
+    source: Source, coder: SparseCoder, settings: ManifoldSettings, engine: Engine
+) -> tuple[SparseManifold, list[Record]]:
+    """Sum the codes of drawn positions in a pass, and solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, equation 8; whole image).
+
+    The code of the model is `sparse_codes` with the coder's penalty and method. Raises ConfigurationError where V has fewer
+    dimensions than components asked for. Bits depend on neither workers nor threads.
+    """
+    wanted = coder.settings
+    patches = patch_rows(wanted, coder.shape, settings.positions or None, coder.mean, coder.whiten)
+    statistic = FloatCodeSums(
+        replace(patches, seed=settings.seed),
+        coder.atoms.astype(np.float32),
+        wanted.penalty,
+        wanted.positive,
+        wanted.method,
+        wanted.gap,
+    )
+    partial, record = engine.reduce("statistics", statistic, source)
+    state, count = partial.state, int(partial.state["n_positions"])
+    if count == 0:
+        raise ModelError("No position has an active atom; lower the penalty.")
+    moment = state["second_moment"] / count
+    if settings.moment == "centred":
+        moment = centred_moment(state["second_moment"], state["activity"], count)
+    with single_blas():
+        solution = smallest_components(
+            state["context_scatter"] / count, moment, settings.n_components + settings.drop
+        )
+    return SparseManifold(coder, settings, solution.components, solution.eigenvalues), [record]

@@ -1,0 +1,129 @@
+"""What sparse coding is asked to be: every setting that changes a result, checked, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.l1 import METHODS, Method
+from smtdist.models.checks import require_choices, require_whole
+
+LEARNINGS: Final = ("gradient", "sums")
+FEATURES: Final = ("l1", "omp", "linear")
+
+_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
+    "learning": LEARNINGS,
+    "method": METHODS,
+    "feature": FEATURES,
+    "start": ("patches", "random"),
+    "positive": (True, False),
+}
+_WHOLE: Final = {
+    "units": 1, "patch": 1, "patches": 0, "images": 0, "whiten_images": 0, "rounds": 0, "idle": 1, "sweeps": 1, "k": 1, "seed": 0,
+}  # fmt: skip
+_ABOVE: Final = ("penalty", "gap", "rate")
+_AT_LEAST: Final = ("contrast_bias", "ridge", "threshold", "decay")
+
+
+@dataclass(frozen=True)
+class SparseSettings:
+    """Settings of sparse coding.
+
+    units : K atoms; 10 to 20 times the numbers of a patch in the paper. patch : side in pixels. contrast_bias, ridge : of
+    contrast normalisation and ZCA. penalty : λ, of whitened patches. positive : codes of one sign (equation 10), or both (9).
+    method, gap : the solver and its relative duality gap. learning : "gradient", a step a round with a diagonal Hessian, or
+    "sums", Φ in closed form from Σ a aᵀ and Σ x aᵀ, atom by atom, `sweeps` times. images, patches : of a round (0: all).
+    rounds : 0 keeps the patches that atoms start from. whiten_images : of the passes before, 0 for all. rate, decay : the
+    gradient's step, and rounds after which it is halved (0: never). memory : what a round keeps of the sums, or of the Hessian,
+    of those before it. idle : rounds in a row without a use after which an atom is replaced by a drawn patch. start : atoms
+    from patches, or random. feature : l1, omp of k atoms, or linear above `threshold`; pooling : grids, such as [2].
+    pixel_range : (black, white) of float images.
+    """
+
+    units: int = 1024
+    patch: int = 8
+    contrast_bias: float = 10.0 / 255**2
+    ridge: float = 0.1
+    penalty: float = 1.0
+    positive: bool = True
+    method: Method = "coordinate"
+    gap: float = 1e-3
+    learning: str = "gradient"
+    images: int = 256
+    patches: int = 16
+    whiten_images: int = 0
+    rounds: int = 100
+    rate: float = 0.5
+    decay: float = 50.0
+    memory: float = 0.9
+    sweeps: int = 1
+    idle: int = 10
+    start: str = "patches"
+    feature: str = "l1"
+    k: int = 5
+    threshold: float = 0.25
+    pooling: tuple[int, ...] = (2,)
+    pixel_range: tuple[float, float] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_choices(self, _CHOICES)
+        require_whole(self, _WHOLE)
+        for name in _ABOVE:
+            if not _is_number(getattr(self, name)) or getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; it must be a number above 0.")
+        for name in _AT_LEAST:
+            if not _is_number(getattr(self, name)) or getattr(self, name) < 0:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}; it must be a number of at least 0."
+                )
+        if not _is_number(self.memory) or not 0 <= self.memory < 1:
+            raise ConfigurationError(f"memory is {self.memory!r}; it must be at least 0 and below 1.")
+        if not self.pooling or not all(isinstance(grid, int) and grid >= 1 for grid in self.pooling):
+            raise ConfigurationError(f"pooling is {self.pooling!r}; give grids such as [2] or [1, 2, 3].")
+        pair = self.pixel_range
+        if pair is not None and not (len(pair) == 2 and all(map(_is_number, pair)) and pair[0] < pair[1]):
+            raise ConfigurationError(f"pixel_range is {pair!r}; it must be two numbers, the lower one first.")
+
+    @property
+    def width(self) -> int:
+        """Features of a position: one an atom, or two where codes have signs."""
+        return self.units * (1 if self.positive and self.feature != "omp" else 2)
+
+    def step(self, number: int) -> float:
+        """Return the gradient's step in round `number`."""
+        return self.rate * (0.5 ** ((number - 1) / self.decay) if self.decay else 1.0)
+
+    def replace(self, **changes: Any) -> SparseSettings:
+        """Return settings with changes; an unknown name is a ConfigurationError."""
+        known = {field.name for field in dataclasses.fields(self)}
+        for name, value in changes.items():
+            if name not in known:
+                raise ConfigurationError(
+                    f"There is no setting {name!r}; the settings of sparse coding are {', '.join(sorted(known))}."
+                )
+            if isinstance(value, list):
+                changes[name] = tuple(value)
+        if isinstance(changes.get("pooling"), int):
+            changes["pooling"] = (changes["pooling"],)
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        """Return the settings as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> SparseSettings:
+        """Read settings from JSON; ConfigurationError for what is none."""
+        try:
+            return cls().replace(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(f"These are no settings of sparse coding ({error}).") from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

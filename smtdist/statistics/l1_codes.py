@@ -1,0 +1,98 @@
+"""What learning a dictionary by L1 sparse codes needs of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.kernels.device import gpu_available, place, to_host
+from smtdist.kernels.float_sums import add_pairs, add_rows, entries
+from smtdist.kernels.l1 import Method, solver_bytes, sparse_codes
+from smtdist.kernels.threads import single_blas
+from smtdist.statistics.base import State
+from smtdist.statistics.patch_rows import PatchRows, added_states
+
+
+@dataclass(frozen=True, eq=False)
+class L1Sums:
+    """Sums over drawn patches x with codes a and rests r = x - Φ a.
+
+    n, loss, gap : patches, Σ of the objective ½ ‖r‖² + λ ‖a‖₁, Σ of relative gaps. uses : (K,) patches in which an atom is
+    active. With `second`, second : (K, K) Σ a aᵀ and cross : (K, D) Σ a xᵀ; without, square : (K,) Σ a² and pull : (K, D) Σ a rᵀ,
+    which a gradient step needs. float64 sums over groups of fixed size; leaves meet along the fixed tree.
+    """
+
+    patches: PatchRows
+    atoms: NDArray[np.float32]  # (K, D)
+    penalty: float
+    positive: bool
+    method: Method
+    gap: float
+    view: int
+    second: bool
+    exact: bool = False
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return the sums over no patches."""
+        units, inputs = self.atoms.shape
+        state: State = {"n": np.zeros((), np.int64), "loss": np.zeros(()), "gap": np.zeros(())}
+        state["uses"] = np.zeros(units, np.int64)
+        if self.second:
+            return state | {"second": np.zeros((units, units)), "cross": np.zeros((units, inputs))}
+        return state | {"square": np.zeros(units), "pull": np.zeros((units, inputs))}
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch: codes, then the sums."""
+        added = 0
+        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self._numbers)):
+            placed = place(rows)
+            codes, gaps, _ = sparse_codes(
+                self.atoms.T, placed, self.penalty, positive=self.positive, method=self.method, gap=self.gap
+            )
+            self._add(state, rows, to_host(codes))
+            state["gap"] += float(gaps.sum())
+            added += len(rows)
+        state["n"] += added
+        return added
+
+    def _add(self, state: State, rows: NDArray[np.float32], codes: NDArray[np.float32]) -> None:
+        found = entries(codes)
+        with single_blas():
+            rest = rows - codes @ self.atoms
+        state["loss"] += 0.5 * float(np.square(rest, dtype=np.float64).sum())
+        state["loss"] += self.penalty * float(np.abs(found.values).sum(dtype=np.float64))
+        state["uses"] += np.bincount(found.atoms, minlength=len(self.atoms))
+        if self.second:
+            add_pairs(state["second"], found)
+            add_rows(state["cross"], found, rows)
+        else:
+            wide = found.values.astype(np.float64)
+            state["square"] += np.bincount(found.atoms, wide * wide, minlength=len(self.atoms))
+            add_rows(state["pull"], found, rest)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum of both."""
+        return added_states(left, right)
+
+    @property
+    def _numbers(self) -> int:
+        """float32 numbers a row: codes, their entries, patches and rests."""
+        return 3 * len(self.atoms) + 4 * int(self.atoms.shape[1])
+
+    def state_bytes(self) -> int:
+        """Return 8 K (D + 2), and 8 K² with `second`."""
+        units, inputs = len(self.atoms), int(self.atoms.shape[1])
+        return 8 * units * (inputs + 2 + (units if self.second else 0)) + 24
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a group, whatever the batch, and that of the solver."""
+        units, inputs = self.atoms.shape
+        copies = 2 if gpu_available() else 1
+        return copies * self.patches.group_bytes(self._numbers) + solver_bytes(inputs, units)
+
+    def miniature(self) -> L1Sums:
+        """Return the same with few atoms."""
+        return replace(self, atoms=self.atoms[:8])
