@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.augment import normal, uniform
+from smtdist.kernels.cpu.waves import waves
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 
@@ -52,7 +54,8 @@ class FourierFeatures:
     """√(2/D) (cos xΩ, sin xΩ): the Gaussian and the Laplacian kernel (Rahimi and Recht 2007).
 
     frequencies Ω : (d, D/2), normal with deviation 1/σ for the Gaussian kernel, Cauchy with scale 1/σ in each
-    coordinate for the Laplacian one. The error of a kernel value is about 1/√D.
+    coordinate for the Laplacian one. The error of a kernel value is about 1/√D, that of a feature by float32 a few
+    times 10⁻⁷ of √(2/D) and, by the rounding of xΩ, of as many quarter turns as the angle has.
     """
 
     frequencies: Float32
@@ -67,18 +70,20 @@ class FourierFeatures:
         """Number of features, D."""
         return 2 * int(self.frequencies.shape[1])
 
+    @cached_property
+    def quarters(self) -> Float32:
+        """Ω in quarter turns, (d, D/2): what is left of an angle beside whole ones is then found without rounding."""
+        return np.asarray(self.frequencies * (2 / np.pi), np.float32)
+
     def workspace(self) -> int:
-        """Return the bytes of a row's projections."""
-        return 2 * self.n_features
+        """Return nothing: features are made in place."""
+        return 0
 
     def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
         """Map rows (m, d) to (m, D)."""
         result = np.empty((len(rows), self.n_features), np.float32) if out is None else out
-        cosines, sines = np.split(result, 2, axis=1)
-        np.matmul(rows, self.frequencies, out=sines)
-        np.cos(sines, out=cosines)
-        np.sin(sines, out=sines)
-        result *= np.float32(math.sqrt(2 / self.n_features))
+        np.matmul(rows, self.quarters, out=result[:, self.n_features // 2 :])
+        waves(result, np.float32(math.sqrt(2 / self.n_features)))
         return result
 
     def pull_back(self, rows: Float32, weights: Float32) -> Float32:
