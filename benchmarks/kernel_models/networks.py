@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,30 +56,49 @@ def train(parameters: Any, loss: Any, steps: int, rate: float, decay: float = 1e
     return float(value.detach())
 
 
+RATES = (1e-3, 1e-2)
+
+
 def embedding(
     method: str, triplets: tuple[np.ndarray, ...], components: int, hidden: int, steps: int, seed: int
 ) -> Any:
-    """Train a network of the same loss as a kernel model, and return a map from rows to embedded rows."""
-    torch.manual_seed(seed)
+    """Train a network of the same loss as a kernel model, and return a map from rows to embedded rows.
+
+    Trained once with each rate; the one that ends with the lower loss stays.
+    """
     x, plus, minus = (torch.tensor(part, dtype=torch.float32) for part in triplets)
-    if method == "autoencoder":
-        net, _ = autoencoder_parts(x, x, components, hidden, steps)
-    else:
-        net = encoder(x.shape[1], hidden, components, orthonormal=method == "contrastive")
-        criterion = contrastive_loss if method == "contrastive" else spectral_loss
-        train(net.parameters(), lambda: criterion(net(x), net(plus), net(minus)), steps, 1e-2, 1e-2)
-    return lambda rows: net(torch.tensor(rows, dtype=torch.float32)).detach().numpy().astype(float)
+    found = []
+    for rate in RATES:
+        torch.manual_seed(seed)
+        if method == "autoencoder":
+            net, _, loss = autoencoder_parts(x, x, components, hidden, steps, rate)
+        else:
+            net = encoder(x.shape[1], hidden, components, orthonormal=method == "contrastive")
+            criterion = contrastive_loss if method == "contrastive" else spectral_loss
+            decay = 0.0 if method == "contrastive" else 1e-2
+            loss = train(
+                net.parameters(), partial(_loss, criterion, net, (x, plus, minus)), steps, rate, decay
+            )
+        found.append((loss, net))
+    best = min(found, key=lambda pair: pair[0])[1]
+    return lambda rows: best(torch.tensor(rows, dtype=torch.float32)).detach().numpy().astype(float)
 
 
-def autoencoder_parts(seen: Any, wanted: Any, components: int, hidden: int, steps: int) -> tuple[Any, Any]:
+def _loss(criterion: Any, net: Any, parts: tuple[Any, ...]) -> Any:
+    return criterion(*(net(part) for part in parts))
+
+
+def autoencoder_parts(
+    seen: Any, wanted: Any, components: int, hidden: int, steps: int, rate: float = 3e-3
+) -> tuple[Any, Any, float]:
     """Train encoder and decoder of one hidden layer each on ‖wanted - decode(encode(seen))‖²."""
     encode = encoder(seen.shape[1], hidden, components, orthonormal=False)
     decode = torch.nn.Sequential(
         torch.nn.Linear(components, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, wanted.shape[1])
     )
     both = [*encode.parameters(), *decode.parameters()]
-    train(both, lambda: (decode(encode(seen)) - wanted).square().mean(), steps, 3e-3)
-    return encode, decode
+    loss = train(both, lambda: (decode(encode(seen)) - wanted).square().mean(), steps, rate)
+    return encode, decode, loss
 
 
 def denoiser(
@@ -87,5 +107,5 @@ def denoiser(
     """Train a de-noising network and return a map from noisy rows to clean ones."""
     torch.manual_seed(seed)
     seen, wanted = (torch.tensor(part, dtype=torch.float32) for part in (noisy, clean))
-    encode, decode = autoencoder_parts(seen, wanted, components, hidden, steps)
+    encode, decode, _ = autoencoder_parts(seen, wanted, components, hidden, steps)
     return lambda rows: decode(encode(torch.tensor(rows, dtype=torch.float32))).detach().numpy().astype(float)

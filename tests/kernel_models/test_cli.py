@@ -162,7 +162,11 @@ def outer(*arguments):
     [
         ("kernel-contrastive", FEATURES, ["draw", "contrast", "solve"]),
         ("kernel-spectral", [*FEATURES, "--set", "rounds=3"], ["draw", "round"]),
-        ("kernel-autoencoder", ["--set", "features=nystroem", "--set", "rounds=3"], ["draw", "round"]),
+        (
+            "kernel-autoencoder",
+            ["--set", "features=nystroem", "--set", "n_features=50", "--set", "rounds=3"],
+            ["draw", "round"],
+        ),
         ("kernel-contrastive", [], ["exact"]),
         ("kernel-spectral", ["--set", "negatives=one"], ["exact"]),
     ],
@@ -197,6 +201,8 @@ def test_plan_refuses_what_cannot_fit(data):
     assert found.exit_code == 1
     assert "The exact kernel model needs" in found.stderr
     assert run(*common, "--memory", "much").exit_code == 2
+    found = run(*common, "--set", "features=nystroem")
+    assert "drawn from a pool of 1024; raise pool" in found.stderr
 
 
 def test_resume_goes_on_where_a_fit_was_stopped(data, tmp_path, monkeypatch):

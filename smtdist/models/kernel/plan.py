@@ -16,7 +16,13 @@ from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, random_fe
 from smtdist.models.kernel import autoencoder, contrastive, spectral
 from smtdist.models.kernel.encoder import require_memory
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.kernel.streamed import SOLVE_SQUARES, given, row_length, work_per_triplet
+from smtdist.models.kernel.streamed import (
+    SOLVE_SQUARES,
+    given,
+    require_landmarks,
+    row_length,
+    work_per_triplet,
+)
 from smtdist.models.plan import SOLVE, PassCost, Step, measured_machines, step_cost
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.contrast import ContrastSums
@@ -94,7 +100,8 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     if settings.features != "nystroem":
         assert settings.features is not None
         return random_features(kernel, settings.features, length, settings.n_features, settings.seed)
-    size = min(settings.n_features, settings.pool, source.n_samples)
+    require_landmarks(settings)
+    size = min(settings.n_features, source.n_samples)
     require_memory(size, 5)
     return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
 

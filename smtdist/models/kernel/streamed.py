@@ -108,15 +108,20 @@ def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSetting
     if settings.features != "nystroem":
         assert settings.features is not None
         return random_features(kernel, settings.features, rows.shape[1], settings.n_features, settings.seed)
+    require_landmarks(settings)
     landmarks = np.unique(rows[: settings.n_features].astype(np.float64), axis=0)
-    if settings.n_features > settings.pool:
-        raise ConfigurationError(
-            f"n_features is {settings.n_features}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
-        )
     require_memory(len(landmarks), 5)
     # eigenvalues that float32 features cannot carry would be noise
     root = gram_root(kernel(landmarks, landmarks), kernel.label, 1e-7)
     return NystroemFeatures(kernel, landmarks, root.inverse)
+
+
+def require_landmarks(settings: KernelSettings) -> None:
+    """Refuse more landmarks than the pool that they are drawn from has."""
+    if settings.n_features > settings.pool:
+        raise ConfigurationError(
+            f"n_features is {settings.n_features}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
+        )
 
 
 def _contrastive(
