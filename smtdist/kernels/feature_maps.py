@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ Float32 = NDArray[np.float32]
 
 PANEL: int = 128
 """Rows that one thread maps at a time: their number is fixed, so that results do not depend on the threads."""
+FEW: int = 8
+"""Frequencies or landmarks of a miniature."""
 _FREQUENCY = 11
 
 
@@ -46,6 +48,10 @@ class FeatureMap(Protocol):
 
     def pull_back(self, rows: Float32, weights: Float32) -> Float32:
         """Return the gradient of Σ weights · φ(rows) with respect to the rows, (m, d)."""
+        ...
+
+    def miniature(self) -> FeatureMap:
+        """Return a few features of the same kind, of the same rows."""
         ...
 
 
@@ -75,6 +81,10 @@ class FourierFeatures:
         """Ω in quarter turns, (d, D/2): what is left of an angle beside whole ones is then found without rounding."""
         return np.asarray(self.frequencies * (2 / np.pi), np.float32)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what follows from the frequencies behind."""
+        return {"frequencies": self.frequencies}
+
     def workspace(self) -> int:
         """Return nothing: features are made in place."""
         return 0
@@ -93,6 +103,10 @@ class FourierFeatures:
         return np.asarray(
             slopes @ self.frequencies.T * np.float32(math.sqrt(2 / self.n_features)), np.float32
         )
+
+    def miniature(self) -> FourierFeatures:
+        """Return the features of a few frequencies."""
+        return FourierFeatures(np.ascontiguousarray(self.frequencies[:, :FEW]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +142,10 @@ class ReluFeatures:
         return np.asarray(
             slopes @ self.frequencies.T * np.float32(math.sqrt(2 / self.n_features)), np.float32
         )
+
+    def miniature(self) -> ReluFeatures:
+        """Return the features of a few frequencies."""
+        return ReluFeatures(np.ascontiguousarray(self.frequencies[:, :FEW]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +183,10 @@ class NystroemFeatures:
         raise ConfigurationError(
             "Nyström features have no gradient here; take fourier or relu for the decoder."
         )
+
+    def miniature(self) -> NystroemFeatures:
+        """Return features of a few landmarks, which approach no kernel."""
+        return NystroemFeatures(self.kernel, self.landmarks[:FEW], self.inverse[:FEW, :FEW])
 
 
 def random_features(kernel: Kernel, kind: str, n_inputs: int, n_features: int, seed: int) -> FeatureMap:

@@ -98,8 +98,8 @@ class ContrastSums:
         return tile_bytes(self.features) + lookup - 4 * count * saved
 
     def miniature(self) -> ContrastSums:
-        """Return itself: a tile of one sample is small."""
-        return replace(self)
+        """Return the sum of a few features."""
+        return replace(self, features=self.features.miniature())
 
 
 def finish(state: State) -> NDArray[np.float64]:

@@ -194,9 +194,11 @@ def test_plan_refuses_what_cannot_fit(data):
     common = ["plan", data, "--dataset", "train/x", "--quiet"]
     found = run(*common, "--set", "features=fourier", "--set", "n_features=1000000")
     assert found.exit_code == 1
-    assert "a worker may plan for" in found.stderr
+    assert "The kernel model needs" in found.stderr
+    assert "lower n_features" in found.stderr
     found = run(*common, *FEATURES, "--memory", "64MB")
     assert found.exit_code == 1
+    assert "a worker may plan for" in found.stderr
     found = run(*common, "--set", "copies=100000")
     assert found.exit_code == 1
     assert "The exact kernel model needs" in found.stderr

@@ -14,9 +14,10 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, random_features
 from smtdist.models.kernel import autoencoder, contrastive, spectral
-from smtdist.models.kernel.encoder import require_memory
+from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.streamed import (
+    LANDMARK_SQUARES,
     SOLVE_SQUARES,
     given,
     require_landmarks,
@@ -46,13 +47,14 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     """
     if settings.features is None:
         return [_exact(source, settings)]
+    if settings.model == "contrastive" and settings.features != "nystroem":
+        require_memory(settings.n_features, SOLVE_SQUARES, FEWER_FEATURES)
     steps = kernel_steps(source, settings)
     machines = measured_machines(steps, engine)
     checkpointed = engine.checkpoint is not None
     costs = [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
     if settings.model == "contrastive":
         count = _placeholder(settings, source).n_features
-        require_memory(count, SOLVE_SQUARES)
         costs.append(_on_driver(SOLVE, 8 * SOLVE_SQUARES * count**2))
     return costs
 
@@ -102,7 +104,7 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
         return random_features(kernel, settings.features, length, settings.n_features, settings.seed)
     require_landmarks(settings)
     size = min(settings.n_features, source.n_samples)
-    require_memory(size, 5)
+    require_memory(size, max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)
     return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
 
 

@@ -17,7 +17,7 @@ from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, map_rows,
 from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models.kernel.contrastive import top_components
 from smtdist.models.kernel.descent import Convergence
-from smtdist.models.kernel.encoder import require_memory
+from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
 from smtdist.models.kernel.model import (
     FeatureDecoder,
     FeatureEncoder,
@@ -39,6 +39,8 @@ START: Final = 0.1
 """Length of an embedded row at the random start of the spectral loss."""
 SOLVE_SQUARES: Final = 6
 """Matrices of features x features that the driver holds while it solves the contrastive model."""
+LANDMARK_SQUARES: Final = 5
+"""Matrices of landmarks x landmarks that it holds while it makes Nyström features."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSetting
         return random_features(kernel, settings.features, rows.shape[1], settings.n_features, settings.seed)
     require_landmarks(settings)
     landmarks = np.unique(rows[: settings.n_features].astype(np.float64), axis=0)
-    require_memory(len(landmarks), 5)
+    require_memory(len(landmarks), LANDMARK_SQUARES, FEWER_FEATURES)
     # eigenvalues that float32 features cannot carry would be noise
     root = gram_root(kernel(landmarks, landmarks), kernel.label, 1e-7)
     return NystroemFeatures(kernel, landmarks, root.inverse)
@@ -127,7 +129,7 @@ def require_landmarks(settings: KernelSettings) -> None:
 def _contrastive(
     source: Source, settings: KernelSettings, engine: Engine, ready: _Ready
 ) -> tuple[KernelModel, list[Record]]:
-    require_memory(ready.features.n_features, SOLVE_SQUARES)
+    require_memory(ready.features.n_features, SOLVE_SQUARES, FEWER_FEATURES)
     statistic = ContrastSums(ready.features, ready.triplets)
     work = work_per_triplet(ready.features)
     partial, record = engine.reduce("contrast", statistic, source, work_per_sample=work)
@@ -177,7 +179,7 @@ def _ridge_of(ready: _Ready, settings: KernelSettings) -> float:
         raise ConfigurationError('ridge "auto" needs drawn triplets; set a number for given ones.')
     changed = maker.augmentation(pool.reshape(len(pool), *ready.shape), 0, settings.seed).reshape(pool.shape)
     half = map_rows(ready.features, pool).T @ map_rows(ready.features, changed)
-    require_memory(ready.features.n_features, 4)
+    require_memory(ready.features.n_features, 4, FEWER_FEATURES)
     return (
         resolved_ridge("auto", half.astype(np.float64), settings.n_components) * ready.n_samples / len(pool)
     )
