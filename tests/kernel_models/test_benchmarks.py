@@ -56,6 +56,7 @@ def test_what_is_published_is_compared_cell_by_cell(tmp_path):
         table[method] = {kernel: cell(mean) for kernel in kernels}
     record = tmp_path / "record.json"
     record.write_text(json.dumps({"result": {"table": {"some": table}, "splits": 5}}))
+    (tmp_path / "out").mkdir()
     found = published.main([str(record), "--json", str(tmp_path / "out")])
     assert found["cells"] == {"above": 2, "par": 2, "below": 2}
     some = found["sets"]["some"]
