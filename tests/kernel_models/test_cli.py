@@ -196,7 +196,7 @@ def test_plan_refuses_what_cannot_fit(data):
     assert found.exit_code == 1
     assert "The kernel model needs" in found.stderr
     assert "lower n_features" in found.stderr
-    found = run(*common, *FEATURES, "--memory", "64MB")
+    found = run(*common, *FEATURES, "--memory", "16MB")
     assert found.exit_code == 1
     assert "a worker may plan for" in found.stderr
     found = run(*common, "--set", "copies=100000")

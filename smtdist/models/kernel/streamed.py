@@ -26,7 +26,7 @@ from smtdist.models.kernel.model import (
     versions,
 )
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.kernel.spectral import BOTTOMLESS, bottomless, resolved_ridge
+from smtdist.models.kernel.spectral import bottomless, resolved_ridge
 from smtdist.solve.positive import gram_root
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.contrast import ContrastSums, finish
@@ -37,6 +37,9 @@ Float64 = NDArray[np.float64]
 
 START: Final = 0.1
 """Length of an embedded row at the random start of the spectral loss."""
+DEEP: Final = 100.0
+"""A minimum of the spectral loss is around -1 for each component, whatever the scale; one that falls so much deeper has
+none. Steps of fixed length fall slowly, so that it is told by depth and not by speed."""
 SOLVE_SQUARES: Final = 6
 """Matrices of features x features that the driver holds while it solves the contrastive model."""
 LANDMARK_SQUARES: Final = 5
@@ -250,8 +253,8 @@ def _descended(
     def update(state: _Adam, sums: State, number: int) -> _Adam:
         n = int(sums["n_samples"])
         loss = float(sums["loss"]) / n + penalty * sum(float(np.vdot(w, w)) for w in state.weights)
-        if loss < -BOTTOMLESS:
-            raise DataError(bottomless(settings.kernel, penalty, loss))
+        if settings.model == "spectral" and loss < -DEEP * settings.n_components:
+            raise DataError(bottomless(settings.kernel, penalty * source.n_samples, loss))
         if not np.isfinite(loss):
             raise DataError(
                 f"The loss is {loss} in round {number}; lower learning_rate, raise ridge, or scale the data."
