@@ -131,7 +131,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         shown = ("samples", "splits", "steps", "noise", "bandwidths", "hidden")
         told = {key: getattr(options, key) for key in shown}
         write_record(
-            options.json, "kernel-figure-2", {"table": table, **told, "networks": networks.missing()}
+            options.json,
+            "-".join(("kernel-figure-2", *table)),
+            {"table": table, **told, "networks": networks.missing()},
         )
     return table
 

@@ -144,9 +144,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
                 print(f"{name:<8} h = {components:<3} {line}", flush=True)
     if options.json:
         told = ("samples", "deviation", "repeats", "steps", "ridges", "bandwidths", "uncentred")
+        sets = [name for name in ("mnist", "cifar10") if any(name in cell for cell in table)]
         chosen = {key: getattr(options, key) for key in told}
         write_record(
-            options.json, "kernel-figure-3", {"table": table, **chosen, "networks": networks.missing()}
+            options.json,
+            "-".join(("kernel-figure-3", *sets)),
+            {"table": table, **chosen, "networks": networks.missing()},
         )
     return table
 
