@@ -2,13 +2,17 @@
 
     python -m benchmarks.kernel_models.figure_2 --mnist mnist.h5 --cifar cifar10_jpeg.h5 --json benchmarks/results
 
-The first two classes, 500 images; splits, h = 2 and k = 3 as in Figure 1. Without PyTorch the networks are left out.
+The first two classes, 500 images; splits, h = 2 and k = 3 as in Figure 1. Without PyTorch the networks are left out. A
+network is trained with two rates and judged with the one that reached the lower loss. With --parts FOLDER finished parts
+are kept, so that a stopped run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +21,14 @@ from threadpoolctl import threadpool_limits
 from benchmarks.kernel_models import networks
 from benchmarks.kernel_models.figure_1 import KERNELS, WITH_BANDWIDTH, accuracy, maker, split
 from benchmarks.kernel_models.images import first_classes
+from benchmarks.kernel_models.parts import kept
 from benchmarks.record import write_record
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import median_bandwidth
 from smtdist.models.kernel.choose import choose
 from smtdist.models.kernel.triplets import drawn_triplets
 
+Keep = Callable[[str, Callable[[], float]], float]
 METHODS = ("contrastive", "spectral", "autoencoder")
 
 
@@ -33,28 +39,38 @@ def one_split(
     kernels: list[str],
     shares: tuple[float, ...],
     noise: float,
-    steps: int,
+    sizes: tuple[int, int],
+    keep: Keep,
 ) -> dict[str, dict[str, float]]:
-    """Return the accuracies of one split, by method and kernel; "network" is the network of the method."""
+    """Return the accuracies of one split, by method and kernel; "network" is the network of the method.
+
+    sizes : hidden units and steps of a network.
+    """
     unlabelled, labelled, test = split(labels, seed)
     fitted_on = rows[np.concatenate([unlabelled, labelled])]
     known, asked = labels[labelled], labels[test]
     found: dict[str, dict[str, float]] = {"raw": {"raw": accuracy(rows[labelled], known, rows[test], asked)}}
     triplets = drawn_triplets(fitted_on, Augmentation(noise), seed)
+    parts = (triplets.anchors, triplets.positives, triplets.negatives)
     for method in METHODS:
-        scores = {}
-        for kernel in kernels:
+
+        def of_kernel(kernel: str, method: str = method) -> float:
             middle = median_bandwidth(fitted_on, kernel) if kernel in WITH_BANDWIDTH else 1.0
             grid = tuple(share * middle for share in shares) if kernel in WITH_BANDWIDTH else (1.0,)
             make = maker(method, kernel, noise, 2)
             choice = choose(make, grid, rows[unlabelled], rows[labelled], known)
             near, far = (choice.estimator.transform(rows[part]) for part in (labelled, test))
-            scores[kernel] = accuracy(near, known, far, asked)
+            return accuracy(near, known, far, asked)
+
+        def of_network(method: str = method) -> float:
+            net = networks.embedding(method, parts, 2, *sizes, seed)
+            return accuracy(net(rows[labelled]), known, net(rows[test]), asked)
+
+        found[method] = {
+            kernel: keep(f"{seed}-{method}-{kernel}", partial(of_kernel, kernel)) for kernel in kernels
+        }
         if networks.missing() is None:
-            parts = (triplets.anchors, triplets.positives, triplets.negatives)
-            net = networks.embedding(method, parts, 2, 256, steps, seed)
-            scores["network"] = accuracy(net(rows[labelled]), known, net(rows[test]), asked)
-        found[method] = scores
+            found[method]["network"] = keep(f"{seed}-{method}-network", of_network)
     return found
 
 
@@ -72,6 +88,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--bandwidths", type=float, nargs="+", default=[0.1, 0.3, 1.0, 3.0, 10.0], help="shares of the median"
     )
+    parser.add_argument("--hidden", type=int, default=128, help="units of a network's hidden layer")
+    parser.add_argument("--parts", help="folder for finished parts")
     parser.add_argument("--kernels", nargs="*", default=list(KERNELS), help="none for the networks alone")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
@@ -84,8 +102,18 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             if path is None:
                 continue
             rows, labels = first_classes(path, 2, options.samples)
-            sizes = (options.kernels, tuple(options.bandwidths), options.noise, options.steps)
-            runs = [one_split(rows, labels, seed, *sizes) for seed in range(options.splits)]
+            told = {
+                key: getattr(options, key) for key in ("samples", "steps", "noise", "bandwidths", "hidden")
+            }
+
+            def keep(part: str, compute: Callable[[], float], name: str = name, told: Any = told) -> float:
+                return float(kept(options.parts, f"figure-2-{name}-{part}", told, compute))
+
+            sizes = (options.kernels, tuple(options.bandwidths), options.noise)
+            runs = [
+                one_split(rows, labels, seed, *sizes, (options.hidden, options.steps), keep)
+                for seed in range(options.splits)
+            ]
             table[name] = {
                 method: {
                     kernel: [
@@ -100,9 +128,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
                 line = "  ".join(f"{k} {100 * mean:.1f} ± {100 * d:.1f}" for k, (mean, d) in scores.items())
                 print(f"{name:<8} {method:<12} {line}", flush=True)
     if options.json:
-        told = {key: getattr(options, key) for key in ("samples", "splits", "steps", "noise", "bandwidths")}
+        shown = ("samples", "splits", "steps", "noise", "bandwidths", "hidden")
+        told = {key: getattr(options, key) for key in shown}
         write_record(
-            options.json, "kernel-figure-2", {"table": table, **told, "networks": networks.missing()}
+            options.json,
+            "-".join(("kernel-figure-2", *table)),
+            {"table": table, **told, "networks": networks.missing()},
         )
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,9 +12,11 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.errors import ConfigurationError
+from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Labelled, Linear, Neighbours, Settings, classifier, evaluated
 from smtdist.models import files
+from smtdist.models.kernel.files import is_kernel_model
 from smtdist.monitor import tables
 
 
@@ -71,6 +74,19 @@ def evaluate(
     debug: opt.Debug = False,
 ) -> None:
     """Classify test images in the representation: by their nearest training images (soft k-NN), or linearly."""
+    settings: Settings = Linear(validation)
+    if metric is Metric.knn:
+        settings = Neighbours(neighbours, temperature, vote.value)
+    if is_kernel_model(model):
+        if components is not None or drop is not None or with_ or len(data) > 1:
+            raise WrongUsage(
+                "A kernel model is judged alone and whole, on one file; leave out --components, --drop and --with."
+            )
+        from smtdist.cli.kernel import judged
+
+        found = judged(model, data[0], train, test, settings, Where(workers, cluster, quiet))
+        _report(found, model, "samples", json)
+        return
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
     known, asked = (Labelled.open(data, group, fitted.settings) for group in (train, test))
     if metric is Metric.knn and neighbours > known.source.n_samples:
@@ -78,15 +94,16 @@ def evaluate(
             f"There are {known.source.n_samples} training samples, fewer than {neighbours} neighbours; "
             f"lower --neighbours."
         )
-    settings: Settings = Linear(validation)
-    if metric is Metric.knn:
-        settings = Neighbours(neighbours, temperature, vote.value)
     with engine_for(Where(workers, cluster, quiet), known.source) as engine:
         found = evaluated(fitted, known, asked, engine, settings, components, drop, opt.other_models(with_))
-    if json:
+    _report(found, model, "images", json)
+
+
+def _report(found: Evaluation | LinearEvaluation, model: Path, what: str, as_json: bool) -> None:
+    if as_json:
         print_json({**found.to_dict(), "model": str(model.absolute())})
         return
-    title = f"{found.n_test:,} test images, {found.n_train:,} training images, {found.n_classes} classes"
+    title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {found.n_classes} classes"
     result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
     if isinstance(found, LinearEvaluation) and not found.converged:
         line = (

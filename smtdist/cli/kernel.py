@@ -1,4 +1,4 @@
-"""`kernel fit`, `kernel transform` and `kernel evaluate`: representations without networks.
+"""`kernel plan`, `fit`, `resume`, `transform` and `evaluate`: representations without networks.
 
 A group of its own, not `fit --model`: the settings, presets, dictionaries and model files of the sparse manifold transform
 mean nothing here, and the other way round, so that almost every option of `fit` would have to be refused.
@@ -19,21 +19,29 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.kernel_run import KernelRun, read_kernel_run, write_kernel_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import labels_name, open_labels
+from smtdist.data.remote import full_path
 from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
+from smtdist.engine.events import EventStream
 from smtdist.engine.manifest import Facts
+from smtdist.engine.memory import size_of
+from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.metrics import Evaluation, checked_labels
+from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Linear, Neighbours, Settings, classified, classifier
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, fit_model
+from smtdist.models.kernel.plan import plan_kernel
 from smtdist.models.kernel.settings import KernelSettings, parse_settings
 from smtdist.models.kernel.transform import embedded
+from smtdist.models.plan import PlannedCluster
 from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
 
@@ -78,32 +86,128 @@ def fit(
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Fit a kernel model: exactly, or with --set features=... in passes over data of any size."""
+    """Fit a kernel model: exactly, or with --set features=... in passes over data of any size.
+
+    The printed spectral loss (negatives=one) need not have a minimum; the default negatives=all always has.
+    """
     check_target(out, overwrite)
+    run = KernelRun(
+        data=full_path(data),
+        dataset=dataset,
+        settings=settings_from(model, set_),
+        out=out.absolute(),
+        overwrite=overwrite,
+        workers=workers,
+        cluster=cluster,
+    )
+    _report(_fitted(run, checkpoint and checkpoint.absolute(), quiet), json)
+
+
+@kernel.command("resume", epilog="Example: smtdist kernel resume checkpoint/")
+def resume(
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT", help="Folder that was given to kernel fit --checkpoint.")
+    ],
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Go on with a kernel fit that was stopped, from its checkpoint; the result has the same bits."""
+    run = read_kernel_run(checkpoint).moved(workers, cluster, overwrite)
+    check_target(run.out, run.overwrite)
+    _report(_fitted(run, checkpoint.absolute(), quiet), json)
+
+
+@kernel.command(
+    "plan",
+    epilog="Example: smtdist kernel plan data.h5 --dataset train/images --model kernel-contrastive --workers 4 "
+    "--set features=fourier",
+)
+def plan(
+    data: opt.DataFile,
+    dataset: Annotated[str, typer.Option(help="Rows of numbers (samples, features), or images.")],
+    model: Annotated[Method, typer.Option(help="Which model.")] = Method.contrastive,
+    set_: opt.Set = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Memory of each worker, such as 16GB. Default: this machine's, shared."
+        ),
+    ] = None,
+    checkpoint: opt.Checkpoint = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL.h5", help="Ignored; taken so that the arguments of fit can stay."),
+    ] = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Say what a kernel fit will cost, pass by pass: tasks, bytes and memory; what cannot fit is refused."""
+    settings, source = settings_from(model, set_), samples_of((data, dataset))
+    where = Where(workers, cluster, quiet)
     try:
-        changes = parse_settings(set_ or [])
-        settings = KernelSettings().replace(model=model.value.removeprefix("kernel-"), **changes)
+        limit = None if memory is None else size_of(memory)
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
-    source = samples_of((data, dataset))
+    if where.is_local:
+        machine = PlannedCluster(where.resolved_workers(source) or 0, limit_bytes=limit)
+        costs = plan_kernel(source, settings, Engine(machine, EventStream(), checkpoint))
+    elif limit is not None:
+        raise WrongUsage("A running cluster states its workers' memory; leave out --memory.")
+    else:
+        with engine_for(where, source, checkpoint) as engine:
+            costs = plan_kernel(source, settings, engine)
+    found = [cost.to_dict() for cost in costs]
+    if json:
+        print_json({"passes": found, "data": source.describe(), "configuration": loads(settings.to_json())})
+    else:
+        result_console().print(tables.plan_table(found, checkpoint is not None))
+
+
+def settings_from(model: Method, assignments: list[str] | None) -> KernelSettings:
+    """Return the settings that a command line asks for; WrongUsage for what is none."""
+    try:
+        changes = parse_settings(assignments or [])
+        return KernelSettings().replace(model=model.value.removeprefix("kernel-"), **changes)
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _fitted(run: KernelRun, folder: Path | None, quiet: bool) -> dict[str, Any]:
+    """Fit, save, and return what `kernel fit --json` says."""
+    source, settings = run.source(), run.settings
     key = f"{settings.to_json()} {source.describe()}"
-    where, folder = Where(workers, cluster, quiet), checkpoint and checkpoint.absolute()
     with (
-        engine_for(where, source, folder, key) as engine,
+        engine_for(Where(run.workers, run.cluster, quiet), source, folder, key) as engine,
         engine.run_of(lambda: Facts.of(source, loads(settings.to_json()))),
     ):
+        if folder is not None:
+            write_kernel_run(folder, run)
         found, records = fit_model(source, settings, engine)
-    size = save_kernel(found, out, overwrite=overwrite)
-    result = {**found.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
-    if json:
+    size = save_kernel(found, run.out, overwrite=run.overwrite)
+    return {**found.summary(), "out": str(run.out), "bytes": size, "passes": records}
+
+
+def _report(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
         print_json(result)
         return
-    console = result_console()
+    console, records = result_console(), result["passes"]
     # rounds over mini-batches are many and alike
     if records and len(records) <= 10:
         console.print(tables.passes_table(records))
-    figures = ", ".join(f"{name} {value}" for name, value in found.summary().items() if value is not None)
-    console.print(f"{result['out']}: {tables.size(size)}, {figures}", highlight=False, soft_wrap=True)
+    told = {name: value for name, value in result.items() if name not in ("out", "bytes", "passes")}
+    figures = ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)
+    console.print(
+        f"{result['out']}: {tables.size(result['bytes'])}, {figures}", highlight=False, soft_wrap=True
+    )
 
 
 @kernel.command(
@@ -174,21 +278,28 @@ def evaluate(
     debug: opt.Debug = False,
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
-    fitted = load_kernel(model)
-    parts = [(samples_of((data, name)), name) for name in (train, test)]
     settings: Settings = Linear() if metric is Metric.linear else Neighbours(k=neighbours)
-    with engine_for(Where(workers, cluster, quiet), parts[0][0]) as engine:
-        z = [collected(embedded(fitted, source, engine), source, fitted) for source, _ in parts]
-        y = [
-            checked_labels(_labels(data, name, source), source.n_samples, f"labels of {name}")
-            for source, name in parts
-        ]
-        found = classified(z[0], y[0], z[1], y[1], engine, settings)
+    found = judged(model, data, train, test, settings, Where(workers, cluster, quiet))
     if json:
         print_json({**found.to_dict(), "model": str(model.absolute())})
         return
     title = f"{found.n_test:,} test samples, {found.n_train:,} training samples, {found.n_classes} classes"
     result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
+
+
+def judged(
+    model: Path, data: str, train: str, test: str, settings: Settings, where: Where
+) -> Evaluation | LinearEvaluation:
+    """Return how well classes are told apart in the embedding of a kernel model, held in memory."""
+    fitted = load_kernel(model)
+    parts = [(samples_of((data, name)), name) for name in (train, test)]
+    with engine_for(where, parts[0][0]) as engine:
+        z = [collected(embedded(fitted, source, engine), source, fitted) for source, _ in parts]
+        y = [
+            checked_labels(_labels(data, name, source), source.n_samples, f"labels of {name}")
+            for source, name in parts
+        ]
+        return classified(z[0], y[0], z[1], y[1], engine, settings)
 
 
 def _labels(data: str, dataset: str, source: Source) -> NDArray[np.int64]:

@@ -79,6 +79,10 @@ def write_run(checkpoint: Path, run: Run, key: str) -> None:
 def read_run(checkpoint: Path) -> Run:
     """Read what a checkpoint folder was started with."""
     path = checkpoint / NAME
+    if (checkpoint / "kernel.json").is_file():
+        raise CheckpointError(
+            f"{checkpoint} is the checkpoint of a kernel model; go on with smtdist kernel resume."
+        )
     if not path.is_file():
         raise CheckpointError(
             f"{checkpoint} is no checkpoint of a fit: it has no {NAME}; give the folder of fit --checkpoint."

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.feature_maps import FeatureMap, map_rows
+from smtdist.kernels.feature_maps import PANEL, FeatureMap, map_rows
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.workspace import borrowed
 from smtdist.statistics.base import State
@@ -28,7 +30,8 @@ class ContrastSums:
     """S = Σ φ(x_i) (φ(x_i⁻) - φ(x_i⁺))ᵀ over triplets, (D, D): float32 products of tiles, summed in float64.
 
     `finish` symmetrises it. Tiles have a fixed number of rows that depends on D alone and panels are fixed as well, so
-    that a batch adds the same bits whatever the threads; leaves meet along the engine's fixed tree.
+    that a batch adds the same bits whatever the threads; leaves meet along the engine's fixed tree. Negatives come from a
+    pool: where its features fit a tile's memory they are made once, and looked up.
     Memory: 8 D² bytes, and a workspace that does not depend on the batch, which therefore never shrinks.
     """
 
@@ -44,17 +47,35 @@ class ContrastSums:
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add the triplets of a batch."""
-        scatter = state["scatter"]
         for tile, first in tiles(images, first_sample, self.features):
-            anchors, positives, negatives = self.triplets(tile, first)
-            shape = (len(anchors), self.features.n_features)
-            with borrowed(shape, shape, shape) as (left, right, other):
+            shape = (len(tile), self.features.n_features)
+            with borrowed(shape, shape) as (left, right):
+                if self._pool_kept:
+                    anchors, positives = self.triplets.pairs(tile, first)
+                    known, at = self._pool, self.triplets.places(first, len(tile))
+                else:
+                    anchors, positives, negatives = self.triplets(tile, first)
+                    known, at = map_rows(self.features, negatives), np.arange(len(tile))
                 map_rows(self.features, anchors, left)
-                map_rows(self.features, negatives, right)
-                right -= map_rows(self.features, positives, other)
-                add_product(scatter, left, right)
+                map_rows(self.features, positives, right)
+                subtract_from(known, at, right)
+                add_product(state["scatter"], left, right)
         state["n_samples"] += len(images)
         return len(images)
+
+    @property
+    def _pool_kept(self) -> bool:
+        pool = self.triplets.pool
+        return pool is not None and 4 * len(pool) * self.features.n_features <= TILE_BYTES
+
+    @cached_property
+    def _pool(self) -> NDArray[np.float32]:
+        assert self.triplets.pool is not None
+        return map_rows(self.features, self.triplets.pool)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the features of the pool behind: whoever adds makes them."""
+        return {name: value for name, value in vars(self).items() if name != "_pool"}
 
     def merge(self, left: State, right: State) -> State:
         """Return the sum of both."""
@@ -68,11 +89,17 @@ class ContrastSums:
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a tile, whatever the batch: bits must not follow the memory."""
-        return tile_bytes(self.features)
+        count = self.features.n_features
+        lookup = threads() * 4 * PANEL * count
+        if not self._pool_kept:
+            return tile_bytes(self.features) + lookup
+        assert self.triplets.pool is not None
+        saved = tile_rows(count, self.features.n_inputs) - len(self.triplets.pool)
+        return tile_bytes(self.features) + lookup - 4 * count * saved
 
     def miniature(self) -> ContrastSums:
-        """Return itself: a tile of one sample is small."""
-        return replace(self)
+        """Return the sum of a few features."""
+        return replace(self, features=self.features.miniature())
 
 
 def finish(state: State) -> NDArray[np.float64]:
@@ -107,6 +134,16 @@ def tile_bytes(features: FeatureMap) -> int:
     rows = tile_rows(features.n_features, features.n_inputs)
     mapped = 3 * rows * 4 * features.n_features + threads() * 128 * features.workspace()
     return mapped + rows * INPUT_BYTES * features.n_inputs + 4 * features.n_features**2
+
+
+def subtract_from(known: NDArray[np.float32], at: NDArray[np.intp], features: NDArray[np.float32]) -> None:
+    """Replace features (m, D) by known[at] - features, panel by panel on all threads."""
+
+    def panel(start: int, stop: int) -> None:
+        part = features[start:stop]
+        np.subtract(known[at[start:stop]], part, out=part)
+
+    run_ranges(panel, even_ranges(len(features), PANEL))
 
 
 def add_product(total: NDArray[np.float64], left: NDArray[np.float32], right: NDArray[np.float32]) -> None:

@@ -106,8 +106,17 @@ class TripletMaker:
             anchors, positives, negatives_ = np.split(rows, 3, axis=1)
             return anchors, positives, negatives_
         assert self.pool is not None
-        assert self.pool_samples is not None
+        anchors, positives = self.pairs(images, first_sample)
+        return anchors, positives, self.pool[self.places(first_sample, len(images))]
+
+    def pairs(self, images: NDArray[np.generic], first_sample: int) -> tuple[Float32, Float32]:
+        """Return anchors and positives, each (m, d), of samples that are no triplets."""
+        assert self.augmentation is not None
         rows = as_rows(images)
         changed = self.augmentation(rows.reshape(images.shape), first_sample, self.seed)
-        at = negatives(self.seed, first_sample, len(images), self.pool_samples)
-        return rows, changed.reshape(rows.shape), self.pool[at]
+        return rows, changed.reshape(rows.shape)
+
+    def places(self, first_sample: int, samples: int) -> NDArray[np.intp]:
+        """Return where in the pool the negatives of consecutive samples are, (samples,)."""
+        assert self.pool_samples is not None
+        return negatives(self.seed, first_sample, samples, self.pool_samples)

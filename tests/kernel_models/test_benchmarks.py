@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris
 
-from benchmarks.kernel_models import contrast_pass, convergence, figure_1, figure_2, figure_3, networks
+from benchmarks.kernel_models import (
+    contrast_pass,
+    convergence,
+    figure_1,
+    figure_2,
+    figure_3,
+    networks,
+    published,
+)
+from benchmarks.kernel_models.parts import kept
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +46,38 @@ def test_figure_1(tmp_path):
     assert only_record(tmp_path)["table"] == table
 
 
+def test_what_is_published_is_compared_cell_by_cell(tmp_path):
+    def cell(mean):
+        return {"mean": mean, "deviation": 0.01}
+
+    kernels = ("gaussian", "linear")
+    table = {"raw": {"raw": cell(0.8)}, "kernel_pca": {kernel: cell(0.7) for kernel in kernels}}
+    for method, mean in (("contrastive", 0.7), ("spectral", 0.85), ("autoencoder", 0.6)):
+        table[method] = {kernel: cell(mean) for kernel in kernels}
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"result": {"table": {"some": table}, "splits": 5}}))
+    (tmp_path / "out").mkdir()
+    found = published.main([str(record), "--json", str(tmp_path / "out")])
+    assert found["cells"] == {"above": 2, "par": 2, "below": 2}
+    some = found["sets"]["some"]
+    assert some["best"].startswith("spectral")
+    assert some["some_embedding_above_raw"]
+    assert some["order_of_methods"] == ["spectral", "contrastive", "autoencoder"]
+
+
+def test_finished_parts_are_kept(tmp_path):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return 0.5
+
+    for told in ({"n": 1}, {"n": 1}, {"n": 2}):
+        assert kept(str(tmp_path), "one", told, compute) == 0.5
+    assert len(calls) == 2
+    assert kept(None, "one", {}, compute) == 0.5
+
+
 def test_the_split_is_that_of_the_paper():
     labels = np.arange(200) % 2
     unlabelled, labelled, test = figure_1.split(labels, 0)
@@ -53,11 +94,14 @@ def test_figure_2(images, tmp_path):
 
 
 def test_figure_3(images, tmp_path):
-    sizes = ["--samples", "30", "--components", "2", "--repeats", "1", "--steps", "2"]
-    table = figure_3.main(["--cifar", images, *sizes, "--json", str(tmp_path)])
+    sizes = ["--samples", "30", "--components", "2", "--repeats", "1", "--steps", "20"]
+    grid = ["--ridges", "0.1", "10", "--bandwidths", "1"]
+    table = figure_3.main(["--cifar", images, *sizes, *grid, "--json", str(tmp_path)])
     (scores,) = table.values()
-    np.testing.assert_allclose(scores["as it is"][0], 0.01, rtol=0.1)
+    np.testing.assert_allclose(scores["as it is"]["mean"], 0.01, rtol=0.1)
     assert ("network" in scores) == (networks.missing() is None)
+    assert scores["gaussian"]["chosen"][0]["ridge"] in (0.1, 10)
+    assert only_record(tmp_path)["table"] == table
 
 
 def test_convergence(tmp_path):

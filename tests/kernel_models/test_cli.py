@@ -148,3 +148,145 @@ def test_models_of_another_kind_are_refused(data, tmp_path):
     found = run("transform", out, data, "--dataset", "test/images", "--out", tmp_path / "z.h5")
     assert "The model takes samples of 5 numbers" in found.stderr
     assert "has 16; give samples like those it was fitted on" in found.stderr
+
+
+FEATURES = ["--set", "features=fourier", "--set", "n_features=128", "--set", "noise=0.4"]
+
+
+def outer(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "names"),
+    [
+        ("kernel-contrastive", FEATURES, ["draw", "contrast", "solve"]),
+        ("kernel-spectral", [*FEATURES, "--set", "rounds=3"], ["draw", "round"]),
+        (
+            "kernel-autoencoder",
+            ["--set", "features=nystroem", "--set", "n_features=50", "--set", "rounds=3"],
+            ["draw", "round"],
+        ),
+        ("kernel-contrastive", [], ["exact"]),
+        ("kernel-spectral", ["--set", "negatives=one"], ["exact"]),
+    ],
+)
+def test_plan_states_what_the_fit_will_take(model, changes, names, data, tmp_path):
+    common = [data, "--dataset", "train/x", "--model", model, *changes, "--quiet", "--json"]
+    planned = run("plan", *common)
+    assert planned.exit_code == 0, planned.output
+    costs = json.loads(planned.stdout)["passes"]
+    assert [cost["name"] for cost in costs] == names
+    assert all(cost["driver_bytes"] > 0 for cost in costs)
+    fitted = run("fit", *common, "--out", tmp_path / "k.h5")
+    records = json.loads(fitted.stdout)["passes"]
+    rounds = {cost["name"]: cost for cost in costs}
+    assert len(records) == sum(cost["rounds"] for cost in costs if cost["n_samples"])
+    for record in records:
+        cost = rounds[record["name"].partition("-")[0]]
+        assert cost["n_samples"] == record["n_samples"]
+        # what the process holds before a pass is measured anew each time
+        assert abs(cost["projected_bytes"] - record["projected_bytes"]) < 64 * 2**20
+    assert "Memory it will take" in run("plan", *common[:-1]).stdout
+
+
+def test_plan_refuses_what_cannot_fit(data):
+    common = ["plan", data, "--dataset", "train/x", "--quiet"]
+    found = run(*common, "--set", "features=fourier", "--set", "n_features=1000000")
+    assert found.exit_code == 1
+    assert "The kernel model needs" in found.stderr
+    assert "lower n_features" in found.stderr
+    found = run(*common, *FEATURES, "--memory", "16MB")
+    assert found.exit_code == 1
+    assert "a worker may plan for" in found.stderr
+    found = run(*common, "--set", "copies=100000")
+    assert found.exit_code == 1
+    assert "The exact kernel model needs" in found.stderr
+    assert run(*common, "--memory", "much").exit_code == 2
+    found = run(*common, "--set", "features=nystroem")
+    assert "drawn from a pool of 1024; raise pool" in found.stderr
+
+
+def test_resume_goes_on_where_a_fit_was_stopped(data, tmp_path, monkeypatch):
+    from smtdist.statistics.gradients import SpectralGradient
+
+    changes = ["--model", "kernel-spectral", *FEATURES, "--set", "rounds=6", "--quiet"]
+    whole, stopped, folder = tmp_path / "whole.h5", tmp_path / "stopped.h5", tmp_path / "checkpoint"
+    fit = ["fit", data, "--dataset", "train/x", *changes]
+    assert run(*fit, "--out", whole).exit_code == 0
+    update, calls = SpectralGradient.update, []
+
+    def interrupted(self, *arguments):
+        calls.append(len(calls))
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return update(self, *arguments)
+
+    monkeypatch.setattr(SpectralGradient, "update", interrupted)
+    assert run(*fit, "--out", stopped, "--checkpoint", folder).exit_code == 130
+    assert not stopped.exists()
+    monkeypatch.setattr(SpectralGradient, "update", update)
+    found = run("resume", folder, "--json", "--quiet")
+    assert found.exit_code == 0, found.output
+    records = json.loads(found.stdout)["passes"]
+    assert records[0]["resumed_leaves"] > 0
+    assert records[-1]["resumed_leaves"] == 0
+    with h5py.File(whole) as one, h5py.File(stopped) as other:
+        np.testing.assert_array_equal(one["encoder/weights"][()], other["encoder/weights"][()])
+    assert run("resume", folder, "--quiet").exit_code == 1  # the model is there
+    assert run("resume", folder, "--quiet", "--overwrite").exit_code == 0
+
+
+def test_a_checkpoint_is_of_one_run(data, tmp_path):
+    folder, out = tmp_path / "checkpoint", tmp_path / "k.h5"
+    fit = ["fit", data, "--dataset", "train/x", "--out", out, "--checkpoint", folder, "--quiet", *FEATURES]
+    assert run(*fit).exit_code == 0
+    found = run(*fit, "--overwrite", "--set", "seed=1")
+    assert found.exit_code == 1
+    assert "seed is 1, was 0" in found.stderr
+    assert json.loads((folder / "kernel.json").read_text())["settings"]["seed"] == 0
+    found = outer("resume", folder)
+    assert found.exit_code == 1
+    assert "go on with smtdist kernel resume" in found.stderr
+    found = run("resume", tmp_path)
+    assert found.exit_code == 1
+    assert "it has no kernel.json" in found.stderr
+    (folder / "kernel.json").write_text("{")
+    assert "cannot be read" in run("resume", folder).stderr
+
+
+def test_info_shows_a_model(data, tmp_path):
+    out = tmp_path / "k.h5"
+    fit = ["fit", data, "--dataset", "train/x", "--out", out, "--model", "kernel-spectral", *FEATURES]
+    assert run(*fit, "--set", "rounds=3", "--quiet").exit_code == 0
+    facts = json.loads(outer("info", out, "--json").stdout)
+    assert facts["kind"] == "kernel"
+    assert facts["n_iter"] == 3
+    assert facts["configuration"]["n_features"] == 128
+    assert "converged" in outer("info", out).stdout
+
+
+def test_a_representation_is_searched_for_concepts_and_judged(data, tmp_path):
+    model, z, concepts = (tmp_path / f"{name}.h5" for name in ("k", "z", "c"))
+    changes = [*FEATURES, "--set", "n_components=3", "--quiet"]
+    assert run("fit", data, "--dataset", "train/x", "--out", model, *changes).exit_code == 0
+    assert run("transform", model, data, "--dataset", "train/x", "--out", z, "--quiet").exit_code == 0
+    found = outer("concepts", z, "--dataset", "z", "--n-concepts", 3, "--out", concepts, "--json", "--quiet")
+    assert found.exit_code == 0, found.output
+    with h5py.File(concepts) as file:
+        members = file["concepts"][()] if "concepts" in file else None
+    facts = json.loads(outer("info", concepts, "--json").stdout)
+    assert facts["n_points"] == 600
+    assert facts["n_concepts"] == 3
+    assert members is None or len(members) in (3, 600)
+    # three well separated classes are three concepts: a member tells its class
+    assert json.loads(found.stdout)["cka"] > 0.5
+    judging = ["--train", "train/x", "--test", "test/x", "--json", "--quiet"]
+    top1 = [
+        json.loads(call("evaluate", model, data, *judging, "--neighbours", 5).stdout)["top1"]
+        for call in (outer, run)
+    ]
+    assert top1[0] == top1[1] > 0.9
+    refused = outer("evaluate", model, data, *judging, "--components", 1)
+    assert refused.exit_code == 2
+    assert "A kernel model is judged alone" in refused.stderr

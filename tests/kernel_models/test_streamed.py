@@ -1,5 +1,7 @@
 """Kernel models in explicit features: their maps, the additive statistic, the same bits anywhere, mini-batches."""
 
+import pickle
+
 import h5py
 import numpy as np
 import pytest
@@ -15,11 +17,18 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.augment import Augmentation, negatives
-from smtdist.kernels.feature_maps import NystroemFeatures, ReluFeatures, map_rows, random_features
+from smtdist.kernels.feature_maps import (
+    FourierFeatures,
+    NystroemFeatures,
+    ReluFeatures,
+    map_rows,
+    random_features,
+)
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.threads import set_threads, threads
 from smtdist.models.kernel.model import fit_model
 from smtdist.models.kernel.settings import KernelSettings
+from smtdist.statistics import contrast
 from smtdist.statistics.contrast import ContrastSums, finish, tile_bytes
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.rows import RowDraw, TripletMaker, as_rows
@@ -29,6 +38,13 @@ FEATURES = {"fourier": "gaussian", "relu": "relu", "nystroem": "ntk"}
 
 def rows_of(seed, n, d=4):
     return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def feature_map_of(kind):
+    if kind == "nystroem":
+        landmarks = rows_of(1, 20).astype(np.float64)
+        return NystroemFeatures(Kernel(), landmarks, np.eye(20))
+    return random_features(Kernel(FEATURES[kind]), kind, 4, 64, 0)
 
 
 def maker_of(rows, seed=0, noise=0.3):
@@ -316,6 +332,40 @@ def test_mini_batches_lower_the_losses():
     np.testing.assert_allclose(np.linalg.norm(fitted["autoencoder"].embed(rows), axis=1), 1, rtol=1e-5)
 
 
+def test_a_loss_that_falls_without_end_is_a_sentence():
+    # ReLU features of x and -x are orthogonal: anchors may grow as they like
+    anchors = np.random.default_rng(0).uniform(1, 2, (400, 1)).astype(np.float32)
+    samples = np.concatenate([anchors, anchors, -anchors], axis=1)
+    common = {"features": "relu", "kernel": "relu", "n_features": 64, "batch": 256, "rounds": 60}
+    falling = KernelSettings(
+        model="spectral", triplets="given", negatives="one", ridge=1e-6, learning_rate=0.3, **common
+    )
+    with pytest.raises(DataError, match=r"The spectral loss has no minimum for the kernel relu"):
+        fit_model(as_table(samples), falling, Engine(SerialExecutor()))
+    # negatives that are not orthogonal hold the same anchors back
+    samples[:, 2] = anchors[::-1, 0]
+    model, _ = fit_model(as_table(samples), falling, Engine(SerialExecutor()))
+    assert -10 < model.convergence.loss < 0
+
+
+def test_features_of_the_pool_are_looked_up_and_stay_behind(monkeypatch):
+    rows, features = rows_of(3, 700), random_features(Kernel(), "fourier", 4, 64, 0)
+    sums = []
+    for limit in (contrast.TILE_BYTES, 1024):
+        statistic = ContrastSums(features, maker_of(rows[:50]))
+        before = len(pickle.dumps(statistic))
+        # tiles keep their rows: only the pool's features are too large for the second limit
+        monkeypatch.setattr(contrast, "tile_rows", lambda n_features, n_inputs: 300)
+        monkeypatch.setattr(contrast, "TILE_BYTES", limit)
+        state = statistic.zero()
+        statistic.update(state, rows.reshape(700, 1, 1, 4), 0)
+        sums.append(state["scatter"])
+        assert ("_pool" in vars(statistic)) == (limit > 1024)
+        assert len(pickle.dumps(statistic)) == before
+    np.testing.assert_allclose(sums[0], sums[1], atol=1e-4)
+    assert np.abs(sums[0]).max() > 1
+
+
 def test_augmentation_follows_the_sample_and_nothing_else():
     images = np.random.default_rng(0).random((9, 5, 6, 2)).astype(np.float32)
     change = Augmentation(noise=0.1, flip=True, crop=2, mask=0.2)
@@ -379,6 +429,20 @@ def test_tables_are_read_by_name(stored):
         assert reader.read_bytes == 64
     with pytest.raises(DataError, match=r"rows of numbers are \(points, dimensions\)"):
         as_table(np.zeros(3))
+
+
+def test_what_is_measured_before_a_pass_is_small():
+    frequencies = np.broadcast_to(np.float32(1), (4, 10**6))
+    # the sum itself would take 29 TB
+    statistic = ContrastSums(FourierFeatures(frequencies), maker_of(rows_of(0, 9)))
+    small = statistic.miniature()
+    state = small.zero()
+    small.update(state, rows_of(0, 1).reshape(1, 1, 1, 4), 0)
+    assert state["scatter"].shape == (16, 16)
+    assert statistic.state_bytes() > 2**44
+    for kind in FEATURES:
+        features = feature_map_of(kind)
+        assert features.miniature()(rows_of(0, 3)).shape[1] <= 16
 
 
 def test_features_that_are_not_finite_are_named():

@@ -17,6 +17,8 @@ from smtdist.solve.positive import INDEFINITE, largest_eigenpairs
 
 Float64 = NDArray[np.float64]
 
+SQUARES: Final = 8
+"""Matrices of n x n that a fit holds."""
 SINGULAR: Final = 1e-13
 """Share of the largest eigenvalue below which K_X cannot be inverted to any use in float64."""
 
@@ -65,7 +67,7 @@ def autoencoder(
     if nugget < 0:
         raise ConfigurationError(f"The nugget is {nugget}; it must be a share of at least 0.")
     n = len(rows)
-    require_memory(n, 8)
+    require_memory(n, SQUARES)
     targets = rows if clean is None else clean
     if len(targets) != n:
         raise DataError(f"There are {n} rows but {len(targets)} clean ones; give one clean row for each.")

@@ -16,6 +16,8 @@ from smtdist.solve.positive import gram_root, largest_eigenpairs
 
 Float64 = NDArray[np.float64]
 
+SQUARES: Final = 8
+"""Matrices of 2n x 2n that a fit holds."""
 ZERO: Final = 1e-10
 """Eigenvalues within this share of the largest magnitude count as zero: neither sign is theirs."""
 
@@ -54,7 +56,7 @@ def contrastive(
     Time O(n³), memory 8 matrices of 2n x 2n. Raises DataError for an indefinite kernel and where fewer than h eigenvalues
     are non-negative: then the minimiser would leave the span of the data (Theorem 2).
     """
-    require_memory(2 * len(triplets.anchors), 8)
+    require_memory(2 * len(triplets.anchors), SQUARES)
     root = gram_root(gram_of_differences(kernel, triplets), kernel.label, tolerance)
     n = len(triplets.anchors)
     half = root.coordinates[:, n:] @ root.coordinates[:, :n].T

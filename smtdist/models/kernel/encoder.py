@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +53,15 @@ def require_rows(rows: NDArray[np.generic], features: int | None = None, name: s
         )
 
 
-def require_memory(rows: int, squares: int) -> None:
+FEWER_SAMPLES: Final = "set features=fourier, relu or nystroem, or give fewer samples"
+FEWER_FEATURES: Final = "lower n_features"
+
+
+def require_memory(rows: int, squares: int, remedy: str = FEWER_SAMPLES) -> None:
     """Refuse a model whose `squares` matrices of rows x rows float64 exceed this process's budget."""
     needed, budget = 8 * squares * rows**2, int(BUDGET_SHARE * memory_limit())
     if needed > budget:
         raise MemoryBudgetError(
-            f"The exact kernel model needs {readable(needed)} for matrices of {rows:,} x {rows:,}, but {readable(budget)} may "
-            f"be used; set features=fourier, relu or nystroem, or give fewer samples."
+            f"The {'exact ' if remedy == FEWER_SAMPLES else ''}kernel model needs {readable(needed)} for matrices of "
+            f"{rows:,} x {rows:,}, but {readable(budget)} may be used; {remedy}."
         )

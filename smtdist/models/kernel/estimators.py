@@ -173,9 +173,11 @@ class ContrastiveKernel(_KernelEstimator):
 class SpectralContrastiveKernel(_KernelEstimator):
     """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
 
-    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `negatives`: "all" takes the mean over independent draws of the
-    negative, "one" a single one as printed, whose loss need not have a minimum. `ridge` is λ. With `features` the descent
-    is by mini-batches (`rounds`, `batch`, `learning_rate`).
+    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ. `negatives`: "one" takes a single negative for each
+    anchor, as printed. That loss has no minimum for a universal kernel (gaussian, laplacian, ntk) and a small λ: along
+    functions that keep each anchor orthogonal to its one negative it falls without end, and the fit ends with a DataError.
+    "all", the default, takes the mean over independent draws of the negative, which is bounded below. With `features` the
+    descent is by mini-batches (`rounds`, `batch`, `learning_rate`).
 
     Attributes
     ----------

@@ -44,10 +44,10 @@ class KernelSettings:
     which the model is summed over data of any size. noise, flip, crop, mask : the augmentation that makes positives (of
     the autoencoder: that is taken away again, none by default). copies : triplets of each sample, exact models only.
     triplets : "given" where a sample is anchor, positive and negative one after the other. negatives : of the spectral
-    loss, "all" for the mean over draws, "one" as printed. pool : samples that negatives, landmarks and the median are
-    drawn from, with features. ridge : λ, "auto" for the spectral loss. nugget : see `autoencoder`. decoder_... : kernel and
-    features from the bottleneck back. method, tolerance, max_iterations : of the descent. rounds, batch, learning_rate :
-    of mini-batches, with features.
+    loss, "all" for the mean over draws, "one" as printed, which has no minimum for universal kernels and a small ridge.
+    pool : samples that negatives, landmarks and the median are drawn from, with features. ridge : λ, "auto" for the spectral
+    loss. nugget : see `autoencoder`. decoder_... : kernel and features from the bottleneck back. method, tolerance,
+    max_iterations : of the descent. rounds, batch, learning_rate : of mini-batches, with features.
     """
 
     model: str = "contrastive"

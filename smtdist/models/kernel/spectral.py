@@ -21,6 +21,8 @@ START: Final = 1e-2
 """Scale of the random start: W = 0 is a saddle of the loss, whatever the data."""
 BOTTOMLESS: Final = 1e6
 """A minimum is around minus the number of classes a triplet; a loss below minus so much a triplet has none."""
+SQUARES: Final = 6
+"""Matrices of rows x rows that a fit holds."""
 AUTO: Final = 0.5
 """Share of the h-th eigenvalue of the attraction that `ridge="auto"` takes, so that h directions lower the loss."""
 
@@ -57,7 +59,7 @@ def spectral(
     if not isinstance(ridge, str) and not ridge > 0:
         raise ConfigurationError(f"The ridge of the spectral loss is {ridge}; it must be a positive number.")
     rows = np.concatenate([triplets.anchors, triplets.positives]) if all_negatives else triplets.stacked
-    require_memory(len(rows), 6)
+    require_memory(len(rows), SQUARES)
     root = gram_root(kernel(rows, rows), kernel.label)
     factor = root.coordinates
     shape, n = (len(factor), components), len(triplets.anchors)
@@ -69,10 +71,7 @@ def spectral(
         loss, gradient = contrast_all(embedded) if all_negatives else contrast(embedded)
         loss += penalty * float(np.vdot(weights, weights))
         if loss < -BOTTOMLESS * n:
-            raise DataError(
-                f"The spectral loss has no minimum for the kernel {kernel.label} with ridge {penalty:.3g}: it fell to "
-                f"{loss:.3g}; draw all negatives (negatives=all), raise ridge, or take a wider bandwidth."
-            )
+            raise DataError(bottomless(kernel.label, penalty, loss))
         return loss, (factor @ gradient.T + 2 * penalty * weights).reshape(-1)
 
     # length 1 for every embedded row on the average, times START
@@ -81,6 +80,14 @@ def spectral(
     found, convergence = descend(value, start, method, tolerance, max_iterations)
     encoder = KernelEncoder(kernel, rows, root.inverse @ found.reshape(shape))
     return encoder, convergence, penalty
+
+
+def bottomless(kernel: str, ridge: float, loss: float) -> str:
+    """Return the sentence for a loss that falls without end."""
+    return (
+        f"The spectral loss has no minimum for the kernel {kernel} with ridge {ridge:.3g}: it fell to {loss:.3g}; draw "
+        f"all negatives (negatives=all), raise ridge, or take a wider bandwidth."
+    )
 
 
 def resolved_ridge(ridge: float | str, half: Float64, components: int) -> float:

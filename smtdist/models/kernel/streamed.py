@@ -17,7 +17,7 @@ from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, map_rows,
 from smtdist.kernels.gram import Kernel, with_bandwidth
 from smtdist.models.kernel.contrastive import top_components
 from smtdist.models.kernel.descent import Convergence
-from smtdist.models.kernel.encoder import require_memory
+from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
 from smtdist.models.kernel.model import (
     FeatureDecoder,
     FeatureEncoder,
@@ -26,7 +26,7 @@ from smtdist.models.kernel.model import (
     versions,
 )
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.kernel.spectral import resolved_ridge
+from smtdist.models.kernel.spectral import bottomless, resolved_ridge
 from smtdist.solve.positive import gram_root
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.contrast import ContrastSums, finish
@@ -37,6 +37,13 @@ Float64 = NDArray[np.float64]
 
 START: Final = 0.1
 """Length of an embedded row at the random start of the spectral loss."""
+DEEP: Final = 100.0
+"""A minimum of the spectral loss is around -1 for each component, whatever the scale; one that falls so much deeper has
+none. Steps of fixed length fall slowly, so that it is told by depth and not by speed."""
+SOLVE_SQUARES: Final = 6
+"""Matrices of features x features that the driver holds while it solves the contrastive model."""
+LANDMARK_SQUARES: Final = 5
+"""Matrices of landmarks x landmarks that it holds while it makes Nyström features."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ def fit_streamed(
     passes over mini-batches of whole chunk rows. Memory on a worker: the plan's, stated before each pass.
     """
     draw, record = engine.reduce(
-        "draw", RowDraw(settings.pool, _row_length(source, settings), settings.seed), source
+        "draw", RowDraw(settings.pool, row_length(source, settings), settings.seed), source
     )
     ready = _prepared(draw.state, source, settings)
     fits = {"contrastive": _contrastive, "spectral": _spectral, "autoencoder": _autoencoder}
@@ -68,10 +75,10 @@ def fit_streamed(
     return replace(model, provenance=about), [record, *records]
 
 
-def _row_length(source: Source, settings: KernelSettings) -> int:
+def row_length(source: Source, settings: KernelSettings) -> int:
     """Return the numbers of a sample; of given triplets they are three rows."""
     length = int(np.prod(source.shape[1:]))
-    if _given(settings) and length % 3:
+    if given(settings) and length % 3:
         raise DataError(
             f"{source.name} has {length} numbers a sample, but triplets=given takes anchor, positive and negative, three "
             f"times as many as a row; reshape it to (samples, 3, features)."
@@ -79,13 +86,14 @@ def _row_length(source: Source, settings: KernelSettings) -> int:
     return length
 
 
-def _given(settings: KernelSettings) -> bool:
+def given(settings: KernelSettings) -> bool:
+    """Tell whether a sample is a triplet."""
     return settings.triplets == "given" and settings.model != "autoencoder"
 
 
 def _prepared(state: State, source: Source, settings: KernelSettings) -> _Ready:
     rows = state["rows"]
-    if _given(settings):
+    if given(settings):
         rows = np.split(rows, 3, axis=1)[0]
         triplets = TripletMaker(settings.seed)
     elif settings.model == "autoencoder":
@@ -105,35 +113,43 @@ def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSetting
     if settings.features != "nystroem":
         assert settings.features is not None
         return random_features(kernel, settings.features, rows.shape[1], settings.n_features, settings.seed)
+    require_landmarks(settings)
     landmarks = np.unique(rows[: settings.n_features].astype(np.float64), axis=0)
-    if settings.n_features > settings.pool:
-        raise ConfigurationError(
-            f"n_features is {settings.n_features}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
-        )
-    require_memory(len(landmarks), 5)
+    require_memory(len(landmarks), LANDMARK_SQUARES, FEWER_FEATURES)
     # eigenvalues that float32 features cannot carry would be noise
     root = gram_root(kernel(landmarks, landmarks), kernel.label, 1e-7)
     return NystroemFeatures(kernel, landmarks, root.inverse)
 
 
+def require_landmarks(settings: KernelSettings) -> None:
+    """Refuse more landmarks than the pool that they are drawn from has."""
+    if settings.n_features > settings.pool:
+        raise ConfigurationError(
+            f"n_features is {settings.n_features}, but Nyström landmarks are drawn from a pool of {settings.pool}; raise pool."
+        )
+
+
 def _contrastive(
     source: Source, settings: KernelSettings, engine: Engine, ready: _Ready
 ) -> tuple[KernelModel, list[Record]]:
-    count = ready.features.n_features
-    require_memory(count, 6)
+    require_memory(ready.features.n_features, SOLVE_SQUARES, FEWER_FEATURES)
     statistic = ContrastSums(ready.features, ready.triplets)
-    # projections of three rows, and the product
-    work = count * (3.0 * ready.features.n_inputs + count)
+    work = work_per_triplet(ready.features)
     partial, record = engine.reduce("contrast", statistic, source, work_per_sample=work)
     spectrum, vectors = top_components(finish(partial.state), settings.n_components, settings.kernel)
     encoder = FeatureEncoder(ready.features, vectors)
     return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [record]
 
 
+def work_per_triplet(features: FeatureMap) -> float:
+    """Return the multiplications of a triplet: projections of three rows, and the product."""
+    return features.n_features * (3.0 * features.n_inputs + features.n_features)
+
+
 def _spectral(
     source: Source, settings: KernelSettings, engine: Engine, ready: _Ready
 ) -> tuple[KernelModel, list[Record]]:
-    if _given(settings) and settings.negatives == "all":
+    if given(settings) and settings.negatives == "all":
         raise ConfigurationError("Given triplets bring their negatives; set negatives=one.")
     features, n = ready.features, ready.n_samples
     ridge = _ridge_of(ready, settings)
@@ -166,7 +182,7 @@ def _ridge_of(ready: _Ready, settings: KernelSettings) -> float:
         raise ConfigurationError('ridge "auto" needs drawn triplets; set a number for given ones.')
     changed = maker.augmentation(pool.reshape(len(pool), *ready.shape), 0, settings.seed).reshape(pool.shape)
     half = map_rows(ready.features, pool).T @ map_rows(ready.features, changed)
-    require_memory(ready.features.n_features, 4)
+    require_memory(ready.features.n_features, 4, FEWER_FEATURES)
     return (
         resolved_ridge("auto", half.astype(np.float64), settings.n_components) * ready.n_samples / len(pool)
     )
@@ -202,7 +218,7 @@ def _autoencoder(
 
 def _sample_shape(source: Source, settings: KernelSettings) -> tuple[int, int, int]:
     height, width, channels = source.shape[1:]
-    return (1, 1, int(np.prod(source.shape[1:])) // 3) if _given(settings) else (height, width, channels)
+    return (1, 1, int(np.prod(source.shape[1:])) // 3) if given(settings) else (height, width, channels)
 
 
 @dataclass
@@ -237,6 +253,8 @@ def _descended(
     def update(state: _Adam, sums: State, number: int) -> _Adam:
         n = int(sums["n_samples"])
         loss = float(sums["loss"]) / n + penalty * sum(float(np.vdot(w, w)) for w in state.weights)
+        if settings.model == "spectral" and loss < -DEEP * settings.n_components:
+            raise DataError(bottomless(settings.kernel, penalty * source.n_samples, loss))
         if not np.isfinite(loss):
             raise DataError(
                 f"The loss is {loss} in round {number}; lower learning_rate, raise ridge, or scale the data."

@@ -1,0 +1,124 @@
+"""What a kernel fit will cost, from the data's shape and the settings alone: no sample is read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from smtdist.data.source import Source
+from smtdist.data.subset import chunk_subset
+from smtdist.engine.forecast import Traffic
+from smtdist.engine.memory import resident_bytes
+from smtdist.engine.passes import Engine
+from smtdist.engine.plan import PassPlan
+from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, random_features
+from smtdist.models.kernel import autoencoder, contrastive, spectral
+from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
+from smtdist.models.kernel.settings import KernelSettings
+from smtdist.models.kernel.streamed import (
+    LANDMARK_SQUARES,
+    SOLVE_SQUARES,
+    given,
+    require_landmarks,
+    row_length,
+    work_per_triplet,
+)
+from smtdist.models.plan import SOLVE, PassCost, Step, measured_machines, step_cost
+from smtdist.statistics.base import Statistic
+from smtdist.statistics.contrast import ContrastSums
+from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
+from smtdist.statistics.rows import RowDraw, TripletMaker
+
+EXACT: Final = "exact"
+EXACT_SQUARES: Final = {
+    "contrastive": (contrastive.SQUARES, 2),
+    "spectral": (spectral.SQUARES, 2),
+    "autoencoder": (autoencoder.SQUARES, 1),
+}
+"""Matrices that an exact fit holds, and their rows for each sample; a third one for one negative of the spectral loss."""
+
+
+def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> list[PassCost]:
+    """Return the cost of every pass of a fit and of what the driver does; what cannot fit is refused as the fit would.
+
+    An exact model has no passes: all samples are read into the driver, which works on square matrices of them. In features
+    the costs are those of placeholders as large as what the first pass will draw.
+    """
+    if settings.features is None:
+        return [_exact(source, settings)]
+    if settings.model == "contrastive" and settings.features != "nystroem":
+        require_memory(settings.n_features, SOLVE_SQUARES, FEWER_FEATURES)
+    steps = kernel_steps(source, settings)
+    machines = measured_machines(steps, engine)
+    checkpointed = engine.checkpoint is not None
+    costs = [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+    if settings.model == "contrastive":
+        count = _placeholder(settings, source).n_features
+        costs.append(_on_driver(SOLVE, 8 * SOLVE_SQUARES * count**2))
+    return costs
+
+
+def kernel_steps(source: Source, settings: KernelSettings) -> list[Step]:
+    """Return the passes of a fit in features, with statistics that cost what the real ones will."""
+    length = row_length(source, settings)
+    draw = Step("draw", RowDraw(settings.pool, length, settings.seed), source)
+    features = _placeholder(settings, source)
+    if settings.model == "contrastive":
+        sums = ContrastSums(features, _triplets(source, settings))
+        work = work_per_triplet(features)
+        return [draw, Step("contrast", sums, source, work_per_sample=work)]
+    batch = chunk_subset(source, settings.batch, settings.seed)
+    # weights, their gradient and its two moments, while the next ones are made
+    gradient = _gradient(source, settings, features)
+    held = 6 * gradient.state_bytes()
+    return [draw, Step("round", gradient, batch, settings.rounds, driver_bytes=held)]
+
+
+def _gradient(source: Source, settings: KernelSettings, features: FeatureMap) -> Statistic:
+    first = np.zeros((features.n_features, settings.n_components), np.float32)
+    if settings.model == "spectral":
+        return SpectralGradient(features, _triplets(source, settings), first, settings.negatives == "all")
+    count = settings.n_decoder_features
+    decode = random_features(
+        settings.base_decoder(), settings.decoder_features, settings.n_components, count, settings.seed + 1
+    )
+    second = np.zeros((decode.n_features, int(np.prod(source.shape[1:]))), np.float32)
+    return AutoencoderGradient(features, decode, first, second, settings.corruption(), settings.seed)
+
+
+def _triplets(source: Source, settings: KernelSettings) -> TripletMaker:
+    if given(settings):
+        return TripletMaker(settings.seed)
+    size = min(settings.pool, source.n_samples)
+    pool = np.zeros((size, row_length(source, settings)), np.float32)
+    return TripletMaker(settings.seed, settings.augmentation(), pool, np.arange(size))
+
+
+def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
+    """Return features as many as there can be: landmarks may turn out equal, and the bandwidth is not known yet."""
+    length, kernel = row_length(source, settings), settings.base_kernel()
+    length = length // 3 if given(settings) else length
+    if settings.features != "nystroem":
+        assert settings.features is not None
+        return random_features(kernel, settings.features, length, settings.n_features, settings.seed)
+    require_landmarks(settings)
+    size = min(settings.n_features, source.n_samples)
+    require_memory(size, max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)
+    return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
+
+
+def _exact(source: Source, settings: KernelSettings) -> PassCost:
+    squares, parts = EXACT_SQUARES[settings.model]
+    if settings.model == "spectral" and settings.negatives == "one":
+        parts += 1
+    rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
+    require_memory(rows, squares)
+    samples = source.n_samples * int(np.prod(source.shape[1:]))
+    return _on_driver(EXACT, 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples)
+
+
+def _on_driver(name: str, working: int) -> PassCost:
+    baseline = resident_bytes()
+    plan = PassPlan(name, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)
+    return PassCost(name, plan, traffic=Traffic(0), driver_bytes=working)
