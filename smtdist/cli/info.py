@@ -20,7 +20,7 @@ AnyFile = Annotated[Path, typer.Argument(metavar="FILE.h5", help="A file written
 
 
 def info(model: AnyFile, json: opt.Json = False, debug: opt.Debug = False) -> None:
-    """Show what a file holds: a model of images, words or kernels, concepts, representations or images."""
+    """Show what a file holds: a model of images, words, points or kernels, concepts, representations or images."""
     if not model.is_file():
         raise ModelError(f"There is no file {model}; check the name.")
     kind = kind_of(model)
