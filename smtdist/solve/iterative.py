@@ -18,6 +18,8 @@ TOLERANCE: Final = 1e-8
 SPARE: Final = 2
 """Lanczos vectors kept for each component that is wanted."""
 TIE: Final = 1e-6
+ENTRIES: Final = 2**19
+"""Entries of a matrix whose magnitudes are added up at a time."""
 
 eigsh: Any = scipy.sparse.linalg.eigsh  # its stubs know no plain str
 
@@ -86,7 +88,8 @@ def _largest(matrix: Sparse, count: int, tolerance: float) -> Float64:
 
 def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
     part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
-    part = part.astype(np.float64)
+    # where things are is shared with the scatter, which stays as it is
+    part = scipy.sparse.csr_array((part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape)
     if not np.isfinite(part.data).all():
         raise ModelError("context_scatter is not finite; the statistics are damaged: accumulate them again.")
     part.data *= np.repeat(scale, np.diff(part.indptr))
@@ -103,9 +106,16 @@ def _shifted(quotient: Sparse) -> Sparse:
 
 
 def _row_sums(matrix: Sparse) -> Float64:
-    """Return the sum of magnitudes of each row."""
-    total = np.concatenate([[0.0], np.cumsum(np.abs(matrix.data, dtype=np.float64))])
-    result: Float64 = np.diff(total[matrix.indptr])
+    """Return the sum of magnitudes of each row. Memory: about 16 MiB, or the longest row twice."""
+    indptr, rows = matrix.indptr, matrix.shape[0]
+    result: Float64 = np.empty(rows)
+    start = 0
+    while start < rows:
+        stop = max(start + 1, int(np.searchsorted(indptr, int(indptr[start]) + ENTRIES, side="right")) - 1)
+        part = np.abs(matrix.data[indptr[start] : indptr[stop]], dtype=np.float64)
+        total = np.concatenate([[0.0], np.cumsum(part)])
+        result[start:stop] = np.diff(total[indptr[start : stop + 1] - indptr[start]])
+        start = stop
     return result
 
 

@@ -39,7 +39,7 @@ def fit_words(
     """Embed the words of a text by whom they occur near (SMT 2023, appendix B); return the records of the passes too.
 
     With `vocabulary` its words are used and only pairs are counted. Memory: as the passes state, and while solving
-    about 100 bytes a pair and 24 L bytes a word.
+    about 60 bytes a pair and 24 L bytes a word.
     """
     started = time.perf_counter()
     engine.events.emit("run_started", passes=[*([] if vocabulary else ["vocabulary"]), "statistics", "solve"])
@@ -230,11 +230,11 @@ def words_key(source: TextSource, settings: WordSettings, base: WordModel | None
 def timed_solve(statistics: WordSums, settings: WordSettings, engine: Engine) -> tuple[Solution, Record]:
     """Solve on the driver, as a pass of its own in the stream of events."""
     engine.heed_stop()
-    # the sums as CSR in whole numbers and scaled, and the vectors the iterations keep
+    # the sums as CSR in whole numbers, their scaled values, and the vectors the iterations keep
     projected = (
         resident_bytes()
         + SOLVE_ALLOWANCE
-        + 80 * len(statistics.pair)
+        + 56 * len(statistics.pair)
         + 8 * statistics.n_words * (3 * (settings.n_components + settings.drop) + 20)
     )
     nothing = {"n_samples": 0, "resumed_leaves": 0, "projected_bytes": projected}
