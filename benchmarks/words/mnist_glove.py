@@ -84,9 +84,9 @@ class Steps:
         if not path.exists():
             if time.monotonic() > self._until:
                 raise InterruptedRun("The minutes are over.", 0)
-            part = path.with_suffix(".part")
+            made, part = make(), path.with_suffix(".part")
             with part.open("wb") as file:
-                np.save(file, make())
+                np.save(file, made)
             part.replace(path)
         found: NDArray[Any] = np.load(path)
         return found
