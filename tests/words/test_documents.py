@@ -12,7 +12,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.words.documents import withdraw_lines
+from smtdist.models.words.documents import withdraw_lines, withdrawn_stretches
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words, update_words
 from smtdist.models.words.model import WordSettings
@@ -118,6 +118,23 @@ def test_what_is_not_in_is_refused(fitted, tmp_path):
         withdraw_lines(model, TextSource.open(other), [(2, 3)], engine())
     with pytest.raises(ConfigurationError, match="one file"):
         withdraw_lines(model, TextSource.open([other, source.files[0].path]), [(2, 3)], engine())
+
+
+def test_the_audit_tells_what_is_out():
+    def entry(action, source, *stretch):
+        about = {"document": json.dumps({"path": "a", "text_bytes": 90, "bytes": stretch})} if stretch else {}
+        return {"action": action, "source": source, **about}
+
+    audit = [
+        entry("added", "a"),
+        entry("withdrawn", "a, line 1", 0, 10),
+        entry("withdrawn", "a, line 4", 30, 40),
+    ]
+    assert withdrawn_stretches(audit, "a", 90) == ((0, 10), (30, 40))
+    assert withdrawn_stretches(audit, "a", 91) == withdrawn_stretches(audit, "b", 90) == ()
+    back = [*audit, entry("added", "a, lines 1 to 3", 0, 5)]
+    assert withdrawn_stretches(back, "a", 90) == ((5, 10), (30, 40))
+    assert withdrawn_stretches([*audit, entry("added", "a")], "a", 90) == ()
 
 
 def test_lines_are_found_by_their_numbers(tmp_path):

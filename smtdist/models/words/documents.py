@@ -96,8 +96,8 @@ def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[S
         if told:
             about = json.loads(told)
             if about["path"] == path and about["text_bytes"] == size:
-                begin, end = about["bytes"]
-                found.append((int(begin), int(end)))
+                stretch = (int(about["bytes"][0]), int(about["bytes"][1]))
+                found = [*without(found, [stretch]), *([stretch] if entry["action"] == "withdrawn" else [])]
         elif entry["source"] == path:
             found = []  # the whole file came or went since
     return tuple(found)
