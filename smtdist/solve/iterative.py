@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ SPARE: Final = 2
 """Lanczos vectors kept for each component that is wanted."""
 TIE: Final = 1e-6
 ENTRIES: Final = 2**19
-"""Entries of a matrix whose magnitudes are added up at a time."""
+"""Entries of a matrix that are scaled, or whose magnitudes are added up, at a time."""
 
 eigsh: Any = scipy.sparse.linalg.eigsh  # its stubs know no plain str
 
@@ -92,8 +93,9 @@ def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Spar
     part = scipy.sparse.csr_array((part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape)
     if not np.isfinite(part.data).all():
         raise ModelError("context_scatter is not finite; the statistics are damaged: accumulate them again.")
-    part.data *= np.repeat(scale, np.diff(part.indptr))
-    part.data *= scale[part.indices]
+    for start, stop, here in _row_blocks(part):
+        part.data[here] *= np.repeat(scale[start:stop], np.diff(part.indptr[start : stop + 1]))
+        part.data[here] *= scale[part.indices[here]]
     return part
 
 
@@ -106,17 +108,22 @@ def _shifted(quotient: Sparse) -> Sparse:
 
 
 def _row_sums(matrix: Sparse) -> Float64:
-    """Return the sum of magnitudes of each row. Memory: about 16 MiB, or the longest row twice."""
-    indptr, rows = matrix.indptr, matrix.shape[0]
-    result: Float64 = np.empty(rows)
-    start = 0
-    while start < rows:
-        stop = max(start + 1, int(np.searchsorted(indptr, int(indptr[start]) + ENTRIES, side="right")) - 1)
-        part = np.abs(matrix.data[indptr[start] : indptr[stop]], dtype=np.float64)
-        total = np.concatenate([[0.0], np.cumsum(part)])
-        result[start:stop] = np.diff(total[indptr[start : stop + 1] - indptr[start]])
-        start = stop
+    """Return the sum of magnitudes of each row."""
+    result: Float64 = np.empty(matrix.shape[0])
+    for start, stop, here in _row_blocks(matrix):
+        total = np.concatenate([[0.0], np.cumsum(np.abs(matrix.data[here], dtype=np.float64))])
+        result[start:stop] = np.diff(total[matrix.indptr[start : stop + 1] - matrix.indptr[start]])
     return result
+
+
+def _row_blocks(matrix: Sparse) -> Iterator[tuple[int, int, slice]]:
+    """Yield (first row, row after the last, their entries), with about `ENTRIES` of these at a time."""
+    indptr, start = matrix.indptr, 0
+    while start < matrix.shape[0]:
+        begin = int(indptr[start])
+        stop = max(start + 1, int(np.searchsorted(indptr, begin + ENTRIES, side="right")) - 1)
+        yield start, stop, slice(begin, int(indptr[stop]))
+        start = stop
 
 
 def _judged(scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]) -> Solution:
