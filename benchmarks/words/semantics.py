@@ -253,7 +253,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if options.json:
         write_record(
             options.json,
-            f"words-semantics-{options.vocabulary}-min{options.min_count}-{options.components}",
+            f"words-semantics-{options.vocabulary}-min{options.min_count}-{options.components}"
+            + ("" if set(options.methods) == set(METHODS) else f"-{len(options.methods)}-methods"),
             result,
         )
     return result
