@@ -6,7 +6,7 @@ import enum
 import time
 from json import loads
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,7 +19,6 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
 from smtdist.models.points.files import load_points, save_points
-from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings, embedded, fit_table
 from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
@@ -137,7 +136,7 @@ def fit(
     ):
         model, record = fit_table(source, settings, engine)
     size_bytes = save_points(model, out, overwrite=overwrite)
-    result = {"out": str(out.absolute()), "bytes": size_bytes, **summary(model), "passes": [record]}
+    result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": [record]}
     if json:
         print_json(result)
         return
@@ -191,19 +190,6 @@ def transform(
         return
     line = f"{result['out']}: {source.n_samples:,} points x {count} components, {tables.size(written)}"
     result_console().print(line, highlight=False, soft_wrap=True)
-
-
-def summary(model: PointModel) -> dict[str, Any]:
-    """Return the figures of a model that a person asks for first."""
-    return {
-        "n_positions": model.sums.n_positions,
-        "n_inputs": model.n_inputs,
-        "n_features": model.features.size,
-        "n_components": len(model.embedding.eigenvalues),
-        "rank": model.embedding.rank,
-        "eigenvalues": model.embedding.eigenvalues.tolist(),
-        "fingerprint": model.provenance.get("fingerprint", ""),
-    }
 
 
 def _table(path: str, dataset: str | None) -> Source:

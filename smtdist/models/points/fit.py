@@ -43,6 +43,18 @@ class PointModel:
         result: Float64 = self.features(rows) @ self.embedding.components.T
         return result
 
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        return {
+            "n_positions": self.sums.n_positions,
+            "n_inputs": self.n_inputs,
+            "n_features": self.features.size,
+            "n_components": len(self.embedding.eigenvalues),
+            "rank": self.embedding.rank,
+            "eigenvalues": self.embedding.eigenvalues.tolist(),
+            "fingerprint": self.provenance.get("fingerprint", ""),
+        }
+
     def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
         """Return P a of features, (N, L)."""
         result: Float64 = codes @ self.embedding.components.T
