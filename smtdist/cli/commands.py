@@ -128,6 +128,12 @@ COMMANDS: Final = {
         "Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.",
         "corpus.txt.gz --vocabulary 30000 --window 4 --near february",
     ),
+    "points": Command(
+        "points",
+        "points",
+        "Tables of points embedded by who is near whom: neighbours, noise, local weights or time.",
+        "fit tabular.h5 --dataset iris/X --size 50 --out p.h5",
+    ),
     "spirals": Command(
         "spirals",
         "spirals",
@@ -149,7 +155,7 @@ COMMANDS: Final = {
     "info": Command(
         "info",
         "info",
-        "Show what a file holds: a model of images, words or kernels, concepts, representations or images.",
+        "Show what a file holds: a model of images, words, points or kernels, concepts, representations or images.",
         "model.h5 --json",
     ),
     "settings": Command(

@@ -13,18 +13,21 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.text import TextSource
-from smtdist.data.writing import check_target
+from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.events import EventStream
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models.plan import PlannedCluster
+from smtdist.models.words.documents import withdraw_lines
 from smtdist.models.words.files import load_words, save_words, write_word2vec
 from smtdist.models.words.fit import fit_words, merged_words, plan_words, update_words, words_key
 from smtdist.models.words.model import Near, WordModel, WordSettings
+from smtdist.models.words.picture import MOST_WORDS, draw_words
 from smtdist.monitor import tables
 
 OUT = "words.h5"
+FORMATS = ("png", "svg", "pdf")
 _DEFAULT = WordSettings()
 
 
@@ -55,7 +58,10 @@ def words(
     ] = None,
     moment: Annotated[
         str | None,
-        typer.Option(help="V: second (default), the paper's; degree weighs a token by its neighbours."),
+        typer.Option(
+            help="V: second (default), the paper's sum of a aᵀ over tokens; degree, the sum of (number of "
+            "neighbours) a aᵀ, mostly the better one."
+        ),
     ] = None,
     components: Annotated[
         int | None, typer.Option(min=1, help=f"Components. Default: {_DEFAULT.n_components}.")
@@ -95,11 +101,24 @@ def words(
         bool, typer.Option("--plan", help="Say what the passes will cost, before any text is read.")
     ] = False,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw TEXT from --model instead.")] = False,
+    lines: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIRST-LAST", help="With --withdraw: only these lines of the file, the first being 1."
+        ),
+    ] = None,
     near: Annotated[
         list[str] | None,
         typer.Option(metavar="WORD", help="Show the words nearest this one, and those most often beside it."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PICTURE",
+            help=f"Draw the words of --near by cosine and times beside: {', '.join(FORMATS)} (SMT 2023, figure 5).",
+        ),
+    ] = None,
     word2vec: Annotated[
         Path | None,
         typer.Option(metavar="FILE.txt", help="Write the vectors as word2vec text too; gensim reads it."),
@@ -112,13 +131,28 @@ def words(
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve."""
+    """Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.
+
+    Many files, plain or gzipped, are one text: smtdist words books/*.txt.gz notes.txt --out w.h5
+
+    Show near words, in print and as a picture: smtdist words --model w.h5 --near raccoon --near aspirin --picture near.png
+
+    Add a file, or withdraw one: smtdist words new.txt --model w.h5 --out more.h5
+
+    Withdraw a document inside a file: smtdist words all.txt.gz --model w.h5 --withdraw --lines 120-480 --out less.h5
+
+    Vectors for gensim: smtdist words --model w.h5 --word2vec vectors.txt
+    """
     asked = {
         "vocabulary": vocabulary, "min_count": min_count, "window": window, "tokens": tokens, "unknown": unknown,
         "moment": moment, "n_components": components, "drop": drop, "max_words": max_words, "parts": parts,
     }  # fmt: skip
     changes = {name: value for name, value in asked.items() if value is not None}
     target = _checked(text, out, model, withdraw, changes)
+    ranges = [_range(one) for one in lines or []]
+    if ranges and (not withdraw or plan):
+        raise WrongUsage("--lines says which lines of TEXT to withdraw; give it with --withdraw.")
+    kind = _picture_kind(picture, near)
     both = [*(merge or []), *(subtract or [])]
     if (both and (model is None or text)) or (from_model and (model or changes or not text)):
         raise WrongUsage("--merge and --subtract go with --model alone, --from-model with TEXT alone.")
@@ -127,7 +161,7 @@ def words(
     if plan:
         _planned(text, changes, model or from_model, Where(workers, cluster, quiet), checkpoint, json)
         return
-    for path in (target, word2vec):
+    for path in (target, word2vec, picture):
         if path is not None:
             check_target(path, overwrite)
     result: dict[str, Any] = {}
@@ -140,7 +174,7 @@ def words(
     else:
         source = TextSource.open(text or [])
         found, result["passes"] = _computed(
-            source, model, from_model, withdraw, changes, Where(workers, cluster, quiet), checkpoint
+            source, model, from_model, withdraw, ranges, changes, Where(workers, cluster, quiet), checkpoint
         )
     if target is not None:
         result |= {"model": str(target), "bytes": save_words(found, target, overwrite=overwrite)}
@@ -152,6 +186,10 @@ def words(
         }
         for word in near or []
     }
+    if picture is not None:
+        with whole_file(picture, overwrite) as temporary:
+            draw_words(found, near or [], temporary, kind, count)
+        result["picture"] = str(picture)
     if word2vec is not None:
         result["word2vec"] = {
             "path": str(word2vec),
@@ -179,17 +217,38 @@ def _checked(
     return out or Path(OUT)
 
 
+def _range(text: str) -> tuple[int, int]:
+    """Return the lines that "12-80" or "12" names."""
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise WrongUsage(f"--lines {text} is no range of lines; write it as 12-80, or 12 for one line.")
+    return int(first), int(last if dash else first)
+
+
+def _picture_kind(picture: Path | None, near: list[str] | None) -> str:
+    """Return the format of the picture by the end of its name; "" without one."""
+    if picture is None:
+        return ""
+    kind = picture.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise WrongUsage(f"{picture} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+    if not near or len(near) > MOST_WORDS:
+        raise WrongUsage(f"--picture shows the words of --near; give 1 to {MOST_WORDS} of them.")
+    return kind
+
+
 def _computed(
     source: TextSource,
     model: Path | None,
     from_model: Path | None,
     withdraw: bool,
+    ranges: list[tuple[int, int]],
     changes: dict[str, Any],
     where: Where,
     checkpoint: Path | None,
 ) -> tuple[WordModel, list[dict[str, Any]]]:
     settings, base = _asked(changes, model or from_model)
-    key = words_key(source, settings, base)
+    key = words_key(source, settings, base) + (repr(ranges) if ranges else "")
     folder = None if checkpoint is None else checkpoint.absolute()
     given = {} if base is None else {"the model": hashlib.blake2b(repr(base.basis).encode()).hexdigest()}
     with (
@@ -200,6 +259,8 @@ def _computed(
             return fit_words(source, settings, engine)
         if from_model is not None:
             return fit_words(source, settings, engine, vocabulary=base.vocabulary)
+        if ranges:
+            return withdraw_lines(base, source, ranges, engine)
         return update_words(base, source, engine, withdraw=withdraw)
 
 

@@ -123,6 +123,9 @@ class _TextReader(Reader):
     def __init__(self, source: TextSource, stack: ExitStack) -> None:
         super().__init__(source)
         self._stack, self._open = stack, -1
+        self.edges: list[
+            int
+        ] = []  # where the blocks that were last filled from one file begin, and the last ends
         self._file: Any = None
         self._first = [0, *accumulate(file.n_blocks for file in source.files)]
 
@@ -144,12 +147,17 @@ class _TextReader(Reader):
         end = min(file.size, stop * BLOCK + REACH)
         data = self._bytes(number, begin, end)
         edges = [_edge(data, begin, block * BLOCK, file.size) for block in range(start, stop + 1)]
+        self.edges = edges
         _require_utf8(data[edges[0] - begin : edges[-1] - begin], edges[0], file.path)
         view = np.frombuffer(data, np.uint8)
         for row, (left, right) in zip(rows, pairwise(edges), strict=True):
             row[: right - left] = view[left - begin : right - begin]
             row[right - left :] = 0
         return edges[-1] - edges[0]
+
+    def text(self, begin: int, end: int) -> bytes:
+        """Return bytes of the text of the first file."""
+        return self._bytes(0, begin, end)
 
     def _bytes(self, number: int, begin: int, end: int) -> bytes:
         file = self.source.files[number]

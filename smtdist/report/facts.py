@@ -1,4 +1,4 @@
-"""What files hold: models of images, words and kernels, concepts, representations, images."""
+"""What files hold: models of images, words, points and kernels, concepts, representations, images."""
 
 from __future__ import annotations
 
@@ -173,6 +173,29 @@ def _words_readable(facts: Facts) -> list[tuple[str, str]]:
     return rows
 
 
+def _points(path: Path) -> Facts:
+    from smtdist.models.points.files import load_points
+
+    model = load_points(path)
+    return {
+        "configuration": {} if model.settings is None else json.loads(model.settings.to_json()),
+        "provenance": model.provenance,
+        "audit": [],
+        "features": type(model.features).__name__,
+        **model.summary(),
+    }
+
+
+def _points_readable(facts: Facts) -> list[tuple[str, str]]:
+    values = ", ".join(f"{value:.4g}" for value in facts["eigenvalues"])
+    return [
+        ("points", f"{facts['n_positions']:,} summed, of {facts['n_inputs']:,} numbers"),
+        ("features", f"{facts['n_features']:,}, {facts['features']}"),
+        ("components", f"{facts['n_components']:,}, eigenvalues {values}"),
+        ("rank", f"{facts['rank']:,}"),
+    ]
+
+
 def _kernel(path: Path) -> Facts:
     from smtdist.models.kernel.files import load_kernel
 
@@ -330,6 +353,7 @@ def _images_readable(facts: Facts) -> list[tuple[str, str]]:
 
 KINDS: dict[str, Kind] = {
     "words": Kind(lambda file: "smtdist_words_schema" in file.attrs, _words, _words_readable),
+    "points": Kind(lambda file: "smtdist_points_schema" in file.attrs, _points, _points_readable),
     "kernel": Kind(lambda file: "kernel_schema" in file.attrs, _kernel, _kernel_readable),
     "concepts": Kind(lambda file: "smtdist_concepts_schema" in file.attrs, _concepts, _concepts_readable),
     "s3c": Kind(lambda file: "s3c_schema" in file.attrs, _coder, _coder_readable),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -18,6 +19,8 @@ TOLERANCE: Final = 1e-8
 SPARE: Final = 2
 """Lanczos vectors kept for each component that is wanted."""
 TIE: Final = 1e-6
+ENTRIES: Final = 2**19
+"""Entries of a matrix that are scaled, or whose magnitudes are added up, at a time."""
 
 eigsh: Any = scipy.sparse.linalg.eigsh  # its stubs know no plain str
 
@@ -86,11 +89,13 @@ def _largest(matrix: Sparse, count: int, tolerance: float) -> Float64:
 
 def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
     part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
-    part = part.astype(np.float64)
+    # where things are is shared with the scatter, which stays as it is
+    part = scipy.sparse.csr_array((part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape)
     if not np.isfinite(part.data).all():
         raise ModelError("context_scatter is not finite; the statistics are damaged: accumulate them again.")
-    part.data *= np.repeat(scale, np.diff(part.indptr))
-    part.data *= scale[part.indices]
+    for start, stop, here in _row_blocks(part):
+        part.data[here] *= np.repeat(scale[start:stop], np.diff(part.indptr[start : stop + 1]))
+        part.data[here] *= scale[part.indices[here]]
     return part
 
 
@@ -104,9 +109,21 @@ def _shifted(quotient: Sparse) -> Sparse:
 
 def _row_sums(matrix: Sparse) -> Float64:
     """Return the sum of magnitudes of each row."""
-    total = np.concatenate([[0.0], np.cumsum(np.abs(matrix.data, dtype=np.float64))])
-    result: Float64 = np.diff(total[matrix.indptr])
+    result: Float64 = np.empty(matrix.shape[0])
+    for start, stop, here in _row_blocks(matrix):
+        total = np.concatenate([[0.0], np.cumsum(np.abs(matrix.data[here], dtype=np.float64))])
+        result[start:stop] = np.diff(total[matrix.indptr[start : stop + 1] - matrix.indptr[start]])
     return result
+
+
+def _row_blocks(matrix: Sparse) -> Iterator[tuple[int, int, slice]]:
+    """Yield (first row, row after the last, their entries), with about `ENTRIES` of these at a time."""
+    indptr, start = matrix.indptr, 0
+    while start < matrix.shape[0]:
+        begin = int(indptr[start])
+        stop = max(start + 1, int(np.searchsorted(indptr, begin + ENTRIES, side="right")) - 1)
+        yield start, stop, slice(begin, int(indptr[stop]))
+        start = stop
 
 
 def _judged(scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]) -> Solution:

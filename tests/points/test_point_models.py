@@ -15,7 +15,8 @@ from smtdist.engine.passes import Engine
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
 from smtdist.models.points.contexts import locally_linear_context, nearest_neighbours, temporal_context
 from smtdist.models.points.fit import fit_points, in_context, noisy_pairs
-from smtdist.models.points.spirals import fit_spirals, judged, spread_points, two_spirals
+from smtdist.models.points.landmarks import spread_points
+from smtdist.models.points.spirals import fit_spirals, judged, two_spirals
 
 
 def engine():

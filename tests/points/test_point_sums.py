@@ -179,6 +179,14 @@ def test_copies_of_a_point_are_its_neighbours():
     np.testing.assert_array_equal(near // 5, np.arange(20)[:, None] // 5 * np.ones(3))
 
 
+def test_faiss_finds_the_exact_neighbours():
+    pytest.importorskip("faiss")
+    points = DRAW.uniform(size=(400, 3))
+    np.testing.assert_array_equal(
+        nearest_neighbours(points, 7, "faiss"), nearest_neighbours(points, 7, "exact")
+    )
+
+
 def test_what_has_no_meaning_is_refused():
     points = DRAW.uniform(size=(5, 2))
     with pytest.raises(ConfigurationError, match="4 others"):

@@ -31,9 +31,23 @@ def recorded(folder):
 def test_semantics(text, tmp_path):
     sizes = ["--vocabulary", "60", "--components", "4", "--sweeps", "2", "--least", "20", "--min-count", "1"]
     result = semantics.main([text, *sizes, "--json", str(tmp_path)])
-    assert set(result["methods"]) == {"beside", "smt", "smt-degree", "ppmi-svd", "glove"}
+    assert set(result["methods"]) == {"beside", *semantics.METHODS}
+    assert set(result["beyond ppmi-svd"]) == {*semantics.METHODS} - {"ppmi-svd"}
     assert all(0 <= found["share"] <= 1 for found in result["methods"]["smt"]["kinds"].values())
     assert recorded(tmp_path) == result
+    work = ["--work", str(tmp_path / "work"), "--methods", "smt", "ppmi-svd"]
+    kept = semantics.main([text, *sizes, *work])
+    assert semantics.main([text, *sizes, *work]) == kept
+    assert kept["methods"]["smt"]["kinds"] == result["methods"]["smt"]["kinds"]
+
+
+def test_differences_are_paired():
+    values = np.array([0.1, 0.5, 0.9])
+    one = {"kinds": {"month": values}, "judged": {"a": (0.5, [0.4, 0.6])}}
+    other = {"kinds": {"month": values - 0.1}, "judged": {"a": (0.3, [0.2, 0.4])}}
+    found = semantics.beyond(one, other)
+    assert found["kinds"]["month"]["interval"] == pytest.approx([0.1, 0.1])
+    assert found["a"] == {"spearman": pytest.approx(0.2), "interval": pytest.approx([0.2, 0.2])}
 
 
 def test_speed(text, tmp_path):
@@ -57,3 +71,12 @@ def test_mnist_glove(tmp_path):
     assert len(result["seeds"]) == 2
     assert 0 <= result["all"]["p"] <= 1
     assert recorded(tmp_path) == result
+    work = tmp_path / "work"
+    with pytest.raises(SystemExit) as stopped:
+        mnist_glove.main(["--data", str(path), *sizes, "--work", str(work), "--minutes", "0"])
+    assert stopped.value.code == mnist_glove.UNFINISHED
+    again = mnist_glove.main(["--data", str(path), *sizes, "--work", str(work)])
+    assert again == result
+    assert mnist_glove.main(["--data", str(path), *sizes, "--work", str(work)]) == result
+    with pytest.raises(SystemExit, match="other options"):
+        mnist_glove.main(["--data", str(path), *sizes, "--seeds", "3", "--work", str(work)])

@@ -66,6 +66,10 @@ def test_words_fits_asks_updates_and_exports(texts):
         (("a.txt", "--merge", "x.h5"), 2, "--merge"),
         (("--plan", "--model", "x.h5"), 2, "Give the text"),
         (("a.txt", "--tokens", "french"), 2, "no normalisation"),
+        (("a.txt", "--lines", "1-2"), 2, "--withdraw"),
+        (("a.txt", "--model", "x.h5", "--withdraw", "--lines", "a-b"), 2, "no range of lines"),
+        (("--model", "x.h5", "--near", "cat", "--picture", "a.gif"), 2, "no picture"),
+        (("--model", "x.h5", "--picture", "a.png"), 2, "--near"),
         (("none.txt",), 1, "does not exist"),
         (("a.txt", "--model", "none.h5"), 1, "no model file"),
         (("a.txt", "--components", 50, "--quiet"), 1, "fewer components"),
@@ -85,10 +89,55 @@ def test_an_existing_model_is_kept_and_help_has_an_example(texts):
     _, err = run("a.txt", *SMALL, code=1)
     assert "exists already" in err
     assert (texts / "words.h5").read_text() == "mine"
-    assert "Example: smtdist words" in run("--help")[0]
+    shown = run("--help")[0]
+    assert "Example: smtdist words" in shown
+    assert "--lines 120-480" in " ".join(shown.split())
 
 
 def test_words_runs_as_a_program(texts):
     command = [sys.executable, "-c", "from smtdist.cli import main; main()", "words", "a.txt", "--json"]
     done = subprocess.run([*command, *map(str, SMALL)], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["n_components"] == 3
+
+
+def test_lines_of_a_file_are_withdrawn_by_number(texts):
+    run("a.txt", "b.txt", *SMALL, "--window", 2)
+    run(
+        "a.txt",
+        "--model",
+        "words.h5",
+        "--withdraw",
+        "--lines",
+        "4-6",
+        "--lines",
+        9,
+        "--out",
+        "c.h5",
+        "--quiet",
+    )
+    (texts / "a.txt").write_text(LINES * 28 + "".join(LINES.splitlines(True)[:2]))
+    run("a.txt", "b.txt", "--from-model", "words.h5", "--out", "d.h5", "--quiet")
+    left, want = (json.loads(run("--model", name, "--json")[0]) for name in ("c.h5", "d.h5"))
+    assert {**left, "fingerprint": 0} == {**want, "fingerprint": 0}
+    from smtdist.models.words.files import load_words
+
+    audit = load_words("c.h5").provenance["audit"]
+    assert [entry["action"] for entry in audit] == ["added", "withdrawn", "withdrawn"]
+    assert audit[1]["source"].endswith("a.txt, lines 4 to 6")
+    assert audit[2]["source"].endswith("a.txt, line 9")
+
+
+def test_near_words_are_drawn(texts):
+    pytest.importorskip("matplotlib")
+    run("a.txt", *SMALL)
+    shown = ("--model", "words.h5", "--near", "cat", "--near", "dog", "--near", "mat")
+    found = json.loads(run(*shown, "--picture", "near.png", "--json")[0])
+    assert found["picture"] == "near.png"
+    assert (texts / "near.png").read_bytes().startswith(b"\x89PNG")
+    assert "exists already" in run(*shown, "--picture", "near.png", code=1)[1]
+    run(*shown, "--picture", "near.svg")
+    drawn = (texts / "near.svg").read_text()
+    assert drawn.count("<!-- cat -->") >= 1
+    assert "<!-- times beside it -->" in drawn
+    assert "not among the" in run("--model", "words.h5", "--near", "emu", "--picture", "x.png", code=1)[1]
+    assert not (texts / "x.png").exists()

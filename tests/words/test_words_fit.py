@@ -1,6 +1,7 @@
 """Words from text to vectors on the engine: same bits for any workers, documents withdrawn, files, other embeddings."""
 
 import gzip
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,9 @@ from smtdist.models.words.files import load_words, save_words, write_word2vec
 from smtdist.models.words.fit import fit_words, row_bounds, update_words
 from smtdist.models.words.model import WordSettings
 from smtdist.models.words.others import GloveSettings, glove, positive_information, ppmi_svd, rank_correlation
+from smtdist.solve import iterative
 from smtdist.solve.iterative import smallest_components_sparse
+from smtdist.statistics.word_pairs import WordSums
 
 SETTINGS = WordSettings(vocabulary=60, window=3, n_components=5, max_words=4096)
 
@@ -291,3 +294,28 @@ def test_the_largest_part_of_a_graph_is_scipys(seed):
 def test_more_components_than_words_are_refused():
     with pytest.raises(ConfigurationError, match="take part"):
         smallest_components_sparse(scipy.sparse.csr_array(np.eye(6)), np.ones(6), 6)
+
+
+@pytest.mark.parametrize("entries", [1, 50, 10**6])
+def test_row_sums_in_pieces_are_row_sums(entries, monkeypatch):
+    monkeypatch.setattr(iterative, "ENTRIES", entries)
+    matrix = scipy.sparse.random_array((80, 80), density=0.1, rng=np.random.default_rng(0), format="csr")
+    matrix.data -= 0.5
+    np.testing.assert_allclose(iterative._row_sums(matrix), np.abs(matrix.toarray()).sum(axis=1))
+
+
+def test_the_solve_leaves_the_sums_and_takes_what_it_says():
+    draw, n = np.random.default_rng(0), 3000
+    pairs = np.unique(np.sort(draw.integers(0, n, (600_000, 2)), axis=1) @ [n, 1])
+    counts = draw.integers(1, 9, len(pairs))
+    sums = WordSums(1, 1, np.full(n, 9), pairs, counts)
+    scatter = sums.context_scatter()
+    before = scatter.copy()
+    iterative.smallest_components_sparse(scatter, sums.degree(), 3)  # imports and the like
+    tracemalloc.start()
+    found = iterative.smallest_components_sparse(scatter, sums.degree(), 3)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 25 * len(pairs) + 2**24  # the sums themselves take 24 bytes a pair
+    assert (scatter != before).nnz == 0
+    assert found.residuals.max() < 1e-8

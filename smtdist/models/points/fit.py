@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +17,43 @@ from smtdist.models.points.contexts import Context
 from smtdist.solve.generalized import Float64, Solution, smallest_components
 from smtdist.statistics.points import FinishedPoints, PointSums, finish
 
+if TYPE_CHECKING:
+    from smtdist.models.points.table import PointSettings
+
 MOMENTS = ("second", "centred")
 
 
 @dataclass(frozen=True)
 class PointModel:
-    """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3)."""
+    """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3).
+
+    `settings`, `n_inputs` (numbers of a point) and `provenance` are known where a table was fitted from settings.
+    """
 
     features: Features
     sums: FinishedPoints
     embedding: Solution
+    settings: PointSettings | None = None
+    n_inputs: int = 0
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     def transform(self, points: Any) -> Float64:
-        """Return P f(x) of every point, (N, L)."""
+        """Return P f(x) of every point, (N, L); new points are as good as those of the fit."""
         rows = np.asarray(points, np.float64)
         result: Float64 = self.features(rows) @ self.embedding.components.T
         return result
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        return {
+            "n_positions": self.sums.n_positions,
+            "n_inputs": self.n_inputs,
+            "n_features": self.features.size,
+            "n_components": len(self.embedding.eigenvalues),
+            "rank": self.embedding.rank,
+            "eigenvalues": self.embedding.eigenvalues.tolist(),
+            "fingerprint": self.provenance.get("fingerprint", ""),
+        }
 
     def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
         """Return P a of features, (N, L)."""

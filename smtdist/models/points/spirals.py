@@ -13,6 +13,7 @@ from smtdist.engine.passes import Engine
 from smtdist.kernels.features import Landmarks, squared_distances
 from smtdist.models.points.contexts import nearest_neighbours
 from smtdist.models.points.fit import PointModel, fit_points, noisy_pairs
+from smtdist.models.points.landmarks import spread_points
 from smtdist.solve.generalized import Float64
 
 TURNS = 1.5
@@ -46,15 +47,6 @@ def fit_spirals(
     """Embed the spirals from noisy pairs, with landmarks among the points ("sampling the data suffices")."""
     features = Landmarks(spread_points(spirals.points, landmarks))
     return fit_points(noisy_pairs(spirals.points, noise, seed), features, engine, n_components=4)
-
-
-def spread_points(points: Float64, count: int) -> Float64:
-    """Return points that tile the others: each is the farthest from those before it, beginning with the first."""
-    chosen, distance = [0], np.full(len(points), np.inf)
-    for _ in range(count - 1):
-        np.minimum(distance, squared_distances(points, points[chosen[-1:]])[:, 0], out=distance)
-        chosen.append(int(distance.argmax()))
-    return points[chosen]
 
 
 def judged(model: PointModel, spirals: Spirals) -> dict[str, Any]:

@@ -29,6 +29,8 @@ from smtdist.statistics.word_pairs import WordSums
 
 SCHEMA: Final = 1
 AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
+DOCUMENT: Final = "document"
+"""A further column of the audit where part of a file was withdrawn: which bytes of which file."""
 
 
 def save_words(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -100,9 +102,10 @@ def _groups(model: WordModel) -> Iterator[tuple[str, xr.Dataset]]:
         yield "statistics", _statistics(model.statistics)
         origin = model.statistics.origin
         if origin is not None:
+            parts = any(entry.get(DOCUMENT) for entry in origin.audit)
             columns = {
-                name: ("entry", np.array([entry[name] for entry in origin.audit], _KIND[name]))
-                for name in AUDIT
+                name: ("entry", np.array([entry.get(name, "") for entry in origin.audit], _KIND[name]))
+                for name in (*AUDIT, *([DOCUMENT] if parts else []))
             }
             yield "audit", xr.Dataset(columns, attrs={"basis": origin.basis})
     if model.embedding is not None:
@@ -129,7 +132,9 @@ def _groups(model: WordModel) -> Iterator[tuple[str, xr.Dataset]]:
         )
 
 
-_KIND: Final[dict[str, Any]] = {name: np.int64 if name == "n_samples" else object for name in AUDIT}
+_KIND: Final[dict[str, Any]] = {
+    name: np.int64 if name == "n_samples" else object for name in (*AUDIT, DOCUMENT)
+}
 
 
 def _statistics(sums: WordSums) -> xr.Dataset:
@@ -183,11 +188,13 @@ def _read(file: Any, statistics: bool) -> WordModel:
 
 
 def _read_audit(group: Any) -> list[dict[str, Any]]:
+    names = (*AUDIT, *([DOCUMENT] if DOCUMENT in group else []))
     columns = [
         group[name].asstr()[()].tolist() if name != "n_samples" else group[name][()].tolist()
-        for name in AUDIT
+        for name in names
     ]
-    return [dict(zip(AUDIT, entry, strict=True)) for entry in zip(*columns, strict=True)]
+    entries = [dict(zip(names, entry, strict=True)) for entry in zip(*columns, strict=True)]
+    return [{name: value for name, value in entry.items() if name != DOCUMENT or value} for entry in entries]
 
 
 def _read_statistics(group: Any, n_words: int, basis: str | None, audit: list[dict[str, Any]]) -> WordSums:

@@ -39,7 +39,7 @@ def fit_words(
     """Embed the words of a text by whom they occur near (SMT 2023, appendix B); return the records of the passes too.
 
     With `vocabulary` its words are used and only pairs are counted. Memory: as the passes state, and while solving
-    about 100 bytes a pair and 24 L bytes a word.
+    about 60 bytes a pair and 24 L bytes a word.
     """
     started = time.perf_counter()
     engine.events.emit("run_started", passes=[*([] if vocabulary else ["vocabulary"]), "statistics", "solve"])
@@ -53,7 +53,7 @@ def fit_words(
     _require_words(settings)
     model = WordModel(settings, vocabulary, None, None)
     statistics, some = summed_words(source, model, engine, other=given)
-    embedding, record = _timed(statistics, settings, engine)
+    embedding, record = timed_solve(statistics, settings, engine)
     result = finished_words(model, statistics, embedding, source.describe())
     engine.events.emit("run_finished", seconds=time.perf_counter() - started)
     return result, [*records, *some, record]
@@ -137,17 +137,23 @@ def merged_words(
     repeats: bool = False,
 ) -> WordModel:
     """Return a model of the sums of several with one vocabulary, and without those withdrawn, solved; no text is read."""
-    total = _sums_of(model)
+    total = sums_of(model)
     for other in added:
-        total = total.plus(_sums_of(other), repeats=repeats)
+        total = total.plus(sums_of(other), repeats=repeats)
     for other in withdrawn:
-        total = total - _sums_of(other)
-    if not total.n_samples:
-        raise ModelError("Nothing is left after withdrawing all text; keep some.")
+        total = total - sums_of(other)
+    require_some(total)
     return finished_words(model, total, solve_words(total, model.settings))
 
 
-def _sums_of(model: WordModel) -> WordSums:
+def require_some(total: WordSums) -> None:
+    """Refuse sums of no text (ModelError)."""
+    if not total.n_samples:
+        raise ModelError("Nothing is left after withdrawing all text; keep some.")
+
+
+def sums_of(model: WordModel) -> WordSums:
+    """Return the sums a model keeps; ModelError where it was read without them."""
     if model.statistics is None:
         raise ModelError("The model keeps no statistics; load it with them.")
     return model.statistics
@@ -187,13 +193,12 @@ def update_words(
     The sums have the bits of one fit of the remaining text with this vocabulary. Withdrawing text that is not in is
     refused (ModelError); a file that was added as a file is in as the same blocks.
     """
-    present = _sums_of(model)
+    present = sums_of(model)
     engine.events.emit("run_started", passes=["statistics", "solve"])
     more, records = summed_words(source, model, engine)
     total = present - more if withdraw else present.plus(more, repeats=repeats)
-    if not total.n_samples:
-        raise ModelError("Nothing is left after withdrawing all text; keep some.")
-    embedding, record = _timed(total, model.settings, engine)
+    require_some(total)
+    embedding, record = timed_solve(total, model.settings, engine)
     return finished_words(model, total, embedding), [*records, record]
 
 
@@ -222,14 +227,14 @@ def words_key(source: TextSource, settings: WordSettings, base: WordModel | None
     return digest.hexdigest()
 
 
-def _timed(statistics: WordSums, settings: WordSettings, engine: Engine) -> tuple[Solution, Record]:
+def timed_solve(statistics: WordSums, settings: WordSettings, engine: Engine) -> tuple[Solution, Record]:
     """Solve on the driver, as a pass of its own in the stream of events."""
     engine.heed_stop()
-    # the sums as CSR in whole numbers and scaled, and the vectors the iterations keep
+    # the sums as CSR in whole numbers, their scaled values, and the vectors the iterations keep
     projected = (
         resident_bytes()
         + SOLVE_ALLOWANCE
-        + 80 * len(statistics.pair)
+        + 56 * len(statistics.pair)
         + 8 * statistics.n_words * (3 * (settings.n_components + settings.drop) + 20)
     )
     nothing = {"n_samples": 0, "resumed_leaves": 0, "projected_bytes": projected}

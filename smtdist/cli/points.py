@@ -1,0 +1,207 @@
+"""`points fit` and `points transform`: tables of points embedded by who is near whom."""
+
+from __future__ import annotations
+
+import enum
+import time
+from json import loads
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.source import Source
+from smtdist.data.table import as_table
+from smtdist.data.writing import check_target
+from smtdist.engine.manifest import Facts
+from smtdist.errors import ConfigurationError
+from smtdist.models.points.files import load_points, save_points
+from smtdist.models.points.table import PointSettings, embedded, fit_table
+from smtdist.models.representations import save_representation
+from smtdist.monitor import tables
+
+_DEFAULT = PointSettings()
+
+points = typer.Typer(
+    help="Tables of points embedded by who is near whom: neighbours, noise, local weights or time.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+class Features(enum.StrEnum):
+    """Which features f."""
+
+    landmarks = "landmarks"
+    interpolation = "interpolation"
+    rbf = "rbf"
+    fourier = "fourier"
+    quadratic = "quadratic"
+
+
+class Context(enum.StrEnum):
+    """Who is near whom."""
+
+    noise = "noise"
+    knn = "knn"
+    mean = "mean"
+    lle = "lle"
+    time = "time"
+
+
+class Moment(enum.StrEnum):
+    """What V is."""
+
+    second = "second"
+    centred = "centred"
+
+
+class Method(enum.StrEnum):
+    """How neighbours are found."""
+
+    auto = "auto"
+    exact = "exact"
+    faiss = "faiss"
+
+
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="An HDF5 file, with --dataset, or a .npy file.")]
+Dataset = Annotated[
+    str | None, typer.Option(help="Dataset of the HDF5 file: rows of numbers (points, numbers).")
+]
+
+
+@points.command(
+    "fit",
+    epilog="Example: smtdist points fit tabular.h5 --dataset ionosphere/X --context lle --size 200 --out p.h5",
+)
+def fit(
+    table: Table,
+    out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
+    dataset: Dataset = None,
+    features: Annotated[
+        Features,
+        typer.Option(
+            help="f: one-hot landmarks, interpolation between them, rbf around them, random fourier, quadratic."
+        ),
+    ] = Features.landmarks,
+    size: Annotated[int, typer.Option(min=1, help="Landmarks, or random features.")] = _DEFAULT.size,
+    width: Annotated[float, typer.Option(help="Of the Gaussian of rbf and fourier.")] = _DEFAULT.width,
+    context: Annotated[
+        Context,
+        typer.Option(
+            help="Who is near: two noisy copies (noise), the k nearest (knn), their mean (mean), what "
+            "rebuilds a point from them (lle), rows that follow one another (time)."
+        ),
+    ] = Context.knn,
+    neighbours: Annotated[int, typer.Option(min=1, help="k.")] = _DEFAULT.neighbours,
+    noise: Annotated[float, typer.Option(min=0.0, help="Standard deviation of noise.")] = _DEFAULT.noise,
+    order: Annotated[int, typer.Option(min=1, max=2, help="Of differences in time.")] = _DEFAULT.order,
+    lengths: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Rows of each sequence in time. Default: one sequence."),
+    ] = None,
+    moment: Annotated[
+        Moment, typer.Option(help="V: second, or centred, as in slow feature analysis.")
+    ] = Moment.second,
+    components: Annotated[int, typer.Option(min=1, help="Components.")] = _DEFAULT.n_components,
+    method: Annotated[Method, typer.Option(help="How neighbours are found.")] = Method.auto,
+    seed: Annotated[int, typer.Option(min=0, help="Of noise and random features.")] = 0,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
+    check_target(out, overwrite)
+    try:
+        settings = PointSettings(
+            features=features.value, size=size, width=width, context=context.value, neighbours=neighbours, noise=noise,
+            order=order, lengths=_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
+            seed=seed,
+        )  # fmt: skip
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
+    source = _table(table, dataset)
+    key = f"{settings.to_json()} {source.describe()}"
+    folder = checkpoint and checkpoint.absolute()
+    with (
+        engine_for(Where(workers, cluster, quiet), source, folder, key) as engine,
+        engine.run_of(lambda: Facts.of(source, loads(settings.to_json()))),
+    ):
+        model, record = fit_table(source, settings, engine)
+    size_bytes = save_points(model, out, overwrite=overwrite)
+    result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": [record]}
+    if json:
+        print_json(result)
+        return
+    result_console().print(tables.passes_table([record]))
+    values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])
+    line = f"{result['out']}: {tables.size(size_bytes)}, {source.n_samples:,} points, {result['n_features']:,} features"
+    result_console().print(f"{line}, eigenvalues {values}", highlight=False, soft_wrap=True)
+
+
+@points.command(
+    "transform", epilog="Example: smtdist points transform p.h5 more.h5 --dataset ionosphere/X --out z.h5"
+)
+def transform(
+    model: opt.ModelFile,
+    table: Table,
+    out: Annotated[Path, typer.Option(metavar="Z.h5", help="File to write: z(sample, feature).")],
+    dataset: Dataset = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Write P f(x) of every row of a table, new points too, to an HDF5 file, piece by piece."""
+    started = time.perf_counter()
+    check_target(out, overwrite)
+    fitted = load_points(model)
+    source = _table(table, dataset)
+    count = len(fitted.embedding.eigenvalues)
+    attributes = {
+        "configuration": "{}" if fitted.settings is None else fitted.settings.to_json(),
+        "model": str(model.absolute()),
+        "model_fingerprint": fitted.provenance.get("fingerprint", ""),
+        "source": source.name,
+    }
+    with engine_for(Where(workers, cluster, quiet), source) as engine:
+        pieces = embedded(fitted, source, engine)
+        written = save_representation(
+            out, pieces, source.n_samples, (count,), "float64", attributes, overwrite=overwrite
+        )
+    result = {
+        "out": str(out.absolute()),
+        "n_samples": source.n_samples,
+        "n_features": count,
+        "bytes": written,
+        "seconds": time.perf_counter() - started,
+    }
+    if json:
+        print_json(result)
+        return
+    line = f"{result['out']}: {source.n_samples:,} points x {count} components, {tables.size(written)}"
+    result_console().print(line, highlight=False, soft_wrap=True)
+
+
+def _table(path: str, dataset: str | None) -> Source:
+    if dataset is None and not path.endswith(".npy"):
+        raise WrongUsage(f"{path} is no .npy file, so --dataset must name the rows in it; give it.")
+    return as_table(path if dataset is None else (path, dataset))
+
+
+def _lengths(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise WrongUsage(f"--lengths {text} is no list of lengths; write it as 100,250,80.")
+    return tuple(int(part) for part in parts)

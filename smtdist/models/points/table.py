@@ -1,0 +1,206 @@
+"""Tables embedded from settings: which features, whose neighbours; and new points under the same features."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.fingerprint import fingerprint, sample_digests
+from smtdist.data.neighbours import NeighbourSource, NoisePairs
+from smtdist.data.source import Source
+from smtdist.data.table import as_table, read_rows
+from smtdist.engine.passes import Engine
+from smtdist.engine.plan import block_samples
+from smtdist.engine.worker import batches, located
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.models.points.contexts import (
+    Context,
+    locally_linear_context,
+    mean_context,
+    nearest_neighbours,
+    symmetric_context,
+    temporal_context,
+)
+from smtdist.models.points.fit import MOMENTS, PointModel, fit_points, in_context, noisy_pairs
+from smtdist.models.points.landmarks import spread_points
+
+FEATURES: Final = ("landmarks", "interpolation", "rbf", "fourier", "quadratic")
+CONTEXTS: Final = ("noise", "knn", "mean", "lle", "time")
+METHODS: Final = ("auto", "exact", "faiss")
+RANGE: Final = 16_384
+"""Points of a task when new points are embedded."""
+_ROWS: Final = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointSettings:
+    """What a fit of a table is asked.
+
+    features : f; one-hot "landmarks", codes that rebuild a point from its nearest landmarks ("interpolation"), Gaussian bumps
+        around landmarks ("rbf"), random "fourier" features, or all products of two numbers ("quadratic").
+    size : landmarks, or random features; of no meaning for quadratic ones.
+    width : of the Gaussian of rbf and fourier features.
+    context : who is near whom; "noise": two noisy copies of each point; "knn": the k nearest, symmetrised; "mean": a point and
+        the mean of those; "lle": a point and what rebuilds it from its k nearest; "time": rows that follow one another.
+    neighbours : k, and of interpolation the landmarks that rebuild a point.
+    noise : standard deviation of the copies.
+    order : of differences in time, 1 or 2.
+    lengths : rows of each sequence, laid end to end; none: one sequence.
+    moment : V; "second", or "centred" about the mean feature, as in slow feature analysis.
+    n_components : components of the embedding, the constant among them where V is not centred.
+    method : how neighbours are found, "auto", "exact" or "faiss".
+    seed : of noise and random features.
+    """
+
+    features: str = "landmarks"
+    size: int = 300
+    width: float = 1.0
+    context: str = "knn"
+    neighbours: int = 10
+    noise: float = 0.03
+    order: int = 1
+    lengths: tuple[int, ...] = ()
+    moment: str = "second"
+    n_components: int = 4
+    method: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {"features": FEATURES, "context": CONTEXTS, "moment": MOMENTS, "method": METHODS}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {', '.join(known)}.")
+        for name in ("size", "neighbours", "n_components"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not (self.width > 0 and self.noise >= 0):
+            raise ConfigurationError("width must be above 0, noise not below.")
+        if self.order not in (1, 2):
+            raise ConfigurationError(f"order is {self.order}; differences in time are of order 1 or 2.")
+
+    def to_json(self) -> str:
+        """Return all settings as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the settings written by `to_json`."""
+        read: dict[str, Any] = json.loads(text)
+        return cls(**{**read, "lengths": tuple(read["lengths"])})
+
+
+def fit_table(points: Any, settings: PointSettings, engine: Engine) -> tuple[PointModel, dict[str, Any]]:
+    """Embed the rows of a table (SMT 2023, eq. 3): one pass over points and neighbours, then a solve.
+
+    `points` are as in `smtdist.data.table.as_table`. Landmarks are rows that tile the others, each the farthest from those
+    before it. Memory: the table in float64 on the driver, for landmarks and neighbours, twice for nearest neighbours; on
+    workers as the pass states. Returns the record of the pass too.
+
+    >>> from smtdist.engine.executor import SerialExecutor
+    >>> rows = np.random.default_rng(0).uniform(size=(200, 2))
+    >>> asked = PointSettings(size=20, neighbours=5, n_components=3)
+    >>> model, _ = fit_table(rows, asked, Engine(SerialExecutor()))
+    >>> model.transform(rows[:5]).shape
+    (5, 3)
+    """
+    table = as_table(points)
+    rows = read_rows(table).astype(np.float64)
+    features = chosen_features(rows, settings)
+    if settings.n_components > features.size:
+        raise ConfigurationError(
+            f"n_components is {settings.n_components}, but there are {features.size} features; ask for fewer."
+        )
+    source, order = _in_context(table, rows, settings)
+    model, record = fit_points(
+        source, features, engine, order=order, n_components=settings.n_components, moment=settings.moment
+    )
+    digests = sample_digests(rows.reshape(len(rows), 1, 1, -1))
+    provenance = {
+        "versions": {name: version(name) for name in ("smtdist", "numpy", "scipy")},
+        "python": platform.python_version(),
+        "fingerprint": fingerprint(digests),
+        "data": table.describe(),
+    }
+    return replace(model, settings=settings, n_inputs=rows.shape[1], provenance=provenance), record
+
+
+def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Features:
+    """Return the features that settings name, with their landmarks among the rows."""
+    if settings.features == "quadratic":
+        return Quadratic(rows.shape[1])
+    if settings.features == "fourier":
+        return RandomFourier(rows.shape[1], settings.size, settings.width, settings.seed)
+    if settings.size > len(rows):
+        raise ConfigurationError(
+            f"size is {settings.size}, but landmarks are among the {len(rows)} points; ask for fewer."
+        )
+    landmarks = spread_points(rows, settings.size)
+    if settings.features == "rbf":
+        return RadialBasis(landmarks, settings.width)
+    if settings.features == "interpolation":
+        if settings.neighbours > settings.size:
+            raise ConfigurationError(
+                f"neighbours is {settings.neighbours}, but there are {settings.size} landmarks; ask for fewer."
+            )
+        return Interpolation(landmarks, settings.neighbours)
+    return Landmarks(landmarks)
+
+
+def _in_context(
+    table: Source, rows: NDArray[np.float64], settings: PointSettings
+) -> tuple[NeighbourSource | NoisePairs, int]:
+    if settings.context == "noise":
+        return noisy_pairs(table, settings.noise, settings.seed), 1
+    found = _context(rows, settings)
+    return in_context(table, found), found.order
+
+
+def _context(rows: NDArray[np.float64], settings: PointSettings) -> Context:
+    if settings.context == "time":
+        lengths = settings.lengths or (len(rows),)
+        if sum(lengths) != len(rows):
+            raise ConfigurationError(
+                f"lengths add up to {sum(lengths)}, but there are {len(rows)} rows; give the rows of every sequence."
+            )
+        return temporal_context(lengths, settings.order)
+    numbers = nearest_neighbours(rows, settings.neighbours, settings.method)
+    if settings.context == "lle":
+        return locally_linear_context(rows, numbers)
+    return symmetric_context(numbers) if settings.context == "knn" else mean_context(numbers)
+
+
+def embedded(
+    model: PointModel, source: Source, engine: Engine
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
+    """Yield (first point, P f(x) of points, (m, L)) for all rows of a table, in whatever order they end.
+
+    Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or products. Memory
+    on a worker: the features of 1,024 points, and 16,384 embedded points.
+    """
+    if source.shape[3] != model.n_inputs:
+        raise ModelError(
+            f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[3]}; give rows like those "
+            f"it was fitted on."
+        )
+    step = source.chunk_samples * max(1, RANGE // source.chunk_samples)
+    ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
+    for (start, _), values in engine.map(embed_range, model, source, ranges):
+        yield start, values
+
+
+def embed_range(model: PointModel, source: Source, start: int, stop: int) -> NDArray[np.floating[Any]]:
+    """Embed points [start, stop) of a table."""
+    parts = []
+    with source.opened() as reader:
+        for first, samples in batches(reader, start, stop, block_samples(source), _ROWS):
+            with located(source.name, first):
+                parts.append(model.transform(samples.reshape(len(samples), -1)))
+    return np.concatenate(parts)

@@ -1,0 +1,126 @@
+"""Documents inside a file: lines of a text withdrawn from a model, as if they had never been in the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from smtdist.data.text import TextSource
+from smtdist.data.text_cut import Stretch, TextCut, line_bytes, touched, without
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models.fit import Record, ordered_digests
+from smtdist.models.words.files import DOCUMENT
+from smtdist.models.words.fit import finished_words, require_some, sums_of, timed_solve
+from smtdist.models.words.model import WordModel
+from smtdist.statistics.origin import Entry, Origin
+from smtdist.statistics.word_pairs import WordSums, finish
+
+
+def withdraw_lines(
+    model: WordModel, source: TextSource, lines: Sequence[tuple[int, int]], engine: Engine
+) -> tuple[WordModel, list[Record]]:
+    """Withdraw ranges of lines of one file, the first line being 1 and the last of a range included, then solve.
+
+    Paragraphs have no neighbours in one another, so that the sums of the blocks with such lines are taken out, and those of
+    what else is in the first and last of these blocks are put back. Counts, pairs, vectors have the bits of a fit of the file
+    without these lines with this vocabulary, which stays as it is: words that only they had stay too, without
+    neighbours. (A paragraph beyond 16 KiB is cut where blocks end, in a shorter file perhaps elsewhere.) The audit gets an
+    entry for each range, with file, lines and bytes, by which further documents of the file may follow.
+
+    Reads the file up to the last line, then the blocks touched. ModelError for lines that are not in the sums, or
+    not any more.
+    """
+    if len(source.files) != 1:
+        raise ConfigurationError(
+            "Lines are of one file, but several were given; withdraw from one after another."
+        )
+    total = sums_of(model)
+    engine.events.emit("run_started", passes=["withdrawn", "solve"])
+    records: list[Record] = []
+    for number, (stretch, asked) in enumerate(zip(line_bytes(source, lines), lines, strict=True), 1):
+        total, some = _without_stretch(model, total, source, stretch, asked, engine, f"-{number}")
+        records += some
+    require_some(total)
+    embedding, record = timed_solve(total, model.settings, engine)
+    return finished_words(model, total, embedding), [*records, record]
+
+
+def _without_stretch(
+    model: WordModel,
+    total: WordSums,
+    source: TextSource,
+    stretch: Stretch,
+    lines: tuple[int, int],
+    engine: Engine,
+    suffix: str,
+) -> tuple[WordSums, list[Record]]:
+    file = source.files[0]
+    holes = withdrawn_stretches(total.origin.audit if total.origin else (), file.path, file.size)
+    parts = without([stretch], holes)
+    if not parts:
+        raise ModelError(
+            f"Lines {lines[0]} to {lines[1]} of {file.path} are withdrawn already; leave them out."
+        )
+    found = [touched(source, part, [*holes, stretch]) for part in parts]
+    met, kept = (tuple(sorted({block for lists in found for block in lists[at]})) for at in (0, 1))
+    name = f"{file.path}, line{'s' * (lines[0] < lines[1])} {lines[0]}" + (
+        f" to {lines[1]}" if lines[0] < lines[1] else ""
+    )
+    about = {"path": file.path, "text_bytes": file.size, "bytes": list(stretch)}
+    gone, records = _summed(model, TextCut(source, met, holes), engine, f"withdrawn{suffix}")
+    entry = {
+        "action": "added",  # by subtraction it becomes its opposite
+        "fingerprint": _digest(source, stretch),
+        "n_samples": len(met),
+        "source": name,
+        DOCUMENT: json.dumps(about),
+    }
+    total = total - _of(gone, (entry,))
+    if kept:
+        rest, more = _summed(model, TextCut(source, kept, (*holes, stretch)), engine, f"kept{suffix}")
+        total, records = total.plus(_of(rest, ()), repeats=True), records + more
+    return total, records
+
+
+def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[Stretch, ...]:
+    """Return the bytes of a file that are not in the sums any more, by what the audit says of its documents."""
+    found: list[Stretch] = []
+    for entry in audit:
+        told = entry.get(DOCUMENT)
+        if told:
+            about = json.loads(told)
+            if about["path"] == path and about["text_bytes"] == size:
+                stretch = (int(about["bytes"][0]), int(about["bytes"][1]))
+                found = [*without(found, [stretch]), *([stretch] if entry["action"] == "withdrawn" else [])]
+        elif entry["source"] == path:
+            found = []  # the whole file came or went since
+    return tuple(found)
+
+
+def _summed(model: WordModel, source: TextCut, engine: Engine, name: str) -> tuple[WordSums, list[Record]]:
+    statistic = model.pairs(text_bytes=source.text_bytes)
+    partial, record = engine.reduce(name, statistic, source, fingerprint=True)
+    origin = Origin(model.basis, ordered_digests(partial), np.zeros(0, np.uint64), ())
+    return finish(partial.state, origin), [record]
+
+
+def _of(sums: WordSums, audit: tuple[Entry, ...]) -> WordSums:
+    assert sums.origin is not None
+    return replace(sums, origin=replace(sums.origin, audit=audit))
+
+
+def _digest(source: TextSource, stretch: Stretch) -> str:
+    """Return a hash of the text of a document."""
+    digest, (at, end) = hashlib.blake2b(digest_size=16), stretch
+    with source.opened() as reader:
+        while at < end:
+            piece: Any = reader.text(at, min(at + 2**20, end))  # type: ignore[attr-defined]
+            digest.update(piece)
+            at += len(piece)
+    return digest.hexdigest()

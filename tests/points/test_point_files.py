@@ -1,0 +1,147 @@
+"""Models of points as files and commands: every kind of features and neighbours, read again, asked about new points."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli.app import app
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.features import Landmarks
+from smtdist.models.points.contexts import locally_linear_context, nearest_neighbours, temporal_context
+from smtdist.models.points.files import load_points, save_points
+from smtdist.models.points.fit import fit_points, in_context
+from smtdist.models.points.landmarks import spread_points
+from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, embedded, fit_table
+
+POINTS = np.random.default_rng(0).uniform(-1, 1, (300, 3))
+SMALL = PointSettings(size=25, neighbours=4, n_components=3, width=0.6)
+
+
+def engine():
+    return Engine(SerialExecutor())
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
+    settings = PointSettings(**{**vars(SMALL), "features": features, "context": "lle", "n_components": 2})
+    model, _ = fit_table(POINTS, settings, engine())
+    save_points(model, tmp_path / "p.h5")
+    found = load_points(tmp_path / "p.h5")
+    assert found.settings == settings
+    assert found.n_inputs == 3
+    assert found.provenance == model.provenance
+    new = np.random.default_rng(1).uniform(-1, 1, (40, 3))
+    np.testing.assert_array_equal(found.transform(new), model.transform(new))
+    assert found.transform(new).any()
+    for name in ("moment", "scatter", "mean"):
+        np.testing.assert_array_equal(getattr(found.sums, name), getattr(model.sums, name))
+    np.testing.assert_array_equal(found.embedding.eigenvalues, model.embedding.eigenvalues)
+    P, V = found.embedding.components, found.sums.moment
+    np.testing.assert_allclose(P @ V @ P.T, np.eye(2), atol=1e-9)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_settings_choose_the_neighbours(context):
+    settings = PointSettings(**{**vars(SMALL), "context": context, "order": 2, "lengths": (120, 180)})
+    model, record = fit_table(POINTS, settings, engine())
+    assert model.sums.n_positions == (600 if context == "noise" else 300)
+    assert record["n_samples"] == 300
+    if context not in ("lle", "time"):
+        return
+    near = nearest_neighbours(POINTS, 4)
+    given = locally_linear_context(POINTS, near) if context == "lle" else temporal_context((120, 180), 2)
+    want, _ = fit_points(
+        in_context(POINTS, given), Landmarks(spread_points(POINTS, 25)), engine(), order=2, n_components=3
+    )
+    np.testing.assert_array_equal(model.sums.scatter, want.sums.scatter)
+    np.testing.assert_array_equal(model.embedding.components, want.embedding.components)
+
+
+def test_new_points_are_embedded_in_any_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("smtdist.models.points.table.RANGE", 256)
+    model, _ = fit_table(POINTS, SMALL, engine())
+    new = np.random.default_rng(2).uniform(-1, 1, (1000, 3))
+    with executor_for(workers=2) as executor:
+        from smtdist.data.table import as_table
+
+        pieces = dict(embedded(model, as_table(new), Engine(executor)))
+    assert len(pieces) == 4
+    np.testing.assert_array_equal(np.concatenate([pieces[at] for at in sorted(pieces)]), model.transform(new))
+    with pytest.raises(ModelError, match="points of 3 numbers"):
+        list(embedded(model, as_table(new[:, :2]), engine()))
+
+
+def test_what_has_no_meaning_is_refused(tmp_path):
+    for changes in ({"features": "deep"}, {"context": "far"}, {"size": 0}, {"width": 0.0}, {"order": 3}):
+        with pytest.raises(ConfigurationError):
+            PointSettings(**changes)
+    for changes, said in (
+        ({"size": 301}, "300 points"),
+        ({"n_components": 26}, "25 features"),
+        ({"context": "time", "lengths": (10, 20)}, "add up to 30"),
+        ({"features": "interpolation", "size": 3, "n_components": 2}, "3 landmarks"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            fit_table(POINTS, PointSettings(**{**vars(SMALL), **changes}), engine())
+    path = tmp_path / "p.h5"
+    with pytest.raises(ModelError, match="no model file"):
+        load_points(path)
+    with h5py.File(path, "w") as file:
+        file["x"] = 1
+    with pytest.raises(ModelError, match="not a model of points"):
+        load_points(path)
+    model, _ = fit_table(POINTS, SMALL, engine())
+    with pytest.raises(ModelError, match="exists already"):
+        save_points(model, path)
+    save_points(model, path, overwrite=True)
+    with h5py.File(path, "r+") as file:
+        file.attrs["smtdist_points_schema"] = 9
+    with pytest.raises(ModelError, match="schema 9"):
+        load_points(path)
+    save_points(model, path, overwrite=True)
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ModelError, match=r"p\.h5"):
+        load_points(path)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stderr if code else result.stdout
+
+
+def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("t.h5", "w") as file:
+        file["x"], file["more"] = POINTS, POINTS[:50] + 0.01
+    np.save("t.npy", POINTS)
+    common = ("--size", 25, "--neighbours", 4, "--components", 3, "--quiet")
+    done = json.loads(run("points", "fit", "t.h5", "--dataset", "x", *common, "--out", "p.h5", "--json"))
+    assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
+    assert "25 features" in run("points", "fit", "t.npy", *common, "--out", "q.h5")
+    assert (
+        load_points("q.h5").embedding.components.tolist() == load_points("p.h5").embedding.components.tolist()
+    )
+    told = json.loads(run("info", "p.h5", "--json"))
+    assert told["kind"] == "points"
+    assert told["features"] == "Landmarks"
+    assert told["configuration"]["neighbours"] == 4
+    assert "25, Landmarks" in run("info", "p.h5")
+    with smtdist.open("p.h5") as tree:
+        assert tree["embedding/components"].shape == (3, 25)
+    with xr.open_dataset("p.h5", group="features", engine="h5netcdf") as features:
+        assert features.points.shape == (25, 3)
+    run("points", "transform", "p.h5", "t.h5", "--dataset", "more", "--out", "z.h5", "--quiet")
+    with h5py.File("z.h5") as file:
+        np.testing.assert_array_equal(file["z"][()], load_points("p.h5").transform(POINTS[:50] + 0.01))
+    assert "--dataset must name" in run("points", "fit", "t.h5", "--out", "r.h5", code=2)
+    assert "no list of lengths" in run("points", "fit", "t.npy", "--lengths", "a", "--out", "r.h5", code=2)
+    assert "Example: smtdist points fit" in run("points", "fit", "--help")
