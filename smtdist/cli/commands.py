@@ -128,6 +128,12 @@ COMMANDS: Final = {
         "Tell two spirals apart by noisy copies of their points, and show what the components are.",
         "--out spirals.png",
     ),
+    "disc": Command(
+        "disc",
+        "disc",
+        "Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them.",
+        "--out disc.png",
+    ),
     "tls": Command(
         "tls",
         "tls",
