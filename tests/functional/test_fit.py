@@ -11,10 +11,12 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import RadialBasis
+from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.disc import Triangulated, disc_landmarks, moving_points
-from smtdist.models.functional.fit import SparseCoder, fit_sequences, fit_whitening
+from smtdist.models.functional.fit import SparseCoder, Whitening, fit_sequences, fit_whitening
 from smtdist.models.points.contexts import temporal_context
 from smtdist.models.points.fit import fit_points, in_context
+from smtdist.statistics.sequences import DictionarySums
 
 
 def engine():
@@ -106,3 +108,38 @@ def test_sequences_too_short_are_refused():
         fit_sequences(
             ArraySource(walks(5)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1, moment="x"
         )
+
+
+def test_dictionary_sums_are_those_of_the_rows_that_are_coded():
+    draw = np.random.default_rng(5)
+    sequences = draw.standard_normal((30, 1, 6, 8)).astype(np.float32)
+    dictionary = draw.standard_normal((8, 15))
+    dictionary /= np.linalg.norm(dictionary, axis=0)
+    coder = SparseCoder(dictionary, 0.3, gap=1e-6)
+    partial, _ = engine().reduce("dictionary", DictionarySums(coder, 8), ArraySource(sequences))
+    rows = sequences[:, 0, [0, 3]].reshape(-1, 8).astype(np.float64)
+    codes = coder(rows)
+    state = partial.state
+    assert state["n"] == 60
+    np.testing.assert_allclose(state["second"], codes.T @ codes, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(state["cross"], codes.T @ rows, rtol=1e-4, atol=1e-4)
+    loss = 0.5 * ((rows - codes @ dictionary.T) ** 2).sum() + 0.3 * codes.sum()
+    assert state["loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_a_learned_dictionary_finds_what_patches_are_made_of():
+    draw = np.random.default_rng(6)
+    truth = draw.standard_normal((24, 16))
+    truth /= np.linalg.norm(truth, axis=0)
+    codes = np.where(draw.uniform(size=(1500, 16)) < 0.07, draw.uniform(1, 3, (1500, 16)), 0.0)
+    still = (codes @ truth.T)[:, None, None].repeat(3, axis=2) + 0.01 * draw.standard_normal((1500, 1, 3, 24))
+    plain = Whitening(np.zeros(24), np.eye(24), np.eye(24))
+    found, trace, _ = learn_dictionary(
+        ArraySource(still), plain, engine(), atoms=16, penalty=0.2, rounds=30, batch=768, seed=2
+    )
+    np.testing.assert_allclose(np.linalg.norm(found, axis=0), 1)
+    assert trace[-1] < 0.8 * trace[0]
+    cosines = (truth.T @ found).max(axis=1)
+    assert (cosines > 0.97).sum() >= 13
+    with pytest.raises(DataError, match="fewer"):
+        learn_dictionary(ArraySource(still[:10]), plain, engine(), atoms=40, penalty=0.1)

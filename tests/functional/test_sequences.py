@@ -106,6 +106,12 @@ def test_straightness_of_lines_turns_and_noise():
     found = straightness(noise).to_dict()
     assert found["second_difference"] == pytest.approx(1.5, rel=0.01)
     assert found["angle"] == pytest.approx(120, abs=1)
+    assert found["bend"] == pytest.approx(0.75, rel=0.01)
+    walk = straightness(np.cumsum(noise, axis=1))
+    assert walk.bend == pytest.approx(0.5, rel=0.02)
+    assert walk.angle == pytest.approx(90, abs=1)
+    to_and_fro = straightness(np.array([[[0.0], [1.0], [0.0], [1.0]]]))
+    assert (to_and_fro.bend, to_and_fro.angle) == (1.0, 180.0)
     still = np.concatenate([line, np.ones((1, 6, 3))])
     assert straightness(still).angle == pytest.approx(0, abs=1e-5)
     for wrong in (np.zeros((2, 2, 3)), np.zeros((0, 4, 3)), np.ones((2, 4, 3))):
