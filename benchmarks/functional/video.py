@@ -98,13 +98,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--whiten", default="none", choices=["none", "fourier"])
     for name, default in (
         ("patch", 10), ("length", 8), ("places", 32), ("atoms", 800), ("components", 64), ("levels", 1),
-        ("rounds", 15), ("batch", 1000), ("most", 1000), ("sgd-rounds", 0), ("sgd-batch", 256),
+        ("rounds", 15), ("batch", 1000), ("most", 1000), ("sgd-rounds", 0), ("sgd-batch", 256), ("sgd-steps", 20),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--penalty", type=float, default=0.8)
     parser.add_argument("--strength", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--recovery-penalty", type=float, nargs="+", default=[1e-2])
-    parser.add_argument("--sparsity", type=float, default=0.03)
+    parser.add_argument("--sparsity", type=float, default=1.0)
     parser.add_argument("--json")
     return parser.parse_args(arguments)
 

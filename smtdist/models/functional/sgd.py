@@ -33,7 +33,9 @@ class SgdSettings:
 
     rounds, batch : mini-batches and their size in sequences; they are whole chunk rows, drawn by hashes of (seed, round).
     rate : step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened coordinates; below 1. It falls
-        to zero along half a cosine. sparsity : γ₁ over γ₀. steps : steps of a batch, each on the same sums.
+        to zero along half a cosine. sparsity : γ₁ over γ₀. steps : steps of a batch, each on the same sums; memory : what a batch
+        leaves of the gradients before it, 0 for those of the batch alone, as printed. Codes cost more than steps, so that several
+        steps on a fading average get further with the same data.
     moment : V is the "centred" covariance of the codes, or their "second" moment. seed : of batches and of a random start.
     """
 
@@ -44,6 +46,7 @@ class SgdSettings:
     rate: float = 0.9
     sparsity: float = 0.0
     steps: int = 1
+    memory: float = 0.0
     moment: str = "centred"
     seed: int = 0
 
@@ -52,9 +55,10 @@ class SgdSettings:
             raise ConfigurationError(f"moment is {self.moment!r}; choose {' or '.join(MOMENTS)}.")
         if min(self.n_components, self.rounds, self.batch, self.steps) < 1:
             raise ConfigurationError("n_components, rounds, batch and steps are at least 1.")
-        if not (0 < self.rate <= 1 and self.sparsity >= 0):
+        if not (0 < self.rate <= 1 and self.sparsity >= 0 and 0 <= self.memory < 1):
             raise ConfigurationError(
-                f"rate is {self.rate} and sparsity {self.sparsity}; rate lies in (0, 1], sparsity is at least 0."
+                f"rate is {self.rate}, sparsity {self.sparsity} and memory {self.memory}; rate lies in (0, 1], sparsity is at "
+                f"least 0, memory lies in [0, 1)."
             )
 
 
@@ -75,6 +79,8 @@ class _Between:
     sums: FinishedPoints | None
     inverse: Float64 | None = None
     inverted_at: int = 0
+    scatter: Float64 | None = None
+    weight: float = 0.0
     trace: tuple[float, ...] = ()
 
 
@@ -134,11 +140,16 @@ def _updated(
         P = drawn @ _half(inverse)
     P = orthogonalised(np.where(V.diagonal() > 0, P, 0.0), V)
     objective = float(np.vdot(P @ batch.scatter, P))
+    # a weighted mean of the batches so far, so that the first ones are no smaller
+    weight = 1 + settings.memory * state.weight
+    scatter = batch.scatter
+    if state.scatter is not None and settings.memory > 0:
+        scatter = state.scatter + (batch.scatter - state.scatter) / weight
     rate = settings.rate * (1 + np.cos(np.pi * (number - 1) / settings.rounds)) / 2
-    eta = rate / largest_eigenvalue(batch.scatter, inverse)
+    eta = rate / largest_eigenvalue(scatter, inverse)
     for _ in range(settings.steps):
-        P = step(P, batch.scatter, V, inverse, sums.mean, eta, settings.sparsity)
-    return _Between(P, sums, inverse, at, (*state.trace, objective))
+        P = step(P, scatter, V, inverse, sums.mean, eta, settings.sparsity)
+    return _Between(P, sums, inverse, at, scatter, weight, (*state.trace, objective))
 
 
 def step(
