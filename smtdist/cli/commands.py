@@ -110,6 +110,12 @@ COMMANDS: Final = {
         "Spike-and-slab sparse coding of patches and its rivals, and classification with few labels.",
         "fit data.h5 --dataset train/images --out s3c.h5",
     ),
+    "video": Command(
+        "video",
+        "video",
+        "The sparse manifold transform of video: sparse codes of patches, and an embedding that straightens their paths.",
+        "fit clips.h5 --out video.h5",
+    ),
     "export": Command(
         "export",
         "export",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,9 +67,18 @@ def import_videos(
                 group.create_dataset(
                     "frames", data=frames, chunks=chunk, compression="gzip", compression_opts=1
                 )
-                group.attrs["fps"], group.attrs["source"] = fps, Path(path).name
+                group.attrs["source"] = Path(path).name
+                if not math.isnan(fps):
+                    group.attrs["fps"] = fps
                 group.attrs["cuts"] = np.array(found, np.int64)
-                written.append({"clip": name, "frames": list(frames.shape), "fps": fps, "cuts": found})
+                written.append(
+                    {
+                        "clip": name,
+                        "frames": list(frames.shape),
+                        "fps": None if math.isnan(fps) else fps,
+                        "cuts": found,
+                    }
+                )
     return written
 
 
