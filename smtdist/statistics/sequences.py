@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -143,9 +144,13 @@ def finish(state: State, order: int) -> FinishedPoints:
 
 @dataclass(frozen=True)
 class FrameMoments:
-    """n, Σ x and Σ x xᵀ of all rows of sequences, in float64 along the fixed tree: what whitening and PCA are made of."""
+    """n, Σ x and Σ x xᵀ of all rows of sequences, in float64 along the fixed tree: what whitening and PCA are made of.
+
+    With `through`, of the rows that it makes of them, (m, width).
+    """
 
     width: int
+    through: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
     exact: bool = False
     on_device: bool = False
 
@@ -158,9 +163,11 @@ class FrameMoments:
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add sequences, one after another: the batch makes no difference."""
-        for sequence in images:
-            rows = sequence.reshape(-1, self.width).astype(np.float64)
+        """Add sequences, some two thousand rows at a time."""
+        step = max(1, ROWS // images.shape[2])
+        for start in range(0, len(images), step):
+            rows = images[start : start + step].reshape(-1, images.shape[3]).astype(np.float64)
+            rows = rows if self.through is None else self.through(rows)
             state["total"] += rows.sum(axis=0)
             with single_blas():
                 state["moment"] += rows.T @ rows
@@ -178,8 +185,8 @@ class FrameMoments:
         return 8 * (self.width + 1) ** 2 + 8
 
     def batch_bytes(self, images: int) -> int:
-        """Return the workspace of a sequence and a product."""
-        return 16 * self.width**2 + 2**22
+        """Return the workspace of two thousand rows and a product, whatever the batch."""
+        return 16 * self.width * (self.width + ROWS) + 2**26
 
     def miniature(self) -> FrameMoments:
         """Return itself."""
@@ -213,7 +220,6 @@ class DictionarySums:
     """
 
     coder: Coder
-    width: int
     exact: bool = False
     on_device: bool = False
 
@@ -224,7 +230,7 @@ class DictionarySums:
             "n": np.zeros((), np.int64),
             "loss": np.zeros(()),
             "second": np.zeros((size, size)),
-            "cross": np.zeros((size, self.width)),
+            "cross": np.zeros((size, self._width)),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -232,7 +238,7 @@ class DictionarySums:
         every = max(1, images.shape[2] // 2)
         for start in range(0, len(images), ROWS // 2):
             chosen = images[start : start + ROWS // 2, 0, ::every][:, :2]
-            rows = chosen.reshape(-1, self.width).astype(np.float64)
+            rows = chosen.reshape(-1, images.shape[3]).astype(np.float64)
             codes, x = self.coder(rows), self.coder.whitened(rows)
             with single_blas():
                 rest = x - codes @ self.coder.dictionary.T
@@ -248,13 +254,17 @@ class DictionarySums:
             value += right[name]
         return left
 
+    @property
+    def _width(self) -> int:
+        return int(self.coder.dictionary.shape[0])
+
     def state_bytes(self) -> int:
         """Return the size of a state."""
-        return 8 * self.coder.size * (self.coder.size + self.width) + 16
+        return 8 * self.coder.size * (self.coder.size + self._width) + 16
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of two thousand rows and their codes, whatever the batch."""
-        return 8 * (5 * ROWS + self.coder.size) * (self.coder.size + self.width) + 2**26
+        return 8 * (5 * ROWS + self.coder.size) * (self.coder.size + self._width) + 2**26
 
     def miniature(self) -> DictionarySums:
         """Return itself."""

@@ -116,7 +116,7 @@ def test_dictionary_sums_are_those_of_the_rows_that_are_coded():
     dictionary = draw.standard_normal((8, 15))
     dictionary /= np.linalg.norm(dictionary, axis=0)
     coder = SparseCoder(dictionary, 0.3, gap=1e-6)
-    partial, _ = engine().reduce("dictionary", DictionarySums(coder, 8), ArraySource(sequences))
+    partial, _ = engine().reduce("dictionary", DictionarySums(coder), ArraySource(sequences))
     rows = sequences[:, 0, [0, 3]].reshape(-1, 8).astype(np.float64)
     codes = coder(rows)
     state = partial.state

@@ -54,7 +54,7 @@ def path(tmp_path_factory):
 
 
 def bits(model):
-    arrays = (model.components, model.coder.dictionary, model.coder.whitening.whiten, model.sums.scatter)
+    arrays = (model.components, model.coder.dictionary, model.whitening.whiten, model.sums.scatter)
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
@@ -87,7 +87,7 @@ def test_a_file_holds_all_of_it(model, tmp_path):
     with pytest.raises(ModelError, match="no model file"):
         load_video(tmp_path / "none.h5")
     with h5py.File(out, "a") as file:
-        del file["embedding/components"]
+        del file["layer_1/embedding/components"]
     with pytest.raises(ModelError, match="not a whole"):
         load_video(out)
 
@@ -100,7 +100,7 @@ def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
     assert codes.shape == (20, 4, 40)
     np.testing.assert_allclose(model.embed(rows), codes @ model.components.T)
     flat = rows.reshape(-1, 36).astype(np.float64)
-    mean = model.coder.whitening.mean
+    mean = model.whitening.mean
     direct = model.decode(codes.reshape(-1, 40))
     assert snr(flat, direct, mean) > 5
     recovered = model.recover(model.embed(rows).reshape(-1, 8), 1e-3)

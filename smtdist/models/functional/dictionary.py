@@ -12,7 +12,7 @@ from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
-from smtdist.models.functional.fit import Record, SparseCoder, Whitening
+from smtdist.models.functional.fit import Record, SparseCoder, Whitens
 from smtdist.models.s3c.fit import dictionary_step
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.rows import RowDraw
@@ -36,7 +36,7 @@ class _Learned:
 
 def learn_dictionary(
     source: Source,
-    whitening: Whitening,
+    whitening: Whitens,
     engine: Engine,
     *,
     atoms: int,
@@ -72,7 +72,7 @@ def learn_dictionary(
 
     def make(state: _Learned, number: int) -> tuple[Statistic, Source]:
         coder = SparseCoder(state.atoms.T, penalty, whitening)
-        return DictionarySums(coder, width), chunk_subset(source, batch, seed + number)
+        return DictionarySums(coder), chunk_subset(source, batch, seed + number)
 
     def update(state: _Learned, sums: State, number: int) -> _Learned:
         second, cross = sums["second"], sums["cross"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,18 @@ def fit_sequences(
     return PointModel(features, sums, smallest_components(sums.scatter, V, n_components)), record
 
 
+class Whitens(Protocol):
+    """What lies between raw rows and a dictionary: whitening, or the layers below and theirs."""
+
+    def __call__(self, rows: Float64) -> Float64:
+        """Return rows as the dictionary sees them."""
+        ...
+
+    def back(self, rows: Float64) -> Float64:
+        """Return raw rows."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Whitening:
     """x = (raw - mean) W, rows (m, d), and its inverse: ZCA, or W = I / rms where frames are whitened before patches are cut."""
@@ -79,16 +92,23 @@ class Whitening:
 
 
 def fit_whitening(
-    source: Source, engine: Engine, kind: str = "zca", ridge: float = RIDGE
+    source: Source,
+    engine: Engine,
+    kind: str = "zca",
+    ridge: float = RIDGE,
+    *,
+    through: Callable[[Float64], Float64] | None = None,
+    width: int | None = None,
 ) -> tuple[Whitening, Float64, Record]:
     """Learn a whitening of rows in one pass; return it, the covariance of raw rows (for PCA), and the record.
 
-    kind : "zca", (Σ + ridge · mean variance · I)^(-1/2), or "scale", one number that brings the mean variance to 1.
+    kind : "zca", (Σ + ridge · mean variance · I)^(-1/2), or "scale", one number that brings the mean variance to 1. `through`
+    makes other rows of `width` numbers of raw ones: the layers below.
     """
     if kind not in ("zca", "scale"):
         raise ConfigurationError(f"The whitening is {kind!r}; choose zca or scale.")
-    width = source.shape[3]
-    partial, record = engine.reduce("whitening", FrameMoments(width), source)
+    width = source.shape[3] if width is None else width
+    partial, record = engine.reduce("whitening", FrameMoments(width, through), source)
     count, total, moment = int(partial.state["n"]), partial.state["total"], partial.state["moment"]
     mean = total / count
     covariance = moment / count - np.outer(mean, mean)
@@ -111,7 +131,7 @@ class SparseCoder:
 
     dictionary: Float64
     penalty: float
-    whitening: Whitening | None = None
+    whitening: Whitens | None = None
     gap: float = GAP
 
     @property

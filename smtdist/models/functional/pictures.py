@@ -26,7 +26,7 @@ def draw_groups(model: VideoModel, path: str, kind: str, groups: int = 12, seed:
     from matplotlib.figure import Figure  # half a second that other uses need not wait
 
     side = model.settings.patch
-    atoms = model.coder.dictionary.T
+    atoms = model.white(np.eye(model.coder.size))
     shown = unwhitened(model)
     near, cosines = affinity_groups(model.components, min(30, model.coder.size - 2))
     found = needles(atoms)
@@ -60,9 +60,12 @@ def draw_groups(model: VideoModel, path: str, kind: str, groups: int = 12, seed:
 
 
 def unwhitened(model: VideoModel) -> Float64:
-    """Return atoms as patches of raw pixels, (K, D); of frames that were whitened whole, atoms are shown as they are."""
-    whitening = model.coder.whitening
-    if whitening is None or model.settings.whiten == "fourier":
-        return model.coder.dictionary.T
-    result: Float64 = model.coder.dictionary.T @ whitening.unwhiten
+    """Return atoms as patches of raw pixels, (K, D): each alone through all inverses, less what no atom gives.
+
+    Of frames that were whitened whole, atoms are shown as the lowest dictionary sees them.
+    """
+    one = np.eye(model.coder.size)
+    if model.settings.whiten == "fourier":
+        return model.white(one)
+    result: Float64 = model.decode(one) - model.decode(np.zeros((1, model.coder.size)))
     return result

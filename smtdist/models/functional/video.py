@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from smtdist.data.video import Clip, PatchSequences
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.dictionary import learn_dictionary
-from smtdist.models.functional.fit import Record, SparseCoder, fit_sequences, fit_whitening
+from smtdist.models.functional.fit import (
+    Record,
+    SparseCoder,
+    Whitening,
+    Whitens,
+    fit_sequences,
+    fit_whitening,
+)
 from smtdist.models.functional.inverse import PENALTY, recover_codes
 from smtdist.models.functional.regularised import regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
@@ -21,24 +28,34 @@ from smtdist.statistics.points import FinishedPoints
 
 Float64 = NDArray[np.float64]
 
+SHARED: Final = ("patch", "length", "places", "whiten", "low_pass", "seed")
+"""Settings that all layers of a stack share."""
+
 
 @dataclass(frozen=True, eq=False)
 class VideoModel:
     """A fitted transform of patches of video.
 
     coder : whitening, dictionary and codes. components : P (L, K). eigenvalues : (L,) the diagonal of P C Pᵀ. sums : of the
-    codes it was fitted on. covariance : of the raw patches (D, D), for PCA beside it. trace : objective of each round of the
-    dictionary.
+    codes it was fitted on. whitening, covariance : of the rows that its dictionary sees, raw patches or what the layer below
+    embeds. trace : objective of each round of the dictionary. below : the layer that this one is stacked on.
     """
 
     settings: FunctionalSettings
     coder: SparseCoder
+    whitening: Whitening
     components: Float64
     eigenvalues: Float64
     sums: FinishedPoints
     covariance: Float64
     trace: tuple[float, ...]
     provenance: dict[str, Any]
+    below: VideoModel | None = None
+
+    @property
+    def layers(self) -> list[VideoModel]:
+        """This layer and those below it, the lowest first."""
+        return [*(self.below.layers if self.below else []), self]
 
     def sequences(self, clips: tuple[Clip, ...]) -> PatchSequences:
         """Return the patch sequences of clips, as this model takes them."""
@@ -58,6 +75,14 @@ class VideoModel:
         """Return raw patches of codes (n, K): Φ α, unwhitened."""
         rebuilt: Float64 = codes @ self.coder.dictionary.T
         return rebuilt if self.coder.whitening is None else self.coder.whitening.back(rebuilt)
+
+    def white(self, codes: Float64) -> Float64:
+        """Return patches of codes (n, K) as the lowest dictionary sees them, before unwhitening."""
+        rebuilt: Float64 = codes @ self.coder.dictionary.T
+        if self.below is None:
+            return rebuilt
+        embedded = self.whitening.back(rebuilt)
+        return self.below.white(recover_codes(self.below.components, embedded, PENALTY, gap=1e-3))
 
     def recover(self, embedded: Float64, penalty: float = PENALTY) -> Float64:
         """Return raw patches of embedded ones (n, L): Φ g(β) (SMT 2018, eq. 6), unwhitened."""
@@ -94,19 +119,46 @@ def sequences_of(clips: tuple[Clip, ...], settings: FunctionalSettings) -> Patch
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Through:
+    """The way up through the layers below, and back down by their inverses (SMT 2018, section 4): between raw rows and Φ."""
+
+    below: VideoModel
+    whitening: Whitening
+
+    def __call__(self, rows: Float64) -> Float64:
+        """Return whitened embedded rows."""
+        return self.whitening(self.below.embed(rows))
+
+    def back(self, rows: Float64) -> Float64:
+        """Return raw rows: C Φ g(...) of what the whitening was given."""
+        return self.below.recover(self.whitening.back(rows))
+
+
 def fit_video(
-    clips: tuple[Clip, ...], settings: FunctionalSettings, engine: Engine
+    clips: tuple[Clip, ...], settings: FunctionalSettings, engine: Engine, below: VideoModel | None = None
 ) -> tuple[VideoModel, list[Record]]:
-    """Fit a transform of video; returns it with the records of its passes.
+    """Fit a transform of video, or a layer of one on what the layers `below` embed; returns it with the records of its passes.
 
     Passes: `whitening` (Σ x, Σ x xᵀ), `start` and `dictionary-1`, ... (learning), `codes` (the sums and the eigensolve), and with
     `sgd_rounds` `round-1`, ...: mini-batches that start from the eigenvectors and end with functionals of smaller support. The
     same bits for any number of workers, after losses and after a resume. Memory on a worker: the plan's, stated before each
-    pass.
+    pass; every pass streams clips through the layers below. Rows of a layer above the first are embedded ones, which P has
+    whitened already: they are centred and scaled only.
     """
+    if below is not None:
+        settings = settings.replace(**{name: getattr(below.settings, name) for name in SHARED})
     source = sequences_of(clips, settings)
-    kind = "scale" if settings.whiten == "fourier" else "zca"
-    whitening, covariance, first = fit_whitening(source, engine, kind, settings.ridge)
+    kind = "scale" if settings.whiten == "fourier" or below is not None else "zca"
+    own, covariance, first = fit_whitening(
+        source,
+        engine,
+        kind,
+        settings.ridge,
+        through=None if below is None else below.embed,
+        width=None if below is None else len(below.components),
+    )
+    whitening: Whitens = own if below is None else Through(below, own)
     dictionary, trace, learning = learn_dictionary(
         source,
         whitening,
@@ -130,15 +182,18 @@ def fit_video(
         "source": source.describe(),
         "versions": {"smtdist": version("smtdist"), "numpy": np.__version__},
     }
+    embedding = fitted.embedding
     model = VideoModel(
         settings,
         coder,
-        fitted.embedding.components,
-        fitted.embedding.eigenvalues,
+        own,
+        embedding.components,
+        embedding.eigenvalues,
         fitted.sums,
         covariance,
         trace,
         about,
+        below,
     )
     records = [first, *learning, record]
     if settings.sgd_rounds:

@@ -82,7 +82,7 @@ def judged(
         "support": float(participation(model.components, model.sums.mean).mean()),
     }
     result["figure_4b"] = figure_4b(
-        model.coder.dictionary,
+        model.white(np.eye(model.coder.size)).T,
         model.components,
         {"PCA pooling": pooled},
         best=min(best, model.coder.size // 2),
@@ -109,7 +109,7 @@ def _reconstruction(
     raw, code = sequences[:, middle].astype(np.float64), codes[:, middle]
     rebuilt = {
         "codes": model.decode(code),
-        "PCA": pca(raw, _mean(model), model.covariance, len(model.components)),
+        "PCA": pca(raw, _mean(model), model.layers[0].covariance, len(model.components)),
     }
     for penalty in penalties:
         rebuilt[f"embedding, λ = {penalty:g}"] = model.recover(code @ model.components.T, penalty)
@@ -124,5 +124,4 @@ def _reconstruction(
 
 
 def _mean(model: VideoModel) -> Float64:
-    assert model.coder.whitening is not None
-    return model.coder.whitening.mean
+    return model.layers[0].whitening.mean
