@@ -1,6 +1,6 @@
 """Layers on layers: reconstruction per layer beside PCA of equal code length, and the length of atoms (SMT 2018, figure 5).
 
-python -m benchmarks.functional.layers --data video.h5 --folder /tmp/video --set patch=16 --atoms 1024 512 256 --json benchmarks/results
+python -m benchmarks.functional.layers --data video.h5 --folder /tmp/video --atoms 1024 512 256 --json benchmarks/results
 """
 
 from __future__ import annotations
