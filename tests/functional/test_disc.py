@@ -187,7 +187,7 @@ def test_command_draws_and_tells(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(result["one_sparse"]) == len(result["functionals"]) == 10
     again = CliRunner().invoke(app, ["disc", "--landmarks", "60", "--out", str(picture)])
-    assert again.exit_code == 2
+    assert again.exit_code == 1
     assert "overwrite" in again.output
     wrong = CliRunner().invoke(app, ["disc", "--landmarks", "60", "--functionals", "80"])
     assert wrong.exit_code == 2

@@ -18,6 +18,8 @@ Float64 = NDArray[np.float64]
 
 RINGS, ANGLES, RADIUS = 24, 128, 0.95
 PENALTY: Final = 1e-3
+STEPS: Final = 3000
+"""Proximal steps: neighbours on the disc have nearly the same functionals, and the last digits of their codes take for ever."""
 APART: Final = 4.0
 """Least distance of two points of a sparse function, in landmarks' spacings: nearer ones are one cluster to the eye."""
 
@@ -140,7 +142,7 @@ def recovery(components: Float64, landmarks: Float64, points: Float64, penalty: 
     functions, count, _ = points.shape
     parts = Triangulated(landmarks)(points.reshape(-1, 2))
     codes = parts.reshape(functions, count, -1).sum(axis=1)
-    recovered = recover_codes(components, codes @ components.T, penalty)
+    recovered = recover_codes(components, codes @ components.T, penalty, method="fista", max_iterations=STEPS)
     width = 1.5 * spacing(len(landmarks))
     centres = np.array([clusters(row, landmarks, count, width) for row in recovered])
     return Recovery(points, codes, recovered, centres)

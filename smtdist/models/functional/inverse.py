@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.l1 import sparse_codes
+from smtdist.kernels.l1 import Method, sparse_codes
 
 Float64 = NDArray[np.float64]
 
@@ -25,13 +25,15 @@ def recover_codes(
     *,
     gap: float = 1e-6,
     max_iterations: int | None = None,
+    method: Method = "coordinate",
     start: Float64 | None = None,
 ) -> Float64:
     """Return g(β) = argmin over α >= 0 of ‖β - P α‖² + λ zᵀα with z_j = ‖p_j‖ (SMT 2018, eq. 6), for every row β.
 
     components : P (L, K). embedded : β (N, L). Returns (N, K), in float64. Atoms whose column of P is zero get 0. The weights
     z make the problem blind to the lengths of columns: it is solved for unit columns, and codes are divided by z. Ends at a
-    relative duality gap of `gap`, or after `max_iterations`. Memory: 24 K bytes a row.
+    relative duality gap of `gap`, or after `max_iterations` of `method`: see `smtdist.kernels.l1.sparse_codes`.
+    Memory: 24 K bytes a row.
 
     >>> recover_codes(np.eye(2), np.array([[1.0, -3.0]]), 0.5)
     array([[0.75, 0.  ]])
@@ -50,7 +52,13 @@ def recover_codes(
     warm = None if start is None else np.ascontiguousarray(start[:, seen] * z)
     # equation 6 has no half before its square, and eq. 10 does
     found, _, _ = sparse_codes(
-        components[:, seen] / z, embedded, penalty / 2, gap=gap, max_iterations=max_iterations, start=warm
+        components[:, seen] / z,
+        embedded,
+        penalty / 2,
+        gap=gap,
+        method=method,
+        max_iterations=max_iterations,
+        start=warm,
     )
     codes[:, seen] = found / z
     return codes
