@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         ("steps", 20),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--sparsity", type=float, nargs="+", default=[3.0, 10.0])
+    parser.add_argument("--sparsity", type=float, nargs="+", default=[3.0, 6.0])
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
     runs = []

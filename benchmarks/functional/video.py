@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--strength", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--recovery-penalty", type=float, nargs="+", default=[1e-3, 1e-2])
     parser.add_argument("--sgd-rounds", type=int, default=0)
-    parser.add_argument("--sparsity", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--sparsity", type=float, nargs="+", default=[0.03, 0.08])
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
     folder = Path(options.folder)
@@ -79,7 +79,7 @@ def _sgd(model: Any, clips: Any, options: Any) -> list[dict[str, Any]]:
     for name, start, sparsity in runs:
         settings = SgdSettings(
             n_components=wanted.n_components, rounds=options.sgd_rounds, batch=wanted.sgd_batch, steps=wanted.sgd_steps,
-            memory=0.9, sparsity=sparsity,
+            memory=1.0, sparsity=sparsity,
         )  # fmt: skip
         learned, _ = fit_sgd(
             sequences_of(clips, wanted), model.coder, engine(), settings, start=start, sums=sums

@@ -24,7 +24,7 @@ from smtdist.models.functional.warm import eigenvectors_from
 from smtdist.solve.generalized import smallest_components
 from smtdist.statistics.sequences import SequenceSums, finish
 
-SETTINGS = SgdSettings(n_components=10, rounds=60, batch=256, steps=20, memory=0.9, moment="second", seed=1)
+SETTINGS = SgdSettings(n_components=10, rounds=60, batch=256, steps=20, memory=1.0, moment="second", seed=1)
 
 
 def engine():

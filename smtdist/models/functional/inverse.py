@@ -14,6 +14,9 @@ Float64 = NDArray[np.float64]
 
 PENALTY: Final = 1e-3
 """λ of equation 6 by default, for embeddings whose rows have variance 1."""
+STEPS: Final = 500
+"""Proximal steps of a recovery: neighbouring atoms have nearly the same column of P, and the last digits of their codes, which
+a small gap asks for, take for ever and show nowhere."""
 SHORTEST: Final = 1e-9
 """Share of the longest column of P below which a column counts as none: its atom cannot be told from nothing."""
 
@@ -23,9 +26,9 @@ def recover_codes(
     embedded: Float64,
     penalty: float = PENALTY,
     *,
-    gap: float = 1e-6,
-    max_iterations: int | None = None,
-    method: Method = "coordinate",
+    gap: float = 1e-4,
+    max_iterations: int | None = STEPS,
+    method: Method = "fista",
     start: Float64 | None = None,
 ) -> Float64:
     """Return g(β) = argmin over α >= 0 of ‖β - P α‖² + λ zᵀα with z_j = ‖p_j‖ (SMT 2018, eq. 6), for every row β.

@@ -39,7 +39,7 @@ class FunctionalSettings:
     sgd_rounds: int = 0
     sgd_batch: int = 256
     sgd_steps: int = 20
-    sparsity: float = 0.03
+    sparsity: float = 0.05
     seed: int = 0
 
     def __post_init__(self) -> None:

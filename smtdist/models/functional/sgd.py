@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
-from smtdist.data.subset import chunk_subset
+from smtdist.data.subset import ChunkSubset, chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
+from smtdist.kernels.hashing import position_hashes
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.points import FinishedPoints
 from smtdist.statistics.sequences import SequenceSums, finish
@@ -23,6 +24,8 @@ Record = dict[str, Any]
 MOMENTS: Final = ("centred", "second")
 WHITENING_RIDGE: Final = 1e-6
 """Share of the mean variance that V gets before it is inverted: V⁻¹ only whitens the gradient, and may be a little off."""
+EPOCH_VIEW: Final = 29
+"""Keeps the hashes of epochs apart from those of other draws."""
 FIRST: Final = 8
 """The first round reads so many batches, so that V has seen more rows than it has directions."""
 
@@ -31,11 +34,13 @@ FIRST: Final = 8
 class SgdSettings:
     """How P is learned from mini-batches.
 
-    rounds, batch : mini-batches and their size in sequences; they are whole chunk rows, drawn by hashes of (seed, round).
+    rounds, batch : mini-batches and their size in sequences; they are whole chunk rows, and go through all data in an order
+        drawn anew for each epoch (`epoch_batch`).
     rate : step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened coordinates; below 1. It falls
         to zero along half a cosine. sparsity : γ₁ over γ₀. steps : steps of a batch, each on the same sums; memory : what a batch
-        leaves of the gradients before it, 0 for those of the batch alone, as printed. Codes cost more than steps, so that several
-        steps on a fading average get further with the same data.
+        leaves of the gradients before it: 0 for those of the batch alone, as printed, 1 for the mean of all so far. Codes cost
+        more than steps, so that several steps on such a mean get further with the same data; many on a batch alone end in
+        functionals that are smooth in that batch only.
     moment : V is the "centred" covariance of the codes, or their "second" moment. seed : of batches and of a random start.
     """
 
@@ -55,10 +60,10 @@ class SgdSettings:
             raise ConfigurationError(f"moment is {self.moment!r}; choose {' or '.join(MOMENTS)}.")
         if min(self.n_components, self.rounds, self.batch, self.steps) < 1:
             raise ConfigurationError("n_components, rounds, batch and steps are at least 1.")
-        if not (0 < self.rate <= 1 and self.sparsity >= 0 and 0 <= self.memory < 1):
+        if not (0 < self.rate <= 1 and self.sparsity >= 0 and 0 <= self.memory <= 1):
             raise ConfigurationError(
                 f"rate is {self.rate}, sparsity {self.sparsity} and memory {self.memory}; rate lies in (0, 1], sparsity is at "
-                f"least 0, memory lies in [0, 1)."
+                f"least 0, memory lies in [0, 1]."
             )
 
 
@@ -111,8 +116,10 @@ def fit_sgd(
         )
 
     def make(state: _Between, number: int) -> tuple[Statistic, Source]:
-        size = settings.batch * (FIRST if state.sums is None else 1)
-        return SequenceSums(features, settings.order), chunk_subset(source, size, settings.seed + number)
+        statistic = SequenceSums(features, settings.order)
+        if state.sums is None:
+            return statistic, chunk_subset(source, settings.batch * FIRST, settings.seed)
+        return statistic, epoch_batch(source, settings.batch, settings.seed, number - 1)
 
     def update(state: _Between, found: State, number: int) -> _Between:
         return _updated(state, finish(found, settings.order), number, settings, sums is not None)
@@ -150,6 +157,29 @@ def _updated(
     for _ in range(settings.steps):
         P = step(P, scatter, V, inverse, sums.mean, eta, settings.sparsity)
     return _Between(P, sums, inverse, at, scatter, weight, (*state.trace, objective))
+
+
+def epoch_batch(source: Source, size: int, seed: int, number: int) -> Source:
+    """Return batch `number` of a source: chunk rows in the order of their hashes of (seed, epoch), each once an epoch.
+
+    A batch is as many rows as `size` samples need; rows that are left at the end of an epoch, fewer than that, join the last
+    batch. A shorter last row takes no part. Where one batch is everything, the source itself.
+
+    >>> from smtdist.data.array import ArraySource
+    >>> whole = ArraySource(np.zeros((1300, 4, 4), np.uint8))
+    >>> [epoch_batch(whole, 512, 0, number).chunks for number in range(2)]
+    [(0, 3), (1, 2, 4)]
+    """
+    rows = source.n_samples // source.chunk_samples
+    each = -(-size // source.chunk_samples)
+    if each >= rows:
+        return source
+    epoch, part = divmod(number, rows // each)
+    order = np.argsort(position_hashes(seed + epoch, 0, rows, 1, EPOCH_VIEW)[:, 0], kind="stable")
+    last = part + 1 == rows // each
+    chosen = tuple(sorted(int(row) for row in order[part * each : None if last else (part + 1) * each]))
+    shape = (len(chosen) * source.chunk_samples, *source.shape[1:])
+    return ChunkSubset(source, chosen, shape, source.dtype, source.chunk_samples, source.name)
 
 
 def step(

@@ -207,7 +207,7 @@ def localised(model: VideoModel, source: PatchSequences, engine: Engine) -> tupl
     wanted = model.settings
     settings = SgdSettings(
         n_components=wanted.n_components, order=wanted.order, rounds=wanted.sgd_rounds, batch=wanted.sgd_batch,
-        steps=wanted.sgd_steps, memory=0.9, sparsity=wanted.sparsity, moment=wanted.moment, seed=wanted.seed,
+        steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.moment, seed=wanted.seed,
     )  # fmt: skip
     learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=model.sums)
     V = model.sums.covariance if wanted.moment == "centred" else model.sums.moment
