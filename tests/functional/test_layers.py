@@ -50,7 +50,7 @@ def test_the_way_back_is_the_printed_chain(stack, rows):
     first, second, _ = stack.layers
     codes = second.codes(rows[:5])
     beta = second.whitening.back(codes @ second.coder.dictionary.T)
-    lower = recover_codes(first.components, beta, gap=1e-3)
+    lower = recover_codes(first.components, beta)
     by_hand = (lower @ first.coder.dictionary.T) @ first.whitening.unwhiten + first.whitening.mean
     np.testing.assert_allclose(second.decode(codes), by_hand, atol=1e-6)
     found = judged_layers(stack, rows)

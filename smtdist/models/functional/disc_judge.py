@@ -142,7 +142,7 @@ def recovery(components: Float64, landmarks: Float64, points: Float64, penalty: 
     functions, count, _ = points.shape
     parts = Triangulated(landmarks)(points.reshape(-1, 2))
     codes = parts.reshape(functions, count, -1).sum(axis=1)
-    recovered = recover_codes(components, codes @ components.T, penalty, method="fista", max_iterations=STEPS)
+    recovered = recover_codes(components, codes @ components.T, penalty, max_iterations=STEPS)
     width = 1.5 * spacing(len(landmarks))
     centres = np.array([clusters(row, landmarks, count, width) for row in recovered])
     return Recovery(points, codes, recovered, centres)

@@ -82,11 +82,11 @@ class VideoModel:
         if self.below is None:
             return rebuilt
         embedded = self.whitening.back(rebuilt)
-        return self.below.white(recover_codes(self.below.components, embedded, PENALTY, gap=1e-3))
+        return self.below.white(recover_codes(self.below.components, embedded, PENALTY))
 
     def recover(self, embedded: Float64, penalty: float = PENALTY) -> Float64:
         """Return raw patches of embedded ones (n, L): Φ g(β) (SMT 2018, eq. 6), unwhitened."""
-        return self.decode(recover_codes(self.components, embedded, penalty, gap=1e-3))
+        return self.decode(recover_codes(self.components, embedded, penalty))
 
     def regularised(self, rows: NDArray[np.floating], strength: float) -> Float64:
         """Return codes of raw sequences (n, T, D) that the embedding keeps on a straight course (eq. 11), (n, T, K)."""
