@@ -17,7 +17,7 @@ from benchmarks.record import write_record
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised, participation
-from smtdist.models.functional.video import fit_video, sequences_of
+from smtdist.models.functional.video import fit_video
 from smtdist.models.functional.video_judge import judged
 from smtdist.models.kernel.settings import parse_settings
 
@@ -64,26 +64,24 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "fit_seconds": fitted,
     }
     if options.sgd_rounds:
-        result["sgd"] = _sgd(model, train, options)
+        result["sgd"] = _sgd(model, train, settings, options)
     if options.json:
         write_record(options.json, f"functional-video-{settings.whiten}", result)
     return result
 
 
-def _sgd(model: Any, clips: Any, options: Any) -> list[dict[str, Any]]:
+def _sgd(model: Any, clips: Any, wanted: FunctionalSettings, options: Any) -> list[dict[str, Any]]:
     """Compare P learned by mini-batches, from a random start and from the eigenvectors, with the eigenvectors."""
-    sums, wanted = model.sums, model.settings
+    sums = model.sums
     best = float(model.eigenvalues.sum())
     rows = [{"start": "eigenvectors", "objective": 1.0, "support": _support(model.components, sums)}]
     runs = [("random", None, 0.0), *(("eigenvectors", model.components, s) for s in options.sparsity)]
     for name, start, sparsity in runs:
         settings = SgdSettings(
-            n_components=wanted.n_components, rounds=options.sgd_rounds, batch=wanted.sgd_batch, steps=wanted.sgd_steps,
+            n_components=len(model.components), rounds=options.sgd_rounds, batch=wanted.sgd_batch, steps=wanted.sgd_steps,
             memory=1.0, sparsity=sparsity,
         )  # fmt: skip
-        learned, _ = fit_sgd(
-            sequences_of(clips, wanted), model.coder, engine(), settings, start=start, sums=sums
-        )
+        learned, _ = fit_sgd(model.sequences(clips), model.coder, engine(), settings, start=start, sums=sums)
         P = orthogonalised(learned.components, sums.covariance)
         objective = float(np.vdot(P @ sums.scatter, P)) / best
         rows.append(

@@ -80,7 +80,13 @@ def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
     assert np.abs(model.regularised(rows, 0.0) - codes).max() < 0.3  # both within the gap
     found = judged(model, rows, best=15)
     assert found["regularised"][1]["embedding"]["bend"] < found["straightness"]["embedding"]["bend"]
-    assert set(found["ratios"]) == {"pixels", "whitened pixels", "codes", "PCA pooling"}
+    assert set(found["ratios"]) == {
+        "pixels",
+        "pixels without their mean",
+        "whitened pixels",
+        "codes",
+        "PCA pooling",
+    }
     assert found["reconstruction"]["PCA"]["snr"] > found["reconstruction"]["embedding, λ = 0.001"]["snr"]
 
 

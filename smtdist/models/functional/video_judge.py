@@ -61,6 +61,7 @@ def judged(
     pooled = pooling(model.sums.covariance, len(model.components))
     spaces: dict[str, Any] = {
         "pixels": sequences,
+        "pixels without their mean": sequences - sequences.mean(axis=2, keepdims=True),
         "whitened pixels": model.coder.whitened(sequences.astype(np.float64)),
         "codes": codes,
         "embedding": codes @ model.components.T,
