@@ -140,6 +140,12 @@ COMMANDS: Final = {
         "Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them.",
         "--out disc.png",
     ),
+    "report": Command(
+        "report",
+        "report",
+        "Write a page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts.",
+        "model.h5 --data data.h5 --train train --test test --out report.html",
+    ),
     "tls": Command(
         "tls",
         "tls",
