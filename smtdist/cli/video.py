@@ -19,9 +19,10 @@ from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import ConfigurationError
 from smtdist.models.functional.files import load_video, save_video
+from smtdist.models.functional.layers import judged_layers
 from smtdist.models.functional.pictures import draw_groups
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.video import fit_video, sequences_of
+from smtdist.models.functional.video import SHARED, fit_video, sequences_of
 from smtdist.models.functional.video_judge import judged
 from smtdist.models.kernel.settings import parse_settings
 from smtdist.monitor import tables
@@ -84,6 +85,10 @@ def fit(
     clips: Clips,
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
     clip: Names = None,
+    below: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL.h5", help="Model to stack a layer on; the file gets all layers."),
+    ] = None,
     set_: opt.Set = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -100,12 +105,15 @@ def fit(
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
     found = open_clips(str(clips.absolute()), clip)
+    lower = None if below is None else load_video(below)
+    if lower is not None:
+        settings = settings.replace(**{name: getattr(lower.settings, name) for name in SHARED})
     source = sequences_of(found, settings)
-    key = f"{settings.to_json()} {source.describe()}"
+    key = f"{settings.to_json()} {source.describe()} {None if below is None else below.absolute()}"
     with engine_for(
         Where(workers, cluster, quiet), source, checkpoint and checkpoint.absolute(), key
     ) as engine:
-        model, records = fit_video(found, settings, engine)
+        model, records = fit_video(found, settings, engine, lower)
     size = save_video(model, out, overwrite=overwrite)
     result = {**model.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
     if json:
@@ -135,6 +143,8 @@ def judge(
     with source.opened() as reader:
         rows = np.concatenate([reader.read(int(one), int(one) + 1)[:, 0] for one in chosen])
     result = judged(fitted, rows)
+    if fitted.below is not None:
+        result["layers"] = judged_layers(fitted, rows[:, rows.shape[1] // 2].astype(np.float64))
     if json:
         print_json(result)
         return
@@ -147,6 +157,9 @@ def judge(
         for name, one in result["reconstruction"].items()
     ]
     console.print(tables.table("\nReconstruction", ("from", "SNR", "without mean"), lines))
+    for number, one in enumerate(result.get("layers", {}).get("reconstruction", []), 1):
+        about = f"layer {number}: {one['codes']:.2f} dB from {one['active']:.1f} active codes, PCA {one['PCA']:.2f} dB"
+        console.print(about, highlight=False)
 
 
 def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:

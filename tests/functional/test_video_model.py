@@ -126,6 +126,13 @@ def test_commands(path, tmp_path):
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["n_sequences"] == 30
     assert "embedding" in call("judge", out, small, "--sequences", 10).output
+    upper = tmp_path / "upper.h5"
+    stacked = call("fit", small, "--out", upper, "--below", out, "--clip", "one", "--clip", "two", "--quiet",
+                   "--set", "atoms=20", "--set", "n_components=5", "--set", "rounds=1", "--set", "penalty=0.2")  # fmt: skip
+    assert stacked.exit_code == 0, stacked.output
+    told = call("judge", upper, small, "--sequences", 12, "--json")
+    assert len(json.loads(told.stdout)["layers"]["reconstruction"]) == 2
+    assert "layer 2" in call("judge", upper, small, "--sequences", 12).output
     drawn = call("groups", out, "--out", picture, "--count", 3, "--json")
     assert drawn.exit_code == 0, drawn.output
     assert [len(group) for group in json.loads(drawn.stdout)["groups"]] == [6, 6, 6]

@@ -62,7 +62,7 @@ def judged(
     spaces: dict[str, Any] = {
         "pixels": sequences,
         "pixels without their mean": sequences - sequences.mean(axis=2, keepdims=True),
-        "whitened pixels": model.coder.whitened(sequences.astype(np.float64)),
+        "whitened pixels": model.layers[0].whitening(sequences.astype(np.float64)),
         "codes": codes,
         "embedding": codes @ model.components.T,
         "PCA pooling": codes @ pooled.T,
