@@ -116,6 +116,12 @@ COMMANDS: Final = {
         "L1 sparse coding of patches with overcomplete dictionaries, positive or signed.",
         "fit data.h5 --dataset train/images --out sparse.h5",
     ),
+    "video": Command(
+        "video",
+        "video",
+        "The sparse manifold transform of video: sparse codes of patches, and an embedding that straightens their paths.",
+        "fit clips.h5 --out video.h5",
+    ),
     "export": Command(
         "export",
         "export",
@@ -139,6 +145,12 @@ COMMANDS: Final = {
         "spirals",
         "Tell two spirals apart by noisy copies of their points, and show what the components are.",
         "--out spirals.png",
+    ),
+    "disc": Command(
+        "disc",
+        "disc",
+        "Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them.",
+        "--out disc.png",
     ),
     "report": Command(
         "report",

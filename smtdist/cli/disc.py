@@ -1,0 +1,96 @@
+"""`disc`: functionals of a point that moves on the unit disc, and sparse functions recovered (SMT 2018, figure 2)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.array import ArraySource
+from smtdist.data.writing import check_target, whole_file
+from smtdist.models.functional.disc import FUNCTIONALS, disc_landmarks, fit_disc, moving_points
+from smtdist.models.functional.disc_judge import APART, judged, recovery, sparse_points
+from smtdist.models.functional.disc_picture import draw_disc
+from smtdist.monitor import tables
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def disc(
+    out: Annotated[
+        Path | None, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")
+    ] = None,
+    landmarks: Annotated[int, typer.Option(min=40, help="Landmarks that tile the disc.")] = 300,
+    sequences: Annotated[int, typer.Option(min=100, help="Straight paths of a point.")] = 10000,
+    functionals: Annotated[
+        int, typer.Option(min=10, help="Functionals, the rows of the embedding.")
+    ] = FUNCTIONALS,
+    functions: Annotated[
+        int, typer.Option(min=1, help="Sparse functions to recover, for each number of functionals.")
+    ] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of landmarks, paths and functions.")] = 0,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them."""
+    started = time.perf_counter()
+    if functionals > landmarks:
+        raise WrongUsage(
+            f"--functionals is {functionals}, more than the {landmarks} landmarks; ask for fewer."
+        )
+    kind = "" if out is None else out.suffix.lstrip(".").lower()
+    if out is not None:
+        if kind not in FORMATS:
+            raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+        check_target(out, overwrite)
+    places, paths = disc_landmarks(landmarks, seed), moving_points(sequences, seed)
+    with engine_for(Where(workers, cluster, quiet), ArraySource(paths[:, None])) as engine:
+        model, record = fit_disc(paths, places, engine, functionals)
+    components = model.embedding.components
+    result = judged(components, places, functions=functions, seed=seed)
+    result["eigenvalues"] = model.embedding.eigenvalues.tolist()
+    result["passes"] = [record]
+    if out is not None:
+        drawn = recovery(
+            components, places, sparse_points(4, 1, seed, APART * float(result["landmark_spacing"]))
+        )
+        with whole_file(out, overwrite) as temporary:
+            draw_disc(components, places, drawn, result, temporary, kind)
+        result["picture"] = str(out)
+    result["seconds"] = time.perf_counter() - started
+    if json:
+        print_json(result)
+        return
+    facts = [
+        (
+            "functionals 1 to 10 and Zernike polynomials of orders 0 to 3: cosine",
+            _least(result["zernike_cosines"]),
+        ),
+        ("share of one angular frequency in each of functionals 11 on", _least(result["angular_share"][10:])),
+        ("position error of 1-sparse functions", _ends(result["one_sparse"])),
+        ("position error of 4-sparse functions", _ends(result["four_sparse"])),
+        ("spacing of landmarks", f"{result['landmark_spacing']:.4f}"),
+    ]
+    console = result_console()
+    console.print(
+        tables.facts_table(f"{landmarks} landmarks, {sequences:,} paths, {functionals} functionals", facts)
+    )
+    if out is not None:
+        console.print(str(out), highlight=False, soft_wrap=True)
+
+
+def _least(values: list[float]) -> str:
+    return f"{min(values):.4f} at least" if values else "none"
+
+
+def _ends(errors: list[float]) -> str:
+    return f"{errors[0]:.4f} from 3 functionals, {errors[-1]:.4f} from all"

@@ -1,0 +1,196 @@
+"""`video import`, `video fit`, `video judge` and `video groups`: the sparse manifold transform of clips (SMT 2018).
+
+A group of its own: a sample is a sequence of patches here, and the settings, presets and files of `fit` mean nothing to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.video import open_clips
+from smtdist.data.video_import import VideoSettings, import_videos
+from smtdist.data.writing import check_target, whole_file
+from smtdist.errors import ConfigurationError
+from smtdist.models.functional.files import load_video, save_video
+from smtdist.models.functional.layers import judged_layers
+from smtdist.models.functional.pictures import draw_groups
+from smtdist.models.functional.settings import FunctionalSettings
+from smtdist.models.functional.video import SHARED, fit_video, sequences_of
+from smtdist.models.functional.video_judge import judged
+from smtdist.models.kernel.settings import parse_settings
+from smtdist.monitor import tables
+
+FORMATS = ("png", "svg", "pdf")
+
+video = typer.Typer(
+    help="The sparse manifold transform of video: sparse codes of patches, and an embedding that straightens their paths.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist video fit.")]
+Clips = Annotated[Path, typer.Argument(metavar="CLIPS.h5", help="Clips, one group each, with frames.")]
+Names = Annotated[
+    list[str] | None, typer.Option("--clip", help="Clip to take; may be repeated. All of them by default.")
+]
+
+
+@video.command(
+    "import", epilog="Example: smtdist video import walk.mp4 --out clips.h5 --crop 1024 --levels 3"
+)
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Video files, or HDF5 files of clips.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="CLIPS.h5", help="File to write.")],
+    crop: Annotated[int | None, typer.Option(min=4, help="Side of the central square to keep.")] = None,
+    levels: Annotated[int, typer.Option(min=0, help="Times to halve the size, by a steerable pyramid.")] = 0,
+    limit: Annotated[int, typer.Option(min=0, help="Frames of each clip to take; 0 for all.")] = 0,
+    overwrite: opt.Overwrite = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Bring the luminance of clips into an HDF5 file, cropped and down-sampled; cuts are looked for where none are stated."""
+    try:
+        settings = VideoSettings(crop, levels, limit)
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
+    written = import_videos([str(file) for file in files], out, settings, overwrite=overwrite)
+    if json:
+        print_json({"out": str(out.absolute()), "clips": written})
+        return
+    rows = [
+        (
+            one["clip"],
+            " x ".join(map(str, one["frames"])),
+            "unknown" if one["fps"] is None else f"{one['fps']:.2f}",
+            str(len(one["cuts"])),
+        )
+        for one in written
+    ]
+    result_console().print(tables.table(str(out), ("clip", "frames", "per second", "cuts"), rows))
+
+
+@video.command(
+    "fit", epilog="Example: smtdist video fit clips.h5 --out video.h5 --set atoms=2048 --set n_components=128"
+)
+def fit(
+    clips: Clips,
+    out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
+    clip: Names = None,
+    below: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL.h5", help="Model to stack a layer on; the file gets all layers."),
+    ] = None,
+    set_: opt.Set = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Fit a transform of video: whitening, dictionary, codes, embedding; repeat with --checkpoint to resume."""
+    check_target(out, overwrite)
+    try:
+        settings = FunctionalSettings().replace(**parse_settings(set_ or []))
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+    found = open_clips(str(clips.absolute()), clip)
+    lower = None if below is None else load_video(below)
+    if lower is not None:
+        settings = settings.replace(**{name: getattr(lower.settings, name) for name in SHARED})
+    source = sequences_of(found, settings)
+    key = f"{settings.to_json()} {source.describe()} {None if below is None else below.absolute()}"
+    with engine_for(
+        Where(workers, cluster, quiet), source, checkpoint and checkpoint.absolute(), key
+    ) as engine:
+        model, records = fit_video(found, settings, engine, lower)
+    size = save_video(model, out, overwrite=overwrite)
+    result = {**model.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
+    if json:
+        print_json(result)
+        return
+    figures = ", ".join(f"{name} {value}" for name, value in model.summary().items())
+    result_console().print(
+        f"{result['out']}: {tables.size(size)}, {figures}", highlight=False, soft_wrap=True
+    )
+
+
+@video.command("judge", epilog="Example: smtdist video judge video.h5 held-out.h5 --json")
+def judge(
+    model: Model,
+    clips: Clips,
+    clip: Names = None,
+    sequences: Annotated[int, typer.Option(min=1, help="Sequences to judge by, at most.")] = 1000,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Say how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt beside PCA."""
+    fitted = load_video(model)
+    source = fitted.sequences(open_clips(str(clips.absolute()), clip))
+    chosen = np.linspace(0, source.n_samples, min(sequences, source.n_samples), endpoint=False).astype(
+        np.int64
+    )
+    with source.opened() as reader:
+        rows = np.concatenate([reader.read(int(one), int(one) + 1)[:, 0] for one in chosen])
+    result = judged(fitted, rows)
+    if fitted.below is not None:
+        result["layers"] = judged_layers(fitted, rows[:, rows.shape[1] // 2].astype(np.float64))
+    if json:
+        print_json(result)
+        return
+    console = result_console()
+    console.print(
+        tables.table("Paths: 0 is straight", ("of", "2nd difference", "bend", "angle"), _paths(result))
+    )
+    lines = [
+        (name, f"{one['snr']:.2f} dB", f"{one['snr_without_mean']:.2f} dB")
+        for name, one in result["reconstruction"].items()
+    ]
+    console.print(tables.table("\nReconstruction", ("from", "SNR", "without mean"), lines))
+    for number, one in enumerate(result.get("layers", {}).get("reconstruction", []), 1):
+        about = f"layer {number}: {one['codes']:.2f} dB from {one['active']:.1f} active codes, PCA {one['PCA']:.2f} dB"
+        console.print(about, highlight=False)
+
+
+def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    found = dict(result["straightness"])
+    for one in result["regularised"]:
+        found[f"embedding, eq. 11 at {one['strength']:g}"] = one["embedding"]
+    return [
+        (name, f"{one['second_difference']:.4f}", f"{one['bend']:.4f}", f"{one['angle']:.1f}°")
+        for name, one in found.items()
+    ]
+
+
+@video.command("groups", epilog="Example: smtdist video groups video.h5 --out groups.png")
+def groups(
+    model: Model,
+    out: Annotated[Path, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")],
+    count: Annotated[int, typer.Option(min=1, help="Groups to draw.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
+    overwrite: opt.Overwrite = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Draw atoms with their nearest in the embedding, as patches and as needles."""
+    kind = out.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+    check_target(out, overwrite)
+    fitted = load_video(model)
+    with whole_file(out, overwrite) as temporary:
+        found = draw_groups(fitted, temporary, kind, count, seed)
+    if json:
+        print_json({"out": str(out), "groups": found})
+        return
+    result_console().print(str(out), highlight=False, soft_wrap=True)

@@ -1,0 +1,243 @@
+"""Video clips in HDF5 as a source of patch sequences: the same place in consecutive frames, never across a cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.hdf5 import open_dataset, open_file
+from smtdist.data.source import Reader, Source
+from smtdist.data.video_frames import LOW_PASS, fourier_whitened
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.hashing import position_hashes
+
+WHITEN: Final = ("none", "fourier")
+PLACES_VIEW: Final = 23
+"""Keeps the hashes of places apart from those of other draws."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A clip by name: frames (time, row, column) in a file, and the first frames of its shots."""
+
+    path: str
+    dataset: str
+    frames: int
+    height: int
+    width: int
+    fps: float
+    cuts: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.path}:{self.dataset}"
+
+    def shots(self) -> list[tuple[int, int]]:
+        """Return the ranges of frames between cuts."""
+        edges = [0, *(cut for cut in sorted(set(self.cuts)) if 0 < cut < self.frames), self.frames]
+        return list(pairwise(edges))
+
+
+def open_clips(path: str, names: Sequence[str] | None = None) -> tuple[Clip, ...]:
+    """Return the clips of an HDF5 file: groups with `frames` (time, row, column), attributes `fps` and `cuts` (first frames of
+    shots) where there are any; all of them, by name, or those asked for.
+
+    Raises DataError for a file without clips, and for names that are none.
+    """
+    with open_file(path) as file:
+        found = [name for name in file if isinstance(file[name], h5py.Group) and "frames" in file[name]]
+        if not found:
+            raise DataError(
+                f"{path} holds no clips; a clip is a group with the dataset frames (time, row, column). "
+                f"Write them with smtdist video import."
+            )
+        missing = [name for name in names or () if name not in found]
+        if missing:
+            raise DataError(f"{path} has no clip {missing[0]!r}; its clips are {', '.join(found)}.")
+        return tuple(_clip(path, file[name], name) for name in (names or found))
+
+
+def _clip(path: str, group: Any, name: str) -> Clip:
+    frames = group["frames"]
+    if frames.ndim != 3 or 0 in frames.shape or frames.dtype.kind not in "uf":
+        raise DataError(
+            f"{path}:{name}/frames is {frames.dtype.name} of the shape {frames.shape}; "
+            f"frames are uint8 or floats, (time, row, column)."
+        )
+    cuts = tuple(int(cut) for cut in np.atleast_1d(group.attrs.get("cuts", ())))
+    length, height, width = frames.shape
+    return Clip(path, f"{name}/frames", length, height, width, float(group.attrs.get("fps", math.nan)), cuts)
+
+
+@dataclass(frozen=True, eq=False)
+class PatchSequences(Source):
+    """Patches at one place of `length` consecutive frames: samples of shape (1, length, patch²), float32.
+
+    Windows of `length` frames follow one another within each shot; each has `places` places, drawn by hashes of (seed, number of
+    the window). Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are whitened whole, before patches
+    are cut (`smtdist.data.video_frames.fourier_whitened`). A window is read once for all its places.
+    """
+
+    clips: tuple[Clip, ...]
+    patch: int
+    length: int
+    places: int
+    whiten: str = "none"
+    low_pass: float = LOW_PASS
+    seed: int = 0
+    windows: tuple[tuple[int, int], ...] = ()
+    dtype = np.dtype(np.float32)
+    file_bytes = None
+
+    def __post_init__(self) -> None:
+        if self.whiten not in WHITEN:
+            raise ConfigurationError(f"whiten is {self.whiten!r}; choose {' or '.join(WHITEN)}.")
+        if min(self.patch, self.length, self.places) < 1 or not self.low_pass > 0:
+            raise ConfigurationError(
+                f"patch is {self.patch}, length {self.length}, places {self.places}, low_pass {self.low_pass}; "
+                f"all must lie above 0."
+            )
+        for clip in self.clips:
+            if self.patch > min(clip.height, clip.width):
+                raise ConfigurationError(
+                    f"patch is {self.patch}, but {clip.name} has frames of {clip.height} x {clip.width}; use a smaller one."
+                )
+        found = [
+            (number, start)
+            for number, clip in enumerate(self.clips)
+            for first, last in clip.shots()
+            for start in range(first, last - self.length + 1, self.length)
+        ]
+        if not found:
+            raise DataError(
+                f"No shot of the clips has {self.length} frames; ask for shorter sequences, or give longer clips."
+            )
+        object.__setattr__(self, "windows", tuple(found))
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
+        """(windows x places, 1, length, patch²)."""
+        return len(self.windows) * self.places, 1, self.length, self.patch**2
+
+    @property
+    def chunk_samples(self) -> int:  # type: ignore[override]
+        """The places of a window."""
+        return self.places
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What messages call the clips."""
+        return self.clips[0].path if len(self.clips) != 1 else self.clips[0].name
+
+    @property
+    def reader_bytes(self) -> int:
+        """A window of frames as stored, in float32 and whitened, and the transform of a frame."""
+        return max(clip.height * clip.width for clip in self.clips) * (16 * self.length + 64)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the frames of all windows, as bytes of grey levels."""
+        return sum(self.clips[clip].height * self.clips[clip].width * self.length for clip, _ in self.windows)
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, clips and how they are cut up, as plain JSON."""
+        return {
+            "kind": "patch sequences",
+            "clips": [[clip.name, clip.frames, list(clip.cuts)] for clip in self.clips],
+            **{
+                name: getattr(self, name)
+                for name in ("patch", "length", "places", "whiten", "low_pass", "seed")
+            },
+        }
+
+    def clip_of(self, samples: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the number of the clip that each sample was taken from."""
+        return np.array([self.windows[int(sample) // self.places][0] for sample in samples])
+
+    def corners(self, window: int) -> npt.NDArray[np.int64]:
+        """Return the upper left corners of the patches of a window, (places, 2), row and column."""
+        clip = self.clips[self.windows[window][0]]
+        sides = np.array([clip.height - self.patch + 1, clip.width - self.patch + 1], np.uint64)
+        hashes = position_hashes(self.seed, window, 1, 2 * self.places, PLACES_VIEW)
+        # hashes are even over 2^64: their remainders are, but for one part in 10^16
+        return (hashes.reshape(self.places, 2) % sides).astype(np.int64)
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader that keeps the window it read last."""
+        yield _SequenceReader(self)
+
+
+class _SequenceReader(Reader):
+    source: PatchSequences
+
+    def __init__(self, source: PatchSequences) -> None:
+        super().__init__(source)
+        self._window, self._frames = -1, np.zeros((0, 0, 0), np.float32)
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        source, taken = self.source, 0
+        windows = np.lib.stride_tricks.sliding_window_view
+        for window in range(start // source.places, -(-stop // source.places)):
+            taken += self._load(window)
+            first = window * source.places
+            low, high = max(start, first), min(stop, first + source.places)
+            corners = source.corners(window)[low - first : high - first]
+            view = windows(self._frames, (source.patch, source.patch), axis=(1, 2))
+            cut = view[:, corners[:, 0], corners[:, 1]]  # (length, m, p, p)
+            out[low - start : high - start, 0] = cut.transpose(1, 0, 2, 3).reshape(
+                high - low, source.length, -1
+            )
+        return taken
+
+    def _load(self, window: int) -> int:
+        """Read the frames of a window, whitened where asked for; return the bytes this took."""
+        if window == self._window:
+            return 0
+        source = self.source
+        number, first = source.windows[window]
+        clip = source.clips[number]
+        with open_dataset(clip.path, clip.dataset) as stored:
+            if stored.shape != (clip.frames, clip.height, clip.width):
+                raise DataError(
+                    f"{clip.name} is now of the shape {stored.shape}, but was {(clip.frames, clip.height, clip.width)} "
+                    f"when first opened; start again."
+                )
+            try:
+                raw = stored[first : first + source.length]
+            except OSError as error:
+                raise DataError(
+                    f"{clip.name}, frames {first} to {first + source.length - 1}: the stored data cannot be read "
+                    f"({error}); restore the file from its origin."
+                ) from error
+        frames = raw.astype(np.float32)
+        if raw.dtype == np.uint8:
+            frames /= np.float32(255)
+        if source.whiten == "fourier":
+            frames = fourier_whitened(frames, source.low_pass)
+        self._window, self._frames = window, frames
+        return int(raw.nbytes)
+
+
+def patch_sequences(
+    path: str,
+    clips: Sequence[str] | None = None,
+    *,
+    patch: int = 16,
+    length: int = 8,
+    places: int = 32,
+    whiten: str = "none",
+    low_pass: float = LOW_PASS,
+    seed: int = 0,
+) -> PatchSequences:
+    """Return the patch sequences of the clips of an HDF5 file; see `PatchSequences` and `open_clips`."""
+    return PatchSequences(open_clips(path, clips), patch, length, places, whiten, low_pass, seed)

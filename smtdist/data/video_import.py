@@ -1,0 +1,154 @@
+"""Clips brought into HDF5: from any file that PyAV reads, or from HDF5 clips, cropped and down-sampled (SMT 2018, D)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.hdf5 import open_dataset
+from smtdist.data.video import Clip, open_clips
+from smtdist.data.video_frames import centre_crop, cuts_of, down_sampled
+from smtdist.data.writing import check_target, whole_file
+from smtdist.errors import ConfigurationError, DataError
+
+BATCH: Final = 64
+HDF5_SUFFIXES: Final = (".h5", ".hdf5", ".nc")
+
+
+@dataclass(frozen=True)
+class VideoSettings:
+    """How frames are brought in: the side of the central square, halvings, the most frames of a clip (0: all)."""
+
+    crop: int | None = None
+    levels: int = 0
+    limit: int = 0
+
+    def __post_init__(self) -> None:
+        if self.levels < 0 or self.limit < 0 or (self.crop is not None and self.crop % 2**self.levels):
+            raise ConfigurationError(
+                f"crop is {self.crop}, levels {self.levels}, limit {self.limit}; levels and limit are at least 0, and crop is "
+                f"a multiple of {2 ** max(self.levels, 0)}."
+            )
+
+    def __call__(self, frames: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+        """Return frames (T, H, W) cropped and down-sampled, uint8."""
+        if self.crop is not None or self.levels:
+            frames = centre_crop(frames, self.crop, 2**self.levels)
+        small = down_sampled(frames, self.levels)
+        return np.clip(np.rint(small), 0, 255).astype(np.uint8)
+
+
+def import_videos(
+    paths: list[str], out: Path, settings: VideoSettings, *, overwrite: bool = False
+) -> list[dict[str, Any]]:
+    """Write a file with a group for each clip: `frames` (time, row, column) uint8, attributes `fps`, `cuts` and `source`.
+
+    HDF5 files bring all their clips with the cuts they state; cuts of other files are looked for (`cuts_of`). Memory: 64 frames,
+    and the small frames of one clip. The file is whole or not there. Raises DataError for what cannot be decoded.
+    """
+    check_target(out, overwrite)
+    written: list[dict[str, Any]] = []
+    with whole_file(out, overwrite) as temporary, h5py.File(temporary, "w") as file:
+        for path in paths:
+            for name, fps, cuts, blocks in _clips_of(path):
+                if name in file:
+                    raise DataError(f"Two clips are called {name}; rename one of the files.")
+                frames = _collected(blocks, settings, path)
+                found = [cut for cut in cuts if cut < len(frames)] if cuts is not None else cuts_of(frames)
+                group = file.create_group(name)
+                chunk = (min(8, len(frames)), *frames.shape[1:])
+                group.create_dataset(
+                    "frames", data=frames, chunks=chunk, compression="gzip", compression_opts=1
+                )
+                group.attrs["source"] = Path(path).name
+                if not math.isnan(fps):
+                    group.attrs["fps"] = fps
+                group.attrs["cuts"] = np.array(found, np.int64)
+                written.append(
+                    {
+                        "clip": name,
+                        "frames": list(frames.shape),
+                        "fps": None if math.isnan(fps) else fps,
+                        "cuts": found,
+                    }
+                )
+    return written
+
+
+def _collected(
+    blocks: Iterator[npt.NDArray[np.generic]], settings: VideoSettings, path: str
+) -> npt.NDArray[np.uint8]:
+    parts, count = [], 0
+    for block in blocks:
+        kept = block[: settings.limit - count] if settings.limit else block
+        parts.append(settings(kept))
+        count += len(kept)
+        if count == settings.limit:
+            break
+    if not count:
+        raise DataError(f"{path} holds no frames of video.")
+    return np.concatenate(parts)
+
+
+Block = Iterator[npt.NDArray[np.generic]]
+
+
+def _clips_of(path: str) -> Iterator[tuple[str, float, tuple[int, ...] | None, Block]]:
+    if Path(path).suffix.lower() in HDF5_SUFFIXES:
+        for clip in open_clips(path):
+            yield clip.dataset.split("/")[0], clip.fps, clip.cuts, _stored(clip)
+        return
+    fps, blocks = _decoded(path)
+    yield Path(path).stem, fps, None, blocks
+
+
+def _stored(clip: Clip) -> Block:
+    with open_dataset(clip.path, clip.dataset) as frames:
+        for start in range(0, clip.frames, BATCH):
+            yield frames[start : start + BATCH]
+
+
+def _decoded(path: str) -> tuple[float, Block]:
+    """Return the frame rate and the luminance of a video file's frames, in blocks."""
+    try:
+        import av
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{path} is a video file, which needs PyAV to read; install smtdist[video]."
+        ) from error
+    if not Path(path).is_file():
+        raise DataError(f"The file {path} does not exist; check the path.")
+    try:
+        with av.open(path) as container:
+            if not container.streams.video:
+                raise DataError(f"{path} holds no video stream.")
+            rate = container.streams.video[0].average_rate
+    except (av.FFmpegError, OSError) as error:
+        raise DataError(f"{path} cannot be read as a video ({error}); check the file.") from error
+    return float(rate) if rate is not None else float("nan"), _blocks(path)
+
+
+def _blocks(path: str) -> Block:
+    import av
+
+    block: list[npt.NDArray[np.uint8]] = []
+    try:
+        with av.open(path) as container:
+            for frame in container.decode(video=0):
+                block.append(np.asarray(frame.to_ndarray(format="gray"), np.uint8))
+                if len(block) == BATCH:
+                    yield np.stack(block)
+                    block = []
+    except (av.FFmpegError, ValueError) as error:
+        raise DataError(
+            f"{path}: a frame cannot be decoded ({error}); restore the file from its origin."
+        ) from error
+    if block:
+        yield np.stack(block)

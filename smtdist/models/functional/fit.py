@@ -1,0 +1,150 @@
+"""The functional embedding of sequences: codes of rows in time, their sums, and P by an eigensolve (SMT 2018, eq. 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.contrast import zca
+from smtdist.kernels.features import Features
+from smtdist.kernels.l1 import sparse_codes
+from smtdist.models.points.fit import MOMENTS, PointModel
+from smtdist.solve.generalized import smallest_components
+from smtdist.statistics.sequences import FrameMoments, SequenceSums, finish
+
+Float64 = NDArray[np.float64]
+Record = dict[str, Any]
+
+GAP: Final = 1e-3
+"""Relative duality gap of codes that are summed: their grid is 2^-16 wide."""
+RIDGE: Final = 1e-2
+"""Ridge of ZCA as a share of the mean variance of a pixel."""
+
+
+def fit_sequences(
+    source: Source,
+    features: Features,
+    engine: Engine,
+    *,
+    order: int = 2,
+    n_components: int,
+    moment: str = "centred",
+) -> tuple[PointModel, Record]:
+    """Minimise ‖PAD‖² with P V Pᵀ = I in one pass over sequences, samples (1, T, d), and a solve; return the record too.
+
+    `moment`: V is the "centred" covariance of the codes (the paper's), or their "second" moment, which keeps the constant where
+    codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes (`smtdist.solve.generalized.solve_bytes`).
+    """
+    if moment not in MOMENTS:
+        raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
+    if source.shape[2] <= order:
+        raise DataError(
+            f"{source.name} has sequences of {source.shape[2]} frames, which have no difference of order {order}; "
+            f"make them longer."
+        )
+    partial, record = engine.reduce("codes", SequenceSums(features, order), source)
+    sums = finish(partial.state, order)
+    V = sums.moment if moment == "second" else sums.covariance
+    return PointModel(features, sums, smallest_components(sums.scatter, V, n_components)), record
+
+
+class Whitens(Protocol):
+    """What lies between raw rows and a dictionary: whitening, or the layers below and theirs."""
+
+    def __call__(self, rows: Float64) -> Float64:
+        """Return rows as the dictionary sees them."""
+        ...
+
+    def back(self, rows: Float64) -> Float64:
+        """Return raw rows."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """x = (raw - mean) W, rows (m, d), and its inverse: ZCA, or W = I / rms where frames are whitened before patches are cut."""
+
+    mean: Float64
+    whiten: Float64
+    unwhiten: Float64
+
+    def __call__(self, rows: Float64) -> Float64:
+        """Return whitened rows."""
+        result: Float64 = (rows - self.mean) @ self.whiten
+        return result
+
+    def back(self, rows: Float64) -> Float64:
+        """Return raw rows of whitened ones.
+
+        >>> scaled = Whitening(np.ones(2), np.eye(2) / 4, np.eye(2) * 4)
+        >>> scaled.back(scaled(np.array([[3.0, 5.0]]))).tolist()
+        [[3.0, 5.0]]
+        """
+        result: Float64 = rows @ self.unwhiten + self.mean
+        return result
+
+
+def fit_whitening(
+    source: Source,
+    engine: Engine,
+    kind: str = "zca",
+    ridge: float = RIDGE,
+    *,
+    through: Callable[[Float64], Float64] | None = None,
+    width: int | None = None,
+) -> tuple[Whitening, Float64, Record]:
+    """Learn a whitening of rows in one pass; return it, the covariance of raw rows (for PCA), and the record.
+
+    kind : "zca", (Σ + ridge · mean variance · I)^(-1/2), or "scale", one number that brings the mean variance to 1. `through`
+    makes other rows of `width` numbers of raw ones: the layers below.
+    """
+    if kind not in ("zca", "scale"):
+        raise ConfigurationError(f"The whitening is {kind!r}; choose zca or scale.")
+    width = source.shape[3] if width is None else width
+    partial, record = engine.reduce("whitening", FrameMoments(width, through), source)
+    count, total, moment = int(partial.state["n"]), partial.state["total"], partial.state["moment"]
+    mean = total / count
+    covariance = moment / count - np.outer(mean, mean)
+    level = float(covariance.trace()) / width
+    if not level > 0:
+        raise DataError(f"{source.name} has patches without any variance; give other clips.")
+    if kind == "scale":
+        scaled = np.eye(width) / np.sqrt(level)
+        return Whitening(mean, scaled, np.eye(width) * np.sqrt(level)), covariance, record
+    mean, whiten, unwhiten = zca(total, moment, count, ridge * level)
+    return Whitening(mean, whiten, unwhiten), covariance, record
+
+
+@dataclass(frozen=True, eq=False)
+class SparseCoder:
+    """Positive sparse codes of rows: argmin over a >= 0 of ½ ‖x - Φ a‖² + λ Σ a, x whitened (SMT 2018, eq. 10).
+
+    dictionary : Φ (d, K). Codes are computed in float32, to a relative duality gap of `gap`.
+    """
+
+    dictionary: Float64
+    penalty: float
+    whitening: Whitens | None = None
+    gap: float = GAP
+
+    @property
+    def size(self) -> int:
+        """Number of atoms, K."""
+        return int(self.dictionary.shape[1])
+
+    def whitened(self, rows: Float64) -> Float64:
+        """Return rows as the dictionary sees them."""
+        return rows if self.whitening is None else self.whitening(rows)
+
+    def __call__(self, points: Float64) -> Float64:
+        """Return codes of raw rows (m, d), (m, K)."""
+        x = self.whitened(points).astype(np.float32)
+        codes, _, _ = sparse_codes(self.dictionary.astype(np.float32), x, self.penalty, gap=self.gap)
+        return np.asarray(codes, np.float64)

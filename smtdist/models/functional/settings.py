@@ -1,0 +1,91 @@
+"""Settings of a sparse manifold transform of video."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from smtdist.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class FunctionalSettings:
+    """How a transform of video is fitted (SMT 2018); see `fit_video`.
+
+    patch, length, places : patches of patch x patch pixels, sequences of `length` frames, places in each window of frames.
+    whiten : "zca" of patches, or "fourier", of whole frames before patches are cut, with `low_pass` r₀ in units of the Nyquist
+        frequency. ridge : of ZCA, as a share of the mean variance. atoms, penalty : K and λ of the codes (eq. 10); rounds,
+        batch : of dictionary learning, in sequences. order : of the differences in time. moment : V, "centred" or "second".
+    n_components : rows of P. sgd_rounds : mini-batches of supplement C after the eigensolve, 0 for none; sgd_batch,
+        sgd_steps, sparsity : see `SgdSettings`. seed : of every draw.
+    """
+
+    patch: int = 16
+    length: int = 8
+    places: int = 32
+    whiten: str = "zca"
+    low_pass: float = 0.75
+    ridge: float = 1e-2
+    atoms: int = 1024
+    penalty: float = 0.25
+    rounds: int = 20
+    batch: int = 1000
+    order: int = 2
+    moment: str = "centred"
+    n_components: int = 64
+    sgd_rounds: int = 0
+    sgd_batch: int = 256
+    sgd_steps: int = 20
+    sparsity: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("whiten", ("zca", "fourier")),
+            ("moment", ("centred", "second")),
+            ("order", (1, 2)),
+        ):
+            if getattr(self, name) not in choices:
+                allowed = " or ".join(str(choice) for choice in choices)
+                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {allowed}.")
+        for name in ("patch", "length", "places", "atoms", "batch", "n_components", "sgd_batch", "sgd_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 1.")
+        for name in ("rounds", "sgd_rounds", "sparsity", "ridge", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 0.")
+        if not (self.penalty > 0 and self.low_pass > 0):
+            raise ConfigurationError(
+                f"penalty is {self.penalty} and low_pass {self.low_pass}; both lie above 0."
+            )
+        if self.length <= self.order or self.n_components > self.atoms:
+            raise ConfigurationError(
+                f"length is {self.length} for differences of order {self.order}, n_components {self.n_components} for "
+                f"{self.atoms} atoms; length is larger than order, n_components at most atoms."
+            )
+
+    def replace(self, **changes: Any) -> FunctionalSettings:
+        """Return the settings with changes; an unknown name is an error that tells the nearest known one.
+
+        >>> FunctionalSettings().replace(atoms=256).atoms
+        256
+        """
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in changes:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"they are {', '.join(known)}."
+                raise ConfigurationError(f"There is no setting {name!r} of video; {hint}")
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        """Return the settings as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> FunctionalSettings:
+        """Return settings from JSON."""
+        return cls().replace(**json.loads(text))

@@ -1,0 +1,216 @@
+"""The sparse manifold transform of video: whitening, dictionary, codes, embedding, and ways back (SMT 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.video import Clip, PatchSequences
+from smtdist.engine.passes import Engine
+from smtdist.models.functional.dictionary import learn_dictionary
+from smtdist.models.functional.fit import (
+    Record,
+    SparseCoder,
+    Whitening,
+    Whitens,
+    fit_sequences,
+    fit_whitening,
+)
+from smtdist.models.functional.inverse import PENALTY, recover_codes
+from smtdist.models.functional.regularised import regularised_codes
+from smtdist.models.functional.settings import FunctionalSettings
+from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
+from smtdist.statistics.points import FinishedPoints
+
+Float64 = NDArray[np.float64]
+
+SHARED: Final = ("patch", "length", "places", "whiten", "low_pass", "seed")
+"""Settings that all layers of a stack share."""
+
+
+@dataclass(frozen=True, eq=False)
+class VideoModel:
+    """A fitted transform of patches of video.
+
+    coder : whitening, dictionary and codes. components : P (L, K). eigenvalues : (L,) the diagonal of P C Pᵀ. sums : of the
+    codes it was fitted on. whitening, covariance : of the rows that its dictionary sees, raw patches or what the layer below
+    embeds. trace : objective of each round of the dictionary. below : the layer that this one is stacked on.
+    """
+
+    settings: FunctionalSettings
+    coder: SparseCoder
+    whitening: Whitening
+    components: Float64
+    eigenvalues: Float64
+    sums: FinishedPoints
+    covariance: Float64
+    trace: tuple[float, ...]
+    provenance: dict[str, Any]
+    below: VideoModel | None = None
+
+    @property
+    def layers(self) -> list[VideoModel]:
+        """This layer and those below it, the lowest first."""
+        return [*(self.below.layers if self.below else []), self]
+
+    def sequences(self, clips: tuple[Clip, ...]) -> PatchSequences:
+        """Return the patch sequences of clips, as this model takes them."""
+        return sequences_of(clips, self.settings)
+
+    def codes(self, rows: NDArray[np.floating]) -> Float64:
+        """Return α of raw patches (..., D), (..., K)."""
+        flat = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
+        return self.coder(flat).reshape(*rows.shape[:-1], self.coder.size)
+
+    def embed(self, rows: NDArray[np.floating]) -> Float64:
+        """Return β = P α of raw patches (..., D), (..., L)."""
+        result: Float64 = self.codes(rows) @ self.components.T
+        return result
+
+    def decode(self, codes: Float64) -> Float64:
+        """Return raw patches of codes (n, K): Φ α, unwhitened."""
+        rebuilt: Float64 = codes @ self.coder.dictionary.T
+        return rebuilt if self.coder.whitening is None else self.coder.whitening.back(rebuilt)
+
+    def white(self, codes: Float64) -> Float64:
+        """Return patches of codes (n, K) as the lowest dictionary sees them, before unwhitening."""
+        rebuilt: Float64 = codes @ self.coder.dictionary.T
+        if self.below is None:
+            return rebuilt
+        embedded = self.whitening.back(rebuilt)
+        return self.below.white(recover_codes(self.below.components, embedded, PENALTY))
+
+    def recover(self, embedded: Float64, penalty: float = PENALTY) -> Float64:
+        """Return raw patches of embedded ones (n, L): Φ g(β) (SMT 2018, eq. 6), unwhitened."""
+        return self.decode(recover_codes(self.components, embedded, penalty))
+
+    def regularised(self, rows: NDArray[np.floating], strength: float) -> Float64:
+        """Return codes of raw sequences (n, T, D) that the embedding keeps on a straight course (eq. 11), (n, T, K)."""
+        white = self.coder.whitened(rows.astype(np.float64))
+        return regularised_codes(
+            self.coder.dictionary, self.components, white, self.settings.penalty, strength
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return what to say about it, as plain JSON."""
+        return {
+            "n_atoms": self.coder.size,
+            "n_components": len(self.components),
+            "n_positions": self.sums.n_positions,
+            "objective": float(self.eigenvalues.sum()),
+            "dead_atoms": int((self.sums.mean == 0).sum()),
+        }
+
+
+def sequences_of(clips: tuple[Clip, ...], settings: FunctionalSettings) -> PatchSequences:
+    """Return the patch sequences of clips for some settings."""
+    return PatchSequences(
+        clips,
+        settings.patch,
+        settings.length,
+        settings.places,
+        "fourier" if settings.whiten == "fourier" else "none",
+        settings.low_pass,
+        settings.seed,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Through:
+    """The way up through the layers below, and back down by their inverses (SMT 2018, section 4): between raw rows and Φ."""
+
+    below: VideoModel
+    whitening: Whitening
+
+    def __call__(self, rows: Float64) -> Float64:
+        """Return whitened embedded rows."""
+        return self.whitening(self.below.embed(rows))
+
+    def back(self, rows: Float64) -> Float64:
+        """Return raw rows: C Φ g(...) of what the whitening was given."""
+        return self.below.recover(self.whitening.back(rows))
+
+
+def fit_video(
+    clips: tuple[Clip, ...], settings: FunctionalSettings, engine: Engine, below: VideoModel | None = None
+) -> tuple[VideoModel, list[Record]]:
+    """Fit a transform of video, or a layer of one on what the layers `below` embed; returns it with the records of its passes.
+
+    Passes: `whitening` (Σ x, Σ x xᵀ), `start` and `dictionary-1`, ... (learning), `codes` (the sums and the eigensolve), and with
+    `sgd_rounds` `round-1`, ...: mini-batches that start from the eigenvectors and end with functionals of smaller support. The
+    same bits for any number of workers, after losses and after a resume. Memory on a worker: the plan's, stated before each
+    pass; every pass streams clips through the layers below. Rows of a layer above the first are embedded ones, which P has
+    whitened already: they are centred and scaled only.
+    """
+    if below is not None:
+        settings = settings.replace(**{name: getattr(below.settings, name) for name in SHARED})
+    source = sequences_of(clips, settings)
+    kind = "scale" if settings.whiten == "fourier" or below is not None else "zca"
+    own, covariance, first = fit_whitening(
+        source,
+        engine,
+        kind,
+        settings.ridge,
+        through=None if below is None else below.embed,
+        width=None if below is None else len(below.components),
+    )
+    whitening: Whitens = own if below is None else Through(below, own)
+    dictionary, trace, learning = learn_dictionary(
+        source,
+        whitening,
+        engine,
+        atoms=settings.atoms,
+        penalty=settings.penalty,
+        rounds=settings.rounds,
+        batch=settings.batch,
+        seed=settings.seed,
+    )
+    coder = SparseCoder(dictionary, settings.penalty, whitening)
+    fitted, record = fit_sequences(
+        source,
+        coder,
+        engine,
+        order=settings.order,
+        n_components=settings.n_components,
+        moment=settings.moment,
+    )
+    about = {
+        "source": source.describe(),
+        "versions": {"smtdist": version("smtdist"), "numpy": np.__version__},
+    }
+    embedding = fitted.embedding
+    model = VideoModel(
+        settings,
+        coder,
+        own,
+        embedding.components,
+        embedding.eigenvalues,
+        fitted.sums,
+        covariance,
+        trace,
+        about,
+        below,
+    )
+    records = [first, *learning, record]
+    if settings.sgd_rounds:
+        model, rounds = localised(model, source, engine)
+        records += rounds
+    return model, records
+
+
+def localised(model: VideoModel, source: PatchSequences, engine: Engine) -> tuple[VideoModel, list[Record]]:
+    """Go on from the eigenvectors by mini-batches with a penalty on the size of P (supplement C)."""
+    wanted = model.settings
+    settings = SgdSettings(
+        n_components=wanted.n_components, order=wanted.order, rounds=wanted.sgd_rounds, batch=wanted.sgd_batch,
+        steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.moment, seed=wanted.seed,
+    )  # fmt: skip
+    learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=model.sums)
+    V = model.sums.covariance if wanted.moment == "centred" else model.sums.moment
+    P = orthogonalised(learned.components, V)
+    values = np.einsum("ij,jk,ik->i", P, model.sums.scatter, P)
+    return replace(model, components=P, eigenvalues=values), records

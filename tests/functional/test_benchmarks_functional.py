@@ -1,0 +1,66 @@
+"""The benchmarks of the functional embedding run, tiny, so that they cannot rot."""
+
+import json
+
+import pytest
+from functional_clips import make_clips
+
+from benchmarks.functional import disc, layers, video
+
+TINY = [
+    "patch=6",
+    "length=4",
+    "places=2",
+    "atoms=30",
+    "n_components=6",
+    "rounds=1",
+    "batch=20",
+    "penalty=0.2",
+]
+
+
+@pytest.fixture
+def clips(tmp_path):
+    return make_clips(tmp_path / "clips.h5")
+
+
+def sets():
+    return [part for one in TINY for part in ("--set", one)]
+
+
+def test_video(clips, tmp_path):
+    result = video.main(
+        ["--data", clips, "--folder", str(tmp_path / "v"), "--held-out", "three", "--levels", "0", "--most", "12",
+         "--sgd-rounds", "2", "--json", str(tmp_path), *sets()]
+    )  # fmt: skip
+    assert {"pixels", "whitened pixels", "codes", "embedding"} <= set(result["straightness"])
+    assert result["sgd"][0] == {
+        "start": "eigenvectors",
+        "objective": 1.0,
+        "support": result["sgd"][0]["support"],
+    }
+    assert result["sgd"][1]["objective"] >= 1 - 1e-9
+    assert json.loads(next(tmp_path.glob("*-functional-video-zca.json")).read_text())["result"][
+        "held_out"
+    ] == ["three"]
+
+
+def test_layers(clips, tmp_path):
+    arguments = ["--data", clips, "--folder", str(tmp_path / "v"), "--held-out", "three", "--levels", "0", "--most", "8",
+                 "--atoms", "30", "20", "--components", "6", "4", *sets()]  # fmt: skip
+    first, second = layers.main(arguments), layers.main(arguments)
+    assert len(first["layers"]["reconstruction"]) == 2
+    assert first["layers"] == second["layers"]
+
+
+def test_disc(tmp_path):
+    result = disc.main(
+        ["--landmarks", "60", "--sequences", "400", "--functions", "2", "--seeds", "1", "--rounds", "2", "--batch", "256",
+         "--steps", "2", "--sparsity", "1", "--json", str(tmp_path)]
+    )  # fmt: skip
+    assert [row["start"] for row in result["runs"][0]["sgd"]] == [
+        "eigenvectors",
+        "random",
+        "eigenvectors",
+        "random",
+    ]

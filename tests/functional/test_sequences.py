@@ -1,0 +1,119 @@
+"""Sums over sequences and straightness, against the matrices of the paper written out."""
+
+import numpy as np
+import pytest
+
+from smtdist.data.array import ArraySource
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.features import Landmarks, RadialBasis
+from smtdist.models.functional.straightness import straightness
+from smtdist.statistics.sequences import FrameMoments, SequenceSums, finish, temporal_differences
+
+FEATURES = RadialBasis(np.random.default_rng(1).standard_normal((7, 3)), 1.0)
+
+
+def printed_operator(length, order):
+    """D as printed below equation 8, a column for each inner frame; first order likewise."""
+    D = np.zeros((length, length - order))
+    for column in range(length - order):
+        if order == 2:
+            D[column : column + 3, column] = [-0.5, 1, -0.5]
+        else:
+            D[column : column + 2, column] = [1, -1]
+    return D
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_sums_are_those_of_the_printed_operator(order):
+    rows = np.random.default_rng(0).standard_normal((40, 1, 6, 3))
+    partial, _ = Engine(SerialExecutor()).reduce("codes", SequenceSums(FEATURES, order), ArraySource(rows))
+    found = finish(partial.state, order)
+    moment, scatter, mean = np.zeros((7, 7)), np.zeros((7, 7)), np.zeros(7)
+    for sequence in rows[:, 0]:
+        A = np.exp(-((sequence[:, None] - FEATURES.points) ** 2).sum(axis=2) / 2).T
+        AD = A @ printed_operator(6, order)
+        moment += A @ A.T
+        scatter += AD @ AD.T
+        mean += A.sum(axis=1)
+    assert found.n_positions == 240
+    np.testing.assert_allclose(found.moment, moment / 240, atol=1e-4)
+    np.testing.assert_allclose(found.scatter, scatter / 240, atol=1e-4)
+    np.testing.assert_allclose(found.covariance, moment / 240 - np.outer(mean, mean) / 240**2, atol=1e-4)
+
+
+def test_cuts_are_respected_and_the_order_of_sequences_changes_no_bit():
+    rows = np.random.default_rng(2).standard_normal((50, 1, 4, 3))
+    sums = SequenceSums(FEATURES, 2)
+
+    def summed(parts):
+        states = []
+        for part in parts:
+            state = sums.zero()
+            sums.update(state, part, 0)
+            states.append(state)
+        total = sums.zero()
+        for state in states:
+            total = sums.merge(total, state)
+        return total
+
+    whole, pieces = summed([rows]), summed([rows[30:], rows[:7], rows[7:30]])
+    assert all(np.array_equal(whole[name], pieces[name]) for name in whole)
+    # the same frames as one long sequence have differences across the joints, and other sums
+    joined = rows.reshape(1, 1, 200, 3)
+    assert not np.array_equal(summed([joined])["scatter"], whole["scatter"])
+    assert np.array_equal(summed([joined])["moment"], whole["moment"])
+
+
+def test_straight_codes_cost_nothing_and_short_sequences_are_refused():
+    time = np.arange(5.0)[None, :, None]
+    assert not temporal_differences(3 * time + 1, 2).any()
+    with pytest.raises(DataError, match="longer"):
+        temporal_differences(np.zeros((1, 2, 1)), 2)
+    with pytest.raises(ConfigurationError, match="order"):
+        SequenceSums(Landmarks(np.zeros((3, 2))), 3)
+    with pytest.raises(DataError, match="no row"):
+        finish(SequenceSums(Landmarks(np.zeros((3, 2))), 1).zero(), 1)
+
+
+def test_codes_too_large_for_exact_sums_are_refused():
+    class Large:
+        size = 2
+
+        def __call__(self, rows):
+            return np.full((len(rows), 2), 1e5)
+
+    sums = SequenceSums(Large(), 1)
+    with pytest.raises(DataError, match="variance around 1"):
+        sums.update(sums.zero(), np.zeros((2, 1, 3, 1)), 0)
+
+
+def test_frame_moments_are_those_of_all_rows():
+    rows = np.random.default_rng(3).standard_normal((300, 1, 4, 5)).astype(np.float32)
+    partial, _ = Engine(SerialExecutor()).reduce("whitening", FrameMoments(5), ArraySource(rows))
+    flat = rows.reshape(-1, 5).astype(np.float64)
+    np.testing.assert_allclose(partial.state["moment"], flat.T @ flat, rtol=1e-12)
+    np.testing.assert_allclose(partial.state["total"], flat.sum(axis=0), rtol=1e-9)
+    assert partial.state["n"] == 1200
+
+
+def test_straightness_of_lines_turns_and_noise():
+    line = np.arange(6.0)[None, :, None] * np.array([1.0, 2.0, 0.0])
+    assert straightness(line).second_difference == pytest.approx(0, abs=1e-30)
+    assert straightness(line).angle == pytest.approx(0, abs=1e-5)
+    noise = np.random.default_rng(4).standard_normal((400, 5, 300))
+    found = straightness(noise).to_dict()
+    assert found["second_difference"] == pytest.approx(1.5, rel=0.01)
+    assert found["angle"] == pytest.approx(120, abs=1)
+    assert found["bend"] == pytest.approx(0.75, rel=0.01)
+    walk = straightness(np.cumsum(noise, axis=1))
+    assert walk.bend == pytest.approx(0.5, rel=0.02)
+    assert walk.angle == pytest.approx(90, abs=1)
+    to_and_fro = straightness(np.array([[[0.0], [1.0], [0.0], [1.0]]]))
+    assert (to_and_fro.bend, to_and_fro.angle) == (1.0, 180.0)
+    still = np.concatenate([line, np.ones((1, 6, 3))])
+    assert straightness(still).angle == pytest.approx(0, abs=1e-5)
+    for wrong in (np.zeros((2, 2, 3)), np.zeros((0, 4, 3)), np.ones((2, 4, 3))):
+        with pytest.raises(DataError):
+            straightness(wrong)

@@ -1,0 +1,150 @@
+"""P by mini-batches (SMT 2018, supplement C): the analytic objective, smaller support, the printed steps, the same bits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from smtdist.data.array import ArraySource
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models.functional.disc import Triangulated, disc_landmarks, moving_points
+from smtdist.models.functional.sgd import (
+    SgdSettings,
+    fit_sgd,
+    largest_eigenvalue,
+    orthogonalised,
+    participation,
+    step,
+    whitening_inverse,
+)
+from smtdist.models.functional.warm import eigenvectors_from
+from smtdist.solve.generalized import smallest_components
+from smtdist.statistics.sequences import SequenceSums, finish
+
+SETTINGS = SgdSettings(n_components=10, rounds=60, batch=256, steps=20, memory=1.0, moment="second", seed=1)
+
+
+def engine():
+    return Engine(SerialExecutor())
+
+
+@pytest.fixture(scope="module")
+def moving():
+    """Points on the disc with 80 landmarks, and the analytic solution from all of them."""
+    features = Triangulated(disc_landmarks(80))
+    source = ArraySource(moving_points(6000, 0, 0.35)[:, None])
+    partial, _ = engine().reduce("codes", SequenceSums(features, 2), source)
+    sums = finish(partial.state, 2)
+    return source, features, sums, smallest_components(sums.scatter, sums.moment, 10)
+
+
+def objective(P, sums):
+    return float(np.vdot(P @ sums.scatter, P))
+
+
+def test_a_random_start_reaches_the_analytic_objective(moving):
+    source, features, sums, analytic = moving
+    learned, records = fit_sgd(source, features, engine(), SETTINGS)
+    assert len(records) == SETTINGS.rounds
+    P = orthogonalised(learned.components, sums.moment)
+    assert objective(P, sums) <= 1.02 * analytic.eigenvalues.sum()
+    assert objective(P, sums) >= (1 - 1e-9) * analytic.eigenvalues.sum()
+    assert learned.trace[-1] < 0.1 * learned.trace[0]
+
+
+def test_sparsity_shrinks_the_support_at_the_objective_of_the_eigenvectors(moving):
+    source, features, sums, analytic = moving
+    sparse = replace(SETTINGS, sparsity=2.0)
+    learned, _ = fit_sgd(source, features, engine(), sparse, start=analytic.components, sums=sums)
+    P = orthogonalised(learned.components, sums.moment)
+    assert objective(P, sums) <= 1.02 * analytic.eigenvalues.sum()
+    before = participation(analytic.components, sums.mean)
+    after = participation(P, sums.mean)
+    assert after.mean() < 0.75 * before.mean()
+    assert np.abs(P * sums.mean).sum() < 0.95 * np.abs(analytic.components * sums.mean).sum()
+
+
+def test_each_may_start_from_the_other(moving):
+    source, features, sums, analytic = moving
+    few = replace(SETTINGS, rounds=5)
+    cold, _ = fit_sgd(source, features, engine(), few, sums=sums)
+    warm, _ = fit_sgd(source, features, engine(), few, sums=sums, start=analytic.components)
+    best = analytic.eigenvalues.sum()
+    assert objective(warm.components, sums) < objective(cold.components, sums)
+    assert objective(warm.components, sums) < 1.1 * best
+    learned, _ = fit_sgd(source, features, engine(), SETTINGS, sums=sums)
+    again, values, iterations = eigenvectors_from(learned.components, sums.scatter, sums.moment)
+    np.testing.assert_allclose(values, analytic.eigenvalues, rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(again @ sums.moment @ again.T, np.eye(10), atol=1e-9)
+    drawn = np.random.default_rng(0).standard_normal((10, 80))
+    assert iterations <= eigenvectors_from(drawn, sums.scatter, sums.moment)[2]
+    assert eigenvectors_from(analytic.components, sums.scatter, sums.moment)[2] == 10
+    with pytest.raises(ConfigurationError, match="third"):
+        eigenvectors_from(np.ones((30, 80)), sums.scatter, sums.moment)
+
+
+def test_a_step_is_the_three_of_the_supplement():
+    draw = np.random.default_rng(0)
+    root, moved = draw.standard_normal((2, 30, 30))
+    V, C, mean = root @ root.T / 30, moved @ moved.T / 30, draw.uniform(0.1, 1, 30)
+    P = draw.standard_normal((4, 30))
+    found = step(P, C, V, np.linalg.inv(V), mean, 0.01, 0.3)
+    by_hand = P - 0.01 * P @ C @ np.linalg.inv(V)
+    for row in by_hand:
+        for column in range(30):
+            cut = 0.005 * 0.3 * mean[column]
+            row[column] = 0.0 if abs(row[column]) < cut else row[column] - cut * np.sign(row[column])
+    by_hand = np.linalg.inv(scipy.linalg.sqrtm(by_hand @ V @ by_hand.T)) @ by_hand
+    np.testing.assert_allclose(found, by_hand, rtol=1e-9)
+    np.testing.assert_allclose(found @ V @ found.T, np.eye(4), atol=1e-10)
+
+
+def test_the_fixed_point_does_not_depend_on_the_step():
+    C, V, mean = np.array([[1.0, 0.3], [0.3, 2.0]]), np.array([[1.0, 0.2], [0.2, 0.5]]), np.array([0.4, 1.5])
+    found = []
+    for eta in (0.02, 0.1):
+        P = np.array([[0.7, -0.9]])
+        for _ in range(int(60 / eta)):
+            P = step(P, C, V, np.linalg.inv(V), mean, eta, 0.3)
+        found.append(P)
+    np.testing.assert_allclose(found[0], found[1], atol=0.01)
+    plain = smallest_components(C, V, 1).components
+    assert np.abs(found[0] * mean).sum() < np.abs(plain * mean).sum() + 1e-9
+
+
+def test_codes_that_never_vary_take_no_part_and_the_inverse_is_one():
+    V = np.diag([2.0, 0.0, 0.5])
+    inverse = whitening_inverse(V)
+    np.testing.assert_allclose(inverse, np.diag([0.5, 0.0, 2.0]), rtol=1e-5)
+    assert largest_eigenvalue(np.diag([1.0, 0.0, 1.0]), inverse) == pytest.approx(2.1, rel=1e-3)
+    with pytest.raises(DataError, match="varies"):
+        whitening_inverse(np.zeros((2, 2)))
+    with pytest.raises(ModelError, match="dependent"):
+        orthogonalised(np.ones((2, 3)), np.eye(3))
+    with pytest.raises(DataError, match="moves"):
+        largest_eigenvalue(np.zeros((2, 2)), np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rate": 1.5}, "rate"),
+        ({"rounds": 0}, "rounds"),
+        ({"moment": "third"}, "moment"),
+        ({"sparsity": -1.0}, "sparsity"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(changes, words):
+    with pytest.raises(ConfigurationError, match=words):
+        SgdSettings(**changes)
+
+
+def test_starts_of_another_shape_are_refused(moving):
+    source, features, _, _ = moving
+    with pytest.raises(ConfigurationError, match="start"):
+        fit_sgd(source, features, engine(), SETTINGS, start=np.zeros((3, 80)))
+    with pytest.raises(ConfigurationError, match="fewer"):
+        fit_sgd(source, features, engine(), SgdSettings(n_components=81))

@@ -1,0 +1,211 @@
+"""Clips, frames and patch sequences: cuts, whitening and down-sampling against their definitions, and importing."""
+
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+from smtdist.data.video import PatchSequences, open_clips, patch_sequences
+from smtdist.data.video_frames import (
+    centre_crop,
+    cuts_of,
+    down_sampled,
+    fourier_whitened,
+    whitening_mask,
+)
+from smtdist.data.video_import import VideoSettings, import_videos
+from smtdist.errors import ConfigurationError, DataError, SmtdistError
+
+
+@pytest.fixture
+def clips(tmp_path):
+    path = tmp_path / "clips.h5"
+    draw = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        for name, shape, cuts in (("one", (23, 20, 30), [9]), ("two", (10, 16, 16), [])):
+            group = file.create_group(name)
+            group["frames"] = draw.integers(0, 256, shape, dtype=np.uint8)
+            group.attrs["cuts"], group.attrs["fps"] = np.array(cuts, np.int64), 25.0
+        file["notes"] = np.zeros(3)
+    return str(path)
+
+
+def test_sequences_are_patches_of_consecutive_frames_and_respect_cuts(clips):
+    source = patch_sequences(clips, patch=6, length=4, places=5, seed=3)
+    assert [clip.fps for clip in source.clips] == [25.0, 25.0]
+    # shots of 9, 14 and 10 frames have 2 + 3 + 2 windows of 4
+    assert source.windows == ((0, 0), (0, 4), (0, 9), (0, 13), (0, 17), (1, 0), (1, 4))
+    assert source.shape == (35, 1, 4, 36)
+    with source.opened() as reader:
+        rows = reader.read(0, 35)
+    with h5py.File(clips) as file:
+        raw = {name: file[name]["frames"][()] for name in ("one", "two")}
+    for window, (clip, start) in enumerate(source.windows):
+        frames = raw[("one", "two")[clip]]
+        for place, (r, c) in enumerate(source.corners(window)):
+            for t in range(4):
+                patch = frames[start + t, r : r + 6, c : c + 6].astype(np.float32) / np.float32(255)
+                assert np.array_equal(rows[5 * window + place, 0, t], patch.ravel())
+    assert source.clip_of(np.array([0, 24, 25, 34])).tolist() == [0, 0, 1, 1]
+
+
+def test_any_range_is_the_same_and_a_window_is_read_once(clips):
+    source = patch_sequences(clips, ["two"], patch=5, length=3, places=7, whiten="fourier")
+    with source.opened() as reader:
+        whole = reader.read(0, source.n_samples)
+        assert reader.read_bytes == 3 * 3 * 256
+    with source.opened() as reader:
+        parts = [
+            reader.read(start, min(start + 4, source.n_samples)) for start in range(0, source.n_samples, 4)
+        ]
+        assert reader.read_bytes == 3 * 3 * 256
+    assert np.array_equal(np.concatenate(parts), whole)
+    corners = np.concatenate([source.corners(window) for window in range(3)])
+    assert corners.min() >= 0
+    assert corners.max() <= 11
+    assert len(np.unique(corners, axis=0)) > 10
+
+
+def test_whitened_patches_are_cut_from_whitened_frames(clips):
+    source = patch_sequences(clips, ["two"], patch=16, length=5, places=1, whiten="fourier")
+    with source.opened() as reader:
+        rows = reader.read(0, 1).reshape(5, 16, 16)
+    with h5py.File(clips) as file:
+        frames = file["two/frames"][:5] / 255
+    k = np.fft.fftfreq(16) * 16
+    r = np.hypot(k[:, None], k[None])  # in cycles a frame, Nyquist 8: r₀ = 6
+    by_hand = np.fft.ifft2(np.fft.fft2(frames) * (r / 8) * np.exp(-((r / 6) ** 4))).real
+    np.testing.assert_allclose(rows, by_hand, atol=1e-5)
+
+
+def test_the_mask_is_the_papers_on_its_frames():
+    mask = whitening_mask(128, 128)
+    r = np.arange(65)
+    np.testing.assert_allclose(64 * mask[0], r * np.exp(-((r / 48) ** 4)), rtol=1e-12)
+    assert mask[0, 0] == 0
+
+
+def test_whitening_flattens_the_spectrum_of_natural_images():
+    draw = np.random.default_rng(1)
+    k = np.hypot(np.fft.fftfreq(64)[:, None], np.fft.fftfreq(64)[None])
+    k[0, 0] = 1
+    pink = np.fft.ifft2(np.fft.fft2(draw.standard_normal((20, 64, 64))) / k).real
+    power = (np.abs(np.fft.fft2(fourier_whitened(pink))) ** 2).mean(axis=0)
+    low, middle = power[(k > 0.02) & (k < 0.1)].mean(), power[(k > 0.1) & (k < 0.2)].mean()
+    assert 0.8 < low / middle < 1.25
+    assert power[0, 0] < 1e-6 * low
+
+
+def test_crops_are_central_and_refused_where_too_large():
+    frames = np.arange(2 * 7 * 10).reshape(2, 7, 10)
+    assert np.array_equal(centre_crop(frames, 4), frames[:, 1:5, 3:7])
+    assert centre_crop(frames, None, 4).shape == (2, 4, 4)
+    with pytest.raises(DataError, match="smaller crop"):
+        centre_crop(frames, 8)
+
+
+def test_down_sampling_keeps_what_fits_and_drops_what_would_alias():
+    pytest.importorskip("pyrtools", reason="pyrtools is not installed (smtdist[video])")
+    place = np.arange(64)
+    slow = 100 + 50 * np.cos(2 * np.pi * 3 * place / 64)[None, :, None] * np.ones((1, 1, 64))
+    fast = 50 * np.cos(2 * np.pi * 28 * place / 64)[None, None, :] * np.ones((1, 64, 1))
+    small = down_sampled(slow + fast, 1)
+    assert small.shape == (1, 32, 32)
+    np.testing.assert_allclose(small, (slow[:, ::2, ::2]), atol=0.5)
+    np.testing.assert_allclose(down_sampled(slow, 2), slow[:, ::4, ::4], atol=0.5)
+    with pytest.raises(ConfigurationError, match="halved"):
+        down_sampled(np.zeros((1, 20, 20)), 3)
+
+
+def test_cuts_are_found_and_pans_are_none():
+    draw = np.random.default_rng(2)
+    scenes = [np.cumsum(draw.integers(-3, 4, (60, 80)), axis=1) + level for level in (60, 160)]
+    frames = np.stack(
+        [np.clip(scene[10:50, shift : shift + 40], 0, 255) for scene in scenes for shift in range(12)]
+    ).astype(np.uint8)
+    assert cuts_of(frames) == [12]
+    assert cuts_of(frames[:12]) == []
+    assert cuts_of(frames[:2]) == []
+
+
+def test_clips_come_in_cropped_and_small_with_their_cuts(clips, tmp_path):
+    out = tmp_path / "small.h5"
+    written = import_videos([clips], out, VideoSettings(crop=12, limit=20))
+    assert [row["frames"] for row in written] == [[20, 12, 12], [10, 12, 12]]
+    found = open_clips(str(out))
+    assert found[0].cuts == (9,)
+    with h5py.File(out) as new, h5py.File(clips) as old:
+        assert np.array_equal(new["one/frames"], old["one/frames"][:20, 4:16, 9:21])
+    with pytest.raises(SmtdistError, match="overwrite"):
+        import_videos([clips], out, VideoSettings())
+    with pytest.raises(DataError, match="Two clips"):
+        import_videos([clips, clips], tmp_path / "twice.h5", VideoSettings())
+    assert not (tmp_path / "twice.h5").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clips.h5", "small.h5"]
+
+
+def test_files_that_pyav_reads_come_in(tmp_path):
+    av = pytest.importorskip("av", reason="PyAV is not installed (smtdist[video])")
+    path = tmp_path / "made.mkv"
+    draw = np.random.default_rng(3)
+    frames = draw.integers(0, 256, (6, 32, 48), dtype=np.uint8)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=30)
+        stream.width, stream.height, stream.pix_fmt = 48, 32, "gray"
+        for frame in frames:
+            for packet in stream.encode(av.VideoFrame.from_ndarray(frame, format="gray")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    out = tmp_path / "clips.h5"
+    written = import_videos([str(path)], out, VideoSettings())
+    assert written == [{"clip": "made", "frames": [6, 32, 48], "fps": 30.0, "cuts": []}]
+    with h5py.File(out) as file:
+        assert np.array_equal(file["made/frames"], frames)
+    (tmp_path / "broken.mkv").write_bytes(path.read_bytes()[:300])
+    (tmp_path / "text.mp4").write_text("no video")
+    for bad in ("broken.mkv", "text.mp4", "missing.mp4"):
+        with pytest.raises(DataError):
+            import_videos([str(tmp_path / bad)], tmp_path / "bad.h5", VideoSettings())
+    assert not (tmp_path / "bad.h5").exists()
+
+
+def test_without_pyav_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(ConfigurationError, match=r"smtdist\[video\]"):
+        import_videos([str(tmp_path / "a.mp4")], tmp_path / "b.h5", VideoSettings())
+
+
+def test_what_has_no_sequences_is_refused(clips, tmp_path):
+    with pytest.raises(DataError, match="no clip 'three'"):
+        open_clips(clips, ["three"])
+    with pytest.raises(DataError, match="shorter"):
+        patch_sequences(clips, length=15, patch=4)
+    with pytest.raises(ConfigurationError, match="smaller"):
+        patch_sequences(clips, patch=17)
+    with pytest.raises(ConfigurationError, match="whiten"):
+        patch_sequences(clips, patch=4, whiten="zca")
+    with pytest.raises(ConfigurationError, match="multiple"):
+        VideoSettings(crop=10, levels=2)
+    empty = tmp_path / "empty.h5"
+    with h5py.File(empty, "w") as file:
+        file["x"] = np.zeros(2)
+    with pytest.raises(DataError, match="no clips"):
+        open_clips(str(empty))
+
+
+def test_a_clip_that_changed_is_an_error(clips):
+    source = patch_sequences(clips, ["two"], patch=4, length=3, places=1)
+    assert isinstance(source, PatchSequences)
+    with h5py.File(clips, "a") as file:
+        del file["two/frames"]
+        file["two/frames"] = np.zeros((4, 16, 16), np.uint8)
+    with pytest.raises(DataError, match="start again"), source.opened() as reader:
+        reader.read(0, 1)
+
+
+def test_the_real_clips_open(real_data):
+    clips = open_clips(str(real_data("video/video.h5")))
+    assert sum(clip.frames for clip in clips) == 1532
+    assert {clip.dataset for clip in clips if clip.cuts} == {"bikes/frames", "nasa_13013/frames"}

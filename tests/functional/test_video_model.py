@@ -1,0 +1,150 @@
+"""Transforms of video: fitting, files, the commands, the same bits from any executor, and what real clips must show."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from executors import LossyExecutor, ThreadsExecutor
+from functional_clips import SMALL, make_clips
+from typer.testing import CliRunner
+
+from smtdist.cli.app import app
+from smtdist.data.video import open_clips
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models.functional.files import load_video, save_video
+from smtdist.models.functional.settings import FunctionalSettings
+from smtdist.models.functional.video import fit_video, sequences_of
+from smtdist.models.functional.video_judge import judged, pca, snr
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return make_clips(tmp_path_factory.mktemp("video") / "clips.h5")
+
+
+def bits(model):
+    arrays = (model.components, model.coder.dictionary, model.whitening.whiten, model.sums.scatter)
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+@pytest.fixture(scope="module")
+def model(path):
+    return fit_video(open_clips(path), SMALL, Engine(SerialExecutor()))[0]
+
+
+def test_the_same_bits_from_any_executor_and_after_a_resume(path, model, tmp_path):
+    for executor in (ThreadsExecutor(2), ThreadsExecutor(4), LossyExecutor(1), LossyExecutor(2)):
+        assert bits(fit_video(open_clips(path), SMALL, Engine(executor))[0]) == bits(model)
+    local = SMALL.replace(sgd_rounds=2)
+    plain, _ = fit_video(open_clips(path), local, Engine(SerialExecutor(), checkpoint=tmp_path, key="k"))
+    resumed, records = fit_video(
+        open_clips(path), local, Engine(ThreadsExecutor(2), checkpoint=tmp_path, key="k")
+    )
+    assert bits(resumed) == bits(plain)
+    assert bits(plain) != bits(model)
+    assert all(record["resumed_leaves"] > 0 for record in records[:4])
+
+
+def test_a_file_holds_all_of_it(model, tmp_path):
+    out = tmp_path / "model.h5"
+    save_video(model, out)
+    again = load_video(out)
+    assert bits(again) == bits(model)
+    assert again.settings == model.settings
+    assert again.trace == model.trace
+    assert np.array_equal(again.covariance, model.covariance)
+    with pytest.raises(ModelError, match="no model file"):
+        load_video(tmp_path / "none.h5")
+    with h5py.File(out, "a") as file:
+        del file["layer_1/embedding/components"]
+    with pytest.raises(ModelError, match="not a whole"):
+        load_video(out)
+
+
+def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
+    source = model.sequences(open_clips(path))
+    with source.opened() as reader:
+        rows = reader.read(0, 20)[:, 0]
+    codes = model.codes(rows)
+    assert codes.shape == (20, 4, 40)
+    np.testing.assert_allclose(model.embed(rows), codes @ model.components.T)
+    flat = rows.reshape(-1, 36).astype(np.float64)
+    mean = model.whitening.mean
+    direct = model.decode(codes.reshape(-1, 40))
+    assert snr(flat, direct, mean) > 5
+    recovered = model.recover(model.embed(rows).reshape(-1, 8), 1e-3)
+    assert snr(flat, recovered, mean) > 0
+    assert np.abs(model.regularised(rows, 0.0) - codes).max() < 0.3  # both within the gap
+    found = judged(model, rows, best=15)
+    assert found["regularised"][1]["embedding"]["bend"] < found["straightness"]["embedding"]["bend"]
+    assert set(found["ratios"]) == {
+        "pixels",
+        "pixels without their mean",
+        "whitened pixels",
+        "codes",
+        "PCA pooling",
+    }
+    assert found["reconstruction"]["PCA"]["snr"] > found["reconstruction"]["embedding, λ = 0.001"]["snr"]
+
+
+def test_pca_is_the_best_of_its_rank():
+    rows = np.random.default_rng(0).standard_normal((400, 6)) * [5, 4, 3, 0.1, 0.1, 0.1]
+    mean, covariance = rows.mean(axis=0), np.cov(rows.T, bias=True)
+    _, s, _ = np.linalg.svd(rows - mean, full_matrices=False)
+    error = ((rows - pca(rows, mean, covariance, 2)) ** 2).sum()
+    assert error == pytest.approx((s[2:] ** 2).sum())
+
+
+def test_settings_that_mean_nothing_are_refused():
+    for changes, words in (
+        ({"whiten": "pca"}, "zca or fourier"), ({"length": 2}, "larger than order"), ({"penalty": 0.0}, "above 0"),
+        ({"atoms": 0}, "at least 1"), ({"seed": -1}, "at least 0"), ({"atom": 3}, "did you mean atoms"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigurationError, match=words):
+            FunctionalSettings().replace(**changes)
+    assert FunctionalSettings.from_json(SMALL.to_json()) == SMALL
+
+
+def test_commands(path, tmp_path):
+    def call(*arguments):
+        return CliRunner().invoke(app, ["video", *map(str, arguments)])
+
+    small, out, picture = tmp_path / "small.h5", tmp_path / "model.h5", tmp_path / "groups.png"
+    made = call("import", path, "--out", small, "--crop", 20, "--json")
+    assert made.exit_code == 0, made.output
+    assert [one["frames"] for one in json.loads(made.stdout)["clips"]] == [[33, 20, 20]] * 3
+    sets = [f"{name}={value}" for name, value in json.loads(SMALL.to_json()).items()]
+    fitted = call("fit", small, "--out", out, "--clip", "one", "--clip", "two", "--json", "--quiet",
+                  *(part for one in sets for part in ("--set", one)))  # fmt: skip
+    assert fitted.exit_code == 0, fitted.output
+    names = [one["name"] for one in json.loads(fitted.stdout)["passes"]]
+    assert names == ["whitening", "start", "dictionary-1", "dictionary-2", "dictionary-3", "codes"]
+    told = call("judge", out, small, "--clip", "three", "--sequences", 30, "--json")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["n_sequences"] == 30
+    assert "embedding" in call("judge", out, small, "--sequences", 10).output
+    upper = tmp_path / "upper.h5"
+    stacked = call("fit", small, "--out", upper, "--below", out, "--clip", "one", "--clip", "two", "--quiet",
+                   "--set", "atoms=20", "--set", "n_components=5", "--set", "rounds=1", "--set", "penalty=0.2")  # fmt: skip
+    assert stacked.exit_code == 0, stacked.output
+    told = call("judge", upper, small, "--sequences", 12, "--json")
+    assert len(json.loads(told.stdout)["layers"]["reconstruction"]) == 2
+    assert "layer 2" in call("judge", upper, small, "--sequences", 12).output
+    drawn = call("groups", out, "--out", picture, "--count", 3, "--json")
+    assert drawn.exit_code == 0, drawn.output
+    assert [len(group) for group in json.loads(drawn.stdout)["groups"]] == [6, 6, 6]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert call("groups", out, "--out", tmp_path / "x.txt").exit_code == 2
+    assert call("fit", small, "--out", tmp_path / "y.h5", "--set", "atomz=3").exit_code == 2
+
+
+def test_sources_of_both_whitenings(path):
+    zca, fourier = (sequences_of(open_clips(path), SMALL.replace(whiten=kind)) for kind in ("zca", "fourier"))
+    assert (zca.whiten, fourier.whiten) == ("none", "fourier")
+    found, _ = fit_video(
+        open_clips(path), SMALL.replace(whiten="fourier", rounds=1), Engine(SerialExecutor())
+    )
+    assert found.components.shape == (8, 40)
