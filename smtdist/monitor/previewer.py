@@ -9,10 +9,11 @@ from typing import Final
 
 from smtdist.engine.events import Event
 from smtdist.engine.passes import Engine
+from smtdist.kernels.threads import single_blas
 from smtdist.monitor.preview import Chosen, preview
 
-SHARE: Final = 0.01
-GRACE: Final = 0.05
+SHARE: Final = 0.005
+GRACE: Final = 0.02
 """Seconds that may be spent before anything is saved up."""
 GROWTH: Final = ("sums", "progress")
 """Kinds of events after which there may be more to see."""
@@ -83,7 +84,8 @@ class Previewer:
         # the time of this thread and of those who looked for it: what it waits for them is not spent
         started, spent = time.thread_time(), reduction.spent
         try:
-            found = preview(reduction.job.statistic, reduction.peek, chosen)
+            with single_blas():  # threads of BLAS spin on after each call, at the cost of the kernels
+                found = preview(reduction.job.statistic, reduction.peek, chosen)
         finally:
             self._last = time.thread_time() - started + reduction.spent - spent
             self._spent += self._last
