@@ -73,11 +73,11 @@ def contest(
 
     `apart`: each side in a process of its own; else all here, which is for small sizes in tests.
     """
-    players = {
-        name: _Process(name, side, threads) if apart else _Here(side, threads) for name, side in sides.items()
-    }
+    players: dict[str, _Process | _Here] = {}
     outcomes = {name: Outcome() for name in sides}
     try:
+        for name, side in sides.items():
+            players[name] = _Process(name, side, threads) if apart else _Here(side, threads)
         for turn in range(-1 if warm else 0, turns):
             for name, player in players.items():
                 answer = player.play()
@@ -137,7 +137,11 @@ class _Process:
             stdout=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(THREADS, str(threads))},
         )
-        self._ask({"side": list(side), "threads": threads})
+        try:
+            self._ask({"side": list(side), "threads": threads})
+        except BaseException:
+            self.end()
+            raise
 
     def play(self) -> dict[str, Any]:
         return self._ask({})

@@ -28,7 +28,9 @@ def newest(folder: Path) -> list[dict[str, Any]]:
 
 
 def rendered(rows: list[dict[str, Any]]) -> str:
-    """Return the tables of all groups, and the machines they were measured on."""
+    """Return the tables of all groups, and the machines they were measured on; nothing where there are no rows."""
+    if not rows:
+        return ""
     parts = []
     machines: dict[str, list[str]] = {}
     for group in GROUPS:
