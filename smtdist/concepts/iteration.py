@@ -63,7 +63,8 @@ class RowPasses:
         # results wait to be fetched, and samples in memory travel with their task, as sent and as received
         waiting = 3 * statistic.state_bytes()
         carried = 2 * -(-source.stored_bytes // TASKS) if isinstance(source, ArraySource) else 0
-        reading = unit * source.sample_bytes + source.reader_bytes
+        leaf = min(source.n_samples, source.chunk_samples * -(-unit // source.chunk_samples))
+        reading = (unit + leaf) * source.sample_bytes + source.reader_bytes
         needed = waiting + carried + reading + statistic.batch_bytes(unit) + ALLOWANCE
         if needed > BUDGET_SHARE * limits.limit_bytes:
             raise MemoryBudgetError(
@@ -97,21 +98,15 @@ def _pass_range(shared: Any, source: Source, start: int, stop: int) -> Passed:
     reset_peak()
     set_threads(worker_threads)
     sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
-    with opened_patiently(source) as reader:
-        for at, end in _pieces(bounds, start, stop):
-            rows = reader.read(at, end).reshape(end - at, -1)[:, :used]
-            part, count = project(np.ascontiguousarray(rows, np.float32), aim, at, annealing)
-            sums.projected += part
-            sums.total += count
+    for first, last in pairwise(bounds):
+        if not start <= first < stop:
+            continue
+        # opened for each leaf: the pages of a mapped file count as the worker's until it is closed
+        with opened_patiently(source) as reader:
+            for at in range(first, last, ROUNDED):
+                rows = reader.read(at, min(at + ROUNDED, last)).reshape(-1, source.shape[3])[:, :used]
+                part, count = project(np.ascontiguousarray(rows, np.float32), aim, at, annealing)
+                sums.projected += part
+                sums.total += count
     sums.peak_bytes = peak_bytes()
     return sums
-
-
-def _pieces(bounds: tuple[int, ...], start: int, stop: int) -> list[tuple[int, int]]:
-    """Return the rows that are rounded together, within [start, stop): those of one leaf, 8,192 at a time."""
-    return [
-        (at, min(at + ROUNDED, last))
-        for first, last in pairwise(bounds)
-        if start <= first < stop
-        for at in range(first, last, ROUNDED)
-    ]
