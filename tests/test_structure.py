@@ -21,7 +21,9 @@ BELOW = {
 BELOW["evaluate"] = BELOW["models"] | {"models"}
 BELOW["monitor"] = BELOW["models"] | {"models"}
 BELOW["concepts"] = BELOW["models"] | {"models"}
-BELOW["cli"] = BELOW["models"] | {"models", "concepts", "evaluate", "monitor"}
+BELOW["plot"] = BELOW["models"] | {"models"}
+BELOW["report"] = BELOW["models"] | {"models", "concepts", "evaluate", "monitor", "plot"}
+BELOW["cli"] = BELOW["report"] | {"report"}
 # images are decoded on the threads of the kernels
 DATA_MAY_USE = {"types", "hashing", "pixels", "threads"}
 KNOW_DASK = {"engine", "monitor"}

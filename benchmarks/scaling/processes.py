@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--data", required=True, help="file with encoded images")
     parser.add_argument("--group", default="train")
     parser.add_argument("--images", type=int, default=5000, help="images of the fits that are timed")
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=5, help="0: memory alone")
     parser.add_argument("--repeats", type=int, default=400, help="products of a turn of sgemm")
     parser.add_argument("--memory-images", type=int, nargs="*", default=[5000, 50000])
     parser.add_argument("--memory-workers", type=int, default=2)
@@ -157,13 +157,14 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     settings = Configuration(**{**SETTINGS, **dict(map(parse_setting, options.set))})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = {}
-        for images in sorted({options.images, min(512, options.images), *options.memory_images}):
+        paths, timed = {}, (options.images, min(512, options.images)) if options.turns else ()
+        for images in sorted({*options.memory_images, *timed}):
             paths[images] = folder / f"{images}.h5"
             copy_first(options.data, options.group, images, paths[images])
-        few = paths[min(512, options.images)]
-        result = gains(paths[options.images], few, settings, options.turns, options.repeats)
-        result["images"] = options.images
+        result: dict[str, Any] = {"images": options.images}
+        if options.turns:
+            few = paths[timed[1]]
+            result |= gains(paths[options.images], few, settings, options.turns, options.repeats)
         result["memory"] = peaks(
             {images: paths[images] for images in options.memory_images}, settings, options.memory_workers
         )
@@ -174,7 +175,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         )
     print(json.dumps({key: value for key, value in result.items() if key != "memory"}))
     if options.json:
-        write_record(options.json, "processes", {**result, "configuration": settings.to_dict()})
+        name = "processes" if options.turns else "processes-memory"
+        write_record(options.json, name, {**result, "configuration": settings.to_dict()})
     return result
 
 

@@ -128,6 +128,12 @@ COMMANDS: Final = {
         "Tell two spirals apart by noisy copies of their points, and show what the components are.",
         "--out spirals.png",
     ),
+    "report": Command(
+        "report",
+        "report",
+        "Write a page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts.",
+        "model.h5 --data data.h5 --train train --test test --out report.html",
+    ),
     "tls": Command(
         "tls",
         "tls",

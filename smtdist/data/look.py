@@ -67,7 +67,7 @@ def labels_name(path: str | os.PathLike[str], name: str) -> str:
 def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | None:
     """Return the names of the classes that labels number, None where the file has none.
 
-    They are the attribute `classes` of the images' group, or its dataset of that name.
+    They are the attribute `classes` of the images' group, or its dataset of that name, or the attribute of the file.
     """
     if is_zarr(path):
         return None
@@ -79,6 +79,8 @@ def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | No
         found: Any = group.attrs.get(CLASSES)
         if found is None and isinstance(group.get(CLASSES), h5py.Dataset):
             found = group[CLASSES][()]
+        if found is None:
+            found = file.attrs.get(CLASSES)
         if found is None:
             return None
         return tuple(

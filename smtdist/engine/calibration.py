@@ -32,7 +32,7 @@ from smtdist.solve.generalized import smallest_components
 
 SECONDS: Final = 10.0
 """What a calibration may take in all."""
-REPEATED_BELOW: Final = 0.1
+REPEATED_BELOW: Final = 0.4
 """A measurement shorter than this many seconds is taken three times, and its median counts."""
 GROWTH: Final = 4
 """A measurement grows by this factor until it has the real size or its time is up."""

@@ -20,15 +20,12 @@ from distributed.scheduler import KilledWorker
 
 from smtdist.engine.adaptive import Demand
 from smtdist.engine.events import COUNTED, Report
-from smtdist.engine.executor import Handle, TaskLost
+from smtdist.engine.executor import Handle, TaskLost, writers
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import ClusterLostError, SmtdistError
 
 TOPIC = "smtdist"
 """Where a cluster's runs tell how they are doing; the scheduler keeps the last 1,000 events."""
-
-WRITERS = 2
-"""Partial sums that may be half-written at once, whatever the number of workers."""
 
 SLOTS_SECONDS = 0.5
 """How long the number of workers is believed: a question to a busy scheduler can take longer than handing on a task."""
@@ -68,6 +65,7 @@ class DaskExecutor:
         self._topic = f"smtdist-{uuid.uuid4().hex[:12]}"
         self._receiver: Report = lambda event: None
         self._permit: Semaphore | None = None
+        self._writers = 0
         self._news = threading.Condition()
         self._awaited: set[Future] = set()  # tasks that were neither handed on by `wait` nor released
         self._ended: set[Future] = set()  # those of them that have ended
@@ -79,8 +77,15 @@ class DaskExecutor:
         self._workers = self._wait_for_workers()
         client.subscribe_topic(self._topic, self._receive)
         client.subscribe_topic(MEMORY_TOPIC, self._receive_memory)
-        with client.as_current():
-            self._permit = Semaphore(max_leases=WRITERS, name=self._topic)
+        self._permit_writing(len(self._workers))
+
+    def _permit_writing(self, workers: int) -> None:
+        """Let as many sums be written at once as so many workers may; tasks submitted so far keep their permit."""
+        allowed = writers(workers)
+        if allowed > self._writers:
+            with self.client.as_current():
+                self._permit = Semaphore(max_leases=allowed, name=f"{self._topic}-{allowed}")
+            self._writers = allowed
 
     def _wait_for_workers(self) -> dict[str, Any]:
         for second in itertools.count():
@@ -141,6 +146,7 @@ class DaskExecutor:
             with self._reachable():
                 workers = self.client.nthreads()  # the short answer: the long one tells all their lives
             self._slots, self._counted_at = len(workers), now
+            self._permit_writing(len(workers))
             interval = max(SLOTS_SECONDS, LOOK_SECONDS * len(workers))
             if now - self._looked_at > interval or self._seen.keys() - workers.keys():
                 self._info()

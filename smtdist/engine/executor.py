@@ -16,6 +16,19 @@ Handle = Any
 """A submitted task; opaque, hashable, and allowed among the arguments of another task, which gets its result."""
 
 
+WRITING_SHARE = 16
+"""Workers of a large cluster for each sum that may be half-written."""
+
+
+def writers(workers: int) -> int:
+    """Return how many sums so many workers may write at once: few, for a disk serves few at a time as fast as many.
+
+    >>> writers(1), writers(64), writers(1000)
+    (2, 4, 62)
+    """
+    return max(2, workers // WRITING_SHARE)
+
+
 class TaskLost(Exception):
     """A task's machine went away, not the task itself: it is safe to submit it again."""
 

@@ -14,12 +14,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 from smtdist.data.fingerprint import DIGEST_BYTES
+from smtdist.engine.executor import writers
 from smtdist.engine.plan import PassPlan
 
 FILE_BYTES: Final = 10_200
 """Of a file of the checkpoint beside its arrays: the index, HDF5's own, about 400 bytes an array, and the counters."""
-WRITERS: Final = 2
-"""Sums that are written at once, whatever the number of workers."""
 TASK_SECONDS: Final = {False: 0.002, True: 0.03}
 """To start a task and take its result, in this process and through Dask, as measured."""
 
@@ -167,7 +166,7 @@ def pass_seconds(plan: PassPlan, pace: Pace, rates: Rates, *, distributed: bool,
     # the workers' kernels are loaded once to measure memory on one of them, and then on the others
     starting = pace.start * (2 if distributed and slots > 1 else 1)
     if checkpointed:
-        storing = plan.n_tasks * state / rates.write / min(slots, WRITERS)
+        storing = plan.n_tasks * state / rates.write / min(slots, writers(slots))
         loading = max(0, plan.n_tasks - plan.n_sums) * state / rates.load / slots
         level = 2 * state / rates.load + state / rates.merge + state / rates.write
         handing = state / rates.load + state / rates.write

@@ -36,8 +36,8 @@ SHARES = {"whitening": 0.15, "dictionary": 0.2, "dictionary rounds": 0.25, "stat
 """Parts of the time left that a pass may take of what comes after it."""
 AGES = 3
 """Later moments of a sketch's life at which its update is measured."""
-LEFT = 24 * 2**20
-"""What the first pass leaves in the heap, as measured: gaps that later arrays do not fit."""
+LEFT = 32 * 2**20
+"""What a whole pass leaves in the heap, as measured: gaps that later arrays do not fit; a few batches leave fewer."""
 MOST_BYTES = 4 * 2**30
 """Memory that a calibration takes at most."""
 
@@ -100,7 +100,7 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
     for step, batch, samples in zip(question.steps, question.batches, question.samples_per_slot, strict=True):
         # here and not before all of them: a pass leaves gaps in the heap to those that follow
         in_use, start = _probed(step, question.threads)
-        baselines[step.name] = in_use - images.nbytes
+        baselines[step.name] = in_use - images.nbytes + LEFT * bool(baselines)
         due = deadline.share(SHARES.get(step.name, 0.3))
         statistic = fitted(step.statistic, whitener, grid, question)
         curve, basis, state = _curve(statistic, images, batch, samples, due, question.processes)
@@ -201,21 +201,33 @@ def _sketch_curve(
     """
     state = sketch.zero()
     size = min(batch, len(images))
-    started = time.perf_counter()
-    sketch.update(state, images[:size], 0)
-    first = (time.perf_counter() - started) / size
-    kept = dict(state)
-    points = [(float(size), first)]
-    full = len(state["hash"]) == sketch.size
-    for step in range(1, AGES + 1):
-        seen = size * (max(samples, size) / size) ** (step / AGES)
-        if not full or seen <= points[-1][0] or due.left < points[-1][1] * size:
-            break
-        aged = {**kept, "hash": (kept["hash"] // math.ceil(seen / size)).astype(np.uint64)}
+
+    def seconds(of: State, seen: int) -> float:
         started = time.perf_counter()
-        sketch.update(aged, images[:size], round(seen))
-        points.append((seen, (time.perf_counter() - started) / size))
-    return tuple(points), "measured at several moments of the pass", kept
+        sketch.update(of, images[:size], seen)
+        return (time.perf_counter() - started) / size
+
+    first = seconds(state, 0)
+    kept = dict(state)
+
+    def aged(seen: float) -> float:
+        hashes = (kept["hash"] // math.ceil(seen / size)).astype(np.uint64)
+        return seconds({**kept, "hash": hashes}, round(seen))
+
+    if len(kept["hash"]) < sketch.size or samples <= size:
+        return ((float(size), first),), "measured", kept
+    last, points = aged(samples), [(float(size), first)]
+    basis = "measured at several moments of the pass"
+    for step in range(1, AGES):
+        seen = size * (samples / size) ** (step / AGES)
+        # between both ends the patches that are made fall as the samples before them grow
+        expected = last + (first - last) * size / seen
+        if due.left > expected * size:
+            expected = aged(seen)
+        else:
+            basis = "measured at the beginning and the end of the pass"
+        points.append((seen, expected))
+    return (*points, (float(samples), last)), basis, kept
 
 
 def _sums_curve(

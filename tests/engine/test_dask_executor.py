@@ -6,11 +6,13 @@ import distributed
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
+from smtdist.engine import executor as executor_module
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import TaskLost
 from smtdist.errors import DataError
 
 BARRIER = threading.Barrier(2)
+THREE = threading.Barrier(3)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,30 @@ def test_workers_that_share_a_process_do_not_wait_for_each_other():
         BARRIER.reset()
         assert drained(two, [two.submit(_meet) for _ in range(2)]) == ["together", "together"]
         two.close()
+
+
+def _write_together(*, report, permit):
+    with permit():
+        try:
+            THREE.wait(timeout=20)
+        except threading.BrokenBarrierError:
+            return "alone"
+    return "together"
+
+
+def test_more_workers_may_write_at_once(monkeypatch):
+    monkeypatch.setattr(executor_module, "WRITING_SHARE", 1)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        grown = DaskExecutor(client)
+        cluster.scale(3)
+        client.wait_for_workers(3, timeout=60)
+        monkeypatch.setattr(grown, "_counted_at", 0.0)  # the number of workers is looked up anew
+        assert grown.slots() == 3
+        assert drained(grown, [grown.submit(_write_together) for _ in range(3)]) == ["together"] * 3
+        grown.close()
 
 
 def test_results_feed_other_tasks_and_events_arrive(executor):

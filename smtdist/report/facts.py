@@ -1,4 +1,4 @@
-"""What files of the other kinds hold: words, kernel models, concepts, representations, images."""
+"""What files hold: models of images, words and kernels, concepts, representations, images."""
 
 from __future__ import annotations
 
@@ -29,14 +29,85 @@ class Kind(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return which kind of file it is: a name in `KINDS`, or "smt"; ModelError for one that is not HDF5."""
+    """Return which kind of file it is: a name in `KINDS`; ModelError for one that is not there or not HDF5."""
+    if not path.is_file():
+        raise ModelError(f"There is no file {path}; check the name.")
     try:
         with open_file(str(path)) as file:
-            return next((name for name, kind in KINDS.items() if kind.is_kind(file)), "smt")
+            return next(name for name, kind in KINDS.items() if kind.is_kind(file))
     except DataError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file; give one written by smtdist, or copy it again in full."
         ) from error
+
+
+def facts_of(path: Path) -> Facts:
+    """Return the facts about a file as plain JSON types: name, `kind`, `bytes`, `configuration`, `audit`, and its kind's own."""
+    kind = kind_of(path)
+    name, size = str(path.absolute()), path.stat().st_size
+    return {"file": name, "kind": kind, "bytes": size, **KINDS[kind].described(path)}
+
+
+def _model(path: Path) -> Facts:
+    from smtdist.models import files
+
+    model = files.load(path, statistics=False)
+    embedding = model.embedding
+    if embedding is None:
+        raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")
+    values = embedding.eigenvalues
+    provenance = {
+        name: value for name, value in model.provenance.items() if name not in ("leaf_digests", "audit")
+    }
+    return {
+        "configuration": model.settings.to_dict(),
+        "geometry": model.geometry._asdict(),
+        "provenance": provenance,
+        "audit": model.provenance.get("audit", []),
+        "n_atoms": len(model.dictionary.grid),
+        "n_dead": embedding.n_dead,
+        "rank": embedding.rank,
+        "n_components_stored": len(values),
+        "spectrum": {
+            "smallest": float(values[0]),
+            "median": float(values[len(values) // 2]),
+            "largest": float(values[-1]),
+            "worst_residual": float(embedding.residuals.max()),
+        },
+    }
+
+
+def _model_readable(facts: Facts) -> list[tuple[str, str]]:
+    geometry, provenance, spectrum = facts["geometry"], facts["provenance"], facts["spectrum"]
+    source = provenance.get("source", {})
+    shape = " x ".join(f"{length:,}" for length in source.get("shape", []))
+    versions = provenance.get("versions", {})
+    return [
+        (
+            "fitted on",
+            f"{source.get('path') or 'an array'}:{source.get('dataset')}, {source.get('dtype')} {shape}",
+        ),
+        ("fingerprint", str(provenance.get("fingerprint", ""))),
+        (
+            "images",
+            f"{geometry['height']} x {geometry['width']} x {geometry['channels']}, "
+            f"patches of {geometry['patch']}",
+        ),
+        *(
+            [("skipped", skipped.removeprefix("; "))]
+            if (skipped := tables.skipped_phrase(provenance.get("skipped", [])))
+            else []
+        ),
+        ("atoms", f"{facts['n_atoms']:,}, of which {facts['n_dead']:,} never fire"),
+        ("rank", f"{facts['rank']:,}"),
+        ("components", f"{facts['n_components_stored']:,} stored"),
+        (
+            "eigenvalues",
+            f"{spectrum['smallest']:.4g} to {spectrum['largest']:.4g}, median {spectrum['median']:.4g}",
+        ),
+        ("worst residual", f"{spectrum['worst_residual']:.1e}"),
+        ("written with", ", ".join(f"{name} {number}" for name, number in versions.items())),
+    ]
 
 
 def _words(path: Path) -> Facts:
@@ -163,6 +234,35 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
     ]
 
 
+def _coder(path: Path) -> Facts:
+    from smtdist.models.s3c.files import load_coder
+
+    coder = load_coder(path)
+    units, pixels = coder.parameters.atoms.shape
+    return {
+        "configuration": json.loads(coder.settings.to_json()),
+        "provenance": coder.provenance,
+        "audit": [],
+        "shape": list(coder.shape),
+        "n_units": int(units),
+        "n_pixels": int(pixels),
+        "rounds": len(coder.trace),
+        "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
+    }
+
+
+def _coder_readable(facts: Facts) -> list[tuple[str, str]]:
+    rows = [
+        ("images", " x ".join(str(length) for length in facts["shape"])),
+        ("units", f"{facts['n_units']:,} over {facts['n_pixels']:,} values of a patch"),
+        ("rounds", f"{facts['rounds']:,}"),
+    ]
+    if facts["objective"]:
+        first, last = facts["objective"]
+        rows.append(("objective of a patch", f"{first:.4g} to {last:.4g}"))
+    return rows
+
+
 def _representation(path: Path) -> Facts:
     with open_file(str(path)) as file, damage_named(path):
         z, about = file["z"], file.attrs
@@ -232,9 +332,11 @@ KINDS: dict[str, Kind] = {
     "words": Kind(lambda file: "smtdist_words_schema" in file.attrs, _words, _words_readable),
     "kernel": Kind(lambda file: "kernel_schema" in file.attrs, _kernel, _kernel_readable),
     "concepts": Kind(lambda file: "smtdist_concepts_schema" in file.attrs, _concepts, _concepts_readable),
+    "s3c": Kind(lambda file: "s3c_schema" in file.attrs, _coder, _coder_readable),
     "representation": Kind(
         lambda file: "z" in file and "feature_shape" in file.attrs, _representation, _representation_readable
     ),
     "images": Kind(lambda file: "smtdist_schema" not in file.attrs, _images, _images_readable),
+    "smt": Kind(lambda file: True, _model, _model_readable),
 }
-"""In the order they are tried; what is left is a model of images."""
+"""In the order they are tried."""

@@ -1,0 +1,97 @@
+"""`report`: what a file holds, as one page to look at and to keep."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.look import class_names
+from smtdist.data.writing import check_target
+from smtdist.errors import ModelError
+from smtdist.evaluate.run import Labelled
+from smtdist.models import files
+from smtdist.models.tuning.split import limited
+from smtdist.monitor import tables
+from smtdist.report.build import write_report
+from smtdist.report.facts import kind_of
+from smtdist.report.looks import Looked, look
+
+
+def report(
+    model: Annotated[Path, typer.Argument(metavar="FILE.h5", help="A file written by smtdist.")],
+    out: Annotated[Path, typer.Option(metavar="REPORT.html", help="Page to write.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DATA.h5", help="Labelled images that a model of images is looked at with."),
+    ] = None,
+    train: Annotated[str | None, typer.Option(help="Group with images and labels to learn from.")] = None,
+    test: Annotated[str | None, typer.Option(help="Group with images and labels to judge by.")] = None,
+    limit: Annotated[
+        int, typer.Option(min=2, help="Use so many images of each group, drawn by the seed.")
+    ] = 2000,
+    run: Annotated[
+        Path | None,
+        typer.Option(metavar="FIT.json", help="What smtdist fit --json printed: plan against measured."),
+    ] = None,
+    and_: Annotated[
+        list[Path] | None,
+        typer.Option("--and", metavar="FILE.h5", help="Another file for the same page; may be repeated."),
+    ] = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Write a page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise WrongUsage(f"{out} is no page by its name; end it with .html.")
+    if (data is None) != (train is None) or (data is None) != (test is None):
+        raise WrongUsage("Labelled images need all three of --data, --train and --test.")
+    kind = kind_of(model)
+    if data is not None and kind != "smt":
+        raise WrongUsage(f"{model} holds {kind}, which images cannot be looked at with; leave --data out.")
+    check_target(out, overwrite)
+    looked, names = None, None
+    if data is not None and train is not None and test is not None:
+        looked = _looked(model, data, (train, test), limit, Where(workers, cluster, quiet))
+        names = class_names(data, train)
+    records = None if run is None else _records(run)
+    size = write_report(
+        model, out, overwrite=overwrite, looked=looked, names=names, records=records, others=and_ or ()
+    )
+    result = {"report": str(out.absolute()), "file": str(model.absolute()), "kind": kind, "bytes": size}
+    if json:
+        print_json(result)
+        return
+    result_console().print(f"{out}: {tables.size(size)}", highlight=False, soft_wrap=True)
+
+
+def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
+    fitted = opt.need_embedding(files.load(model, statistics=False), model)
+    labelled = [Labelled.open([str(data)], group, fitted.settings) for group in groups]
+    parts = [limited(one.source, limit, fitted.settings.seed) for one in labelled]
+    known, asked = (
+        (part.source, one.labels[part.samples]) for part, one in zip(parts, labelled, strict=True)
+    )
+    with engine_for(where, known[0]) as engine:
+        return look(fitted, known, asked, engine)
+
+
+def _records(run: Path) -> list[dict[str, Any]]:
+    """Return the records of the passes from what a fit printed, the last object of which has them."""
+    try:
+        text = run.read_text("utf-8").strip()
+        found = json_text.loads(text if text.startswith("{\n") else text.splitlines()[-1])
+        return list(found["passes"])
+    except (OSError, UnicodeDecodeError, ValueError, LookupError, TypeError) as error:
+        raise ModelError(
+            f"{run} is not what smtdist fit --json prints; give that, or leave --run out."
+        ) from error

@@ -1,0 +1,123 @@
+"""Images as a model sees them: a map, the confusion of classes, neighbours, and the patches that make them neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from numpy.typing import NDArray
+
+from smtdist.plot.figures import own_axes
+from smtdist.plot.sheets import coloured, sheet
+
+NAMED_CLASSES: Final = 30
+"""Classes that are named on the axes of a confusion matrix."""
+NUMBERED_CLASSES: Final = 12
+"""Classes whose counts are written into the matrix."""
+
+
+def confusion(counts: NDArray[np.integer], names: Sequence[str] | None = None, axes: Any = None) -> Any:
+    """Draw a confusion matrix, (classes, classes) with true classes as rows, in shares of each row; return the axes."""
+    n = len(counts)
+    axes = own_axes(axes, (5.2, 4.6))
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = counts / np.where(totals > 0, totals, 1)
+    image = axes.imshow(100 * shares, cmap="cividis", vmin=0, vmax=100)
+    axes.figure.colorbar(image, ax=axes, label="% of the true class")
+    if n <= NAMED_CLASSES:
+        labels = [str(i) for i in range(n)] if names is None else list(names)
+        axes.set_xticks(range(n), labels, rotation=90)
+        axes.set_yticks(range(n), labels)
+    if n <= NUMBERED_CLASSES:
+        for (row, column), count in np.ndenumerate(counts):
+            colour = "white" if shares[row, column] < 0.5 else "black"
+            axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize="x-small")
+    axes.set_xlabel("class found")
+    axes.set_ylabel("true class")
+    return axes
+
+
+def plane(z: NDArray[Any]) -> NDArray[np.float64]:
+    """Return rows on the plane of their two largest principal components, (n, 2); signs make the largest entry positive."""
+    centred = np.asarray(z, np.float64).reshape(len(z), -1)
+    centred = centred - centred.mean(axis=0)
+    left, values, _ = np.linalg.svd(centred @ centred.T)
+    signs = np.sign(left[np.abs(left[:, :2]).argmax(axis=0), np.arange(min(2, left.shape[1]))])
+    found = left[:, :2] * signs * np.sqrt(values[:2])
+    return np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
+
+
+def image_map(z: NDArray[Any], images: NDArray[np.uint8], axes: Any = None, zoom: float | None = None) -> Any:
+    """Draw images (n, height, width, channels) where their representations z (n, ...) lie; return the axes.
+
+    The place is the plane of the two largest principal components of these rows.
+    """
+    axes = own_axes(axes, (6.4, 6.4))
+    where, pictures = plane(z), coloured(images)
+    zoom = zoom or 20 / max(pictures.shape[1:3])
+    for (x, y), picture in zip(where, pictures, strict=True):
+        axes.add_artist(AnnotationBbox(OffsetImage(picture, zoom=zoom), (x, y), frameon=False))
+    axes.set_xlim(*_with_margin(where[:, 0]))
+    axes.set_ylim(*_with_margin(where[:, 1]))
+    axes.set_xlabel("first principal component")
+    axes.set_ylabel("second")
+    return axes
+
+
+def _with_margin(values: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def neighbours(
+    asked: NDArray[np.uint8],
+    found: NDArray[np.uint8],
+    axes: Any = None,
+    wrong: NDArray[np.bool_] | None = None,
+) -> Any:
+    """Draw images asked (n, height, width, channels), each followed by those found (n, k, ...); return the axes.
+
+    wrong : (n, k), whether a neighbour is of another class; such ones get a frame.
+    """
+    axes = own_axes(axes, (5.2, 0.6 * len(asked) + 0.2))
+    pictures = coloured(np.concatenate([asked[:, None], found], axis=1))
+    n, columns, height, width = pictures.shape[:4]
+    axes.imshow(sheet(pictures.reshape(n * columns, height, width, 3), columns), interpolation="nearest")
+    if wrong is not None:
+        for row, column in np.argwhere(wrong):
+            left, top = (column + 1) * (width + 1) - 0.5, row * (height + 1) - 0.5
+            frame = axes.add_patch(_rectangle(left, top, width, height))
+            frame.set_edgecolor("#d55e00")
+    axes.set_axis_off()
+    return axes
+
+
+def matching_patches(
+    left: NDArray[np.uint8],
+    right: NDArray[np.uint8],
+    windows: Sequence[tuple[tuple[int, int, int, int], ...]],
+    axes: Any = None,
+) -> Any:
+    """Draw two images side by side with windows that match in frames of one colour; return the axes.
+
+    windows : pairs of (top, left, height, width), one in each image.
+    """
+    axes = own_axes(axes, (4.4, 2.2))
+    pictures = coloured(np.stack([left, right]))
+    axes.imshow(sheet(pictures, 2), interpolation="nearest")
+    width = pictures.shape[2] + 1
+    for number, pair in enumerate(windows):
+        for side, (top, first, high, wide) in enumerate(pair):
+            frame = axes.add_patch(_rectangle(side * width + first - 0.5, top - 0.5, wide, high))
+            frame.set_edgecolor(f"C{number}")
+    axes.set_axis_off()
+    return axes
+
+
+def _rectangle(left: float, top: float, width: float, height: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((left, top), width, height, fill=False, linewidth=1.5)

@@ -1,0 +1,65 @@
+"""Many small pictures on one: atoms as the patches they stand for, and sheets of pictures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError
+from smtdist.models.model import Model
+
+GAP: Final = 1
+
+
+def atoms_as_patches(model: Model, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
+    """Return atoms as patches (n, patch, patch, channels): unwhitened, (λI + Σ)^(1/2) d; the mean patch is not added.
+
+    atoms : numbers of atoms; all by default.
+
+    Memory: 8 bytes a value.
+    """
+    grid = model.dictionary.grid
+    chosen = grid if atoms is None else grid[np.asarray(atoms, np.int64)]
+    geometry = model.geometry
+    channels = 1 if model.settings.grey else geometry.channels
+    patches = np.asarray(chosen, np.float64) @ model.whitening.unwhiten
+    return patches.reshape(-1, geometry.patch, geometry.patch, channels)
+
+
+def stretched(pictures: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return pictures (n, height, width, 1 or 3), each stretched to its own range, uint8 with three channels.
+
+    >>> stretched(np.array([[[[1.0], [3.0]]]]))[0, 0].tolist()
+    [[0, 0, 0], [255, 255, 255]]
+    """
+    values = np.asarray(pictures, np.float64)
+    flat = values.reshape(len(values), -1)
+    low, high = flat.min(1, keepdims=True, initial=np.inf), flat.max(1, keepdims=True, initial=-np.inf)
+    grey = np.rint(255 * (flat - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
+    return coloured(grey.reshape(values.shape))
+
+
+def coloured(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return pictures with three channels; what has neither one nor three shows its first."""
+    return pictures if pictures.shape[-1] == 3 else np.repeat(pictures[..., :1], 3, axis=-1)
+
+
+def sheet(pictures: NDArray[np.uint8], columns: int | None = None, ground: int = 128) -> NDArray[np.uint8]:
+    """Return pictures (n, height, width, 3) side by side, row after row, uint8 (H, W, 3).
+
+    >>> sheet(np.zeros((4, 2, 2, 3), np.uint8)).shape
+    (5, 5, 3)
+    """
+    count, height, width = pictures.shape[:3]
+    if not count:
+        raise ConfigurationError("There is no picture to put on a sheet.")
+    columns = columns or math.ceil(math.sqrt(count))
+    lines = math.ceil(count / columns)
+    whole = np.full((lines * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), ground, np.uint8)
+    for at, one in enumerate(pictures):
+        top, left = at // columns * (height + GAP), at % columns * (width + GAP)
+        whole[top : top + height, left : left + width] = one
+    return whole

@@ -1,0 +1,128 @@
+"""What a model of images does to labelled images: who is like whom, what goes wrong, and which patches decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.evaluate.knn import nearest, vote
+from smtdist.evaluate.metrics import Evaluation
+from smtdist.models.model import Model
+from smtdist.models.transform import transform
+
+NEIGHBOURS: Final = 8
+"""Neighbours that are shown."""
+WINDOWS: Final = 3
+"""Pairs of windows that are shown of a pair of images."""
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """Test images beside the images they were judged by.
+
+    z : (m, rows', columns', L) of the test images, for the map. found : classes found (m,). rows, cosines : the nearest
+    images to learn from, (m, NEIGHBOURS). evaluation : of the soft k-NN. known, asked : the images themselves, uint8.
+    """
+
+    model: Model
+    evaluation: Evaluation
+    known: NDArray[np.uint8]
+    known_labels: NDArray[np.int64]
+    asked: NDArray[np.uint8]
+    asked_labels: NDArray[np.int64]
+    known_z: NDArray[np.float32]
+    asked_z: NDArray[np.float32]
+    found: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    cosines: NDArray[np.float32]
+
+
+Labelled = tuple[Source, NDArray[np.int64]]
+
+
+def look(model: Model, known: Labelled, asked: Labelled, engine: Engine, k: int = 30) -> Looked:
+    """Represent both, and judge the second by its k nearest neighbours among the first.
+
+    Memory: the representations and images of both.
+    """
+    from smtdist.evaluate.knn import evaluate_knn
+
+    k = min(k, known[0].n_samples)
+    z = [_represented(model, source, engine) for source, _ in (known, asked)]
+    flat = [one.reshape(len(one), -1) for one in z]
+    cosines, rows = nearest(flat[1], flat[0], k)
+    n_classes = int(max(known[1].max(), asked[1].max())) + 1
+    found = vote(cosines, known[1][rows], n_classes).argmax(axis=1)
+    shown = min(NEIGHBOURS, k)
+    return Looked(
+        model,
+        evaluate_knn(flat[0], known[1], flat[1], asked[1], k=k),
+        _pixels(known[0]),
+        known[1],
+        _pixels(asked[0]),
+        asked[1],
+        z[0],
+        z[1],
+        found,
+        rows[:, :shown],
+        cosines[:, :shown],
+    )
+
+
+def _represented(model: Model, source: Source, engine: Engine) -> NDArray[np.float32]:
+    settings = model.settings
+    z = np.empty((source.n_samples, *model.feature_shape(settings.n_components)), np.float32)
+    for first, values in transform(model, source, engine):
+        z[first : first + len(values)] = values
+    return z
+
+
+def _pixels(source: Source) -> NDArray[np.uint8]:
+    """Return images as uint8; those of floats are taken to lie between their extremes."""
+    with source.opened() as reader:
+        images = np.array(reader.read(0, source.n_samples))
+    if images.dtype == np.uint8:
+        return images
+    low, high = float(images.min()), float(images.max())
+    return np.rint(255 * (images - low) / ((high - low) or 1)).astype(np.uint8)
+
+
+def matching_windows(looked: Looked, asked: int, known: int) -> list[tuple[tuple[int, int, int, int], ...]]:
+    """Return the pairs of pooling windows of two images whose representations are most alike, none overlapping another.
+
+    A window is (top, left, height, width) in pixels. Representations of windows have length 1, so their products are
+    cosines (SMT 2023, Figures 8 and 9).
+    """
+    settings, geometry = looked.model.settings, looked.model.geometry
+    left, right = looked.asked_z[asked], looked.known_z[known]
+    across = left.shape[1]
+    products = left.reshape(-1, left.shape[2]) @ right.reshape(-1, right.shape[2]).T
+    side = (settings.pool_size - 1) * settings.stride + geometry.patch
+    step = settings.pool_stride * settings.stride
+    pairs = []
+    for _ in range(min(WINDOWS, len(products))):
+        one, other = np.unravel_index(int(products.argmax()), products.shape)
+        if products[one, other] <= 0:
+            break
+        pairs.append(
+            tuple((int(at) // across * step, int(at) % across * step, side, side) for at in (one, other))
+        )
+        _leave_out(products, int(one), across, axis=0, reach=-(-side // step))
+        _leave_out(products, int(other), across, axis=1, reach=-(-side // step))
+    return pairs
+
+
+def _leave_out(products: NDArray[Any], window: int, across: int, axis: int, reach: int) -> None:
+    """Set the products of a window, and of those that overlap it, below all others."""
+    at = np.arange(products.shape[axis])
+    near = (abs(at // across - window // across) < reach) & (abs(at % across - window % across) < reach)
+    near[window] = True
+    if axis == 0:
+        products[near] = -2
+    else:
+        products[:, near] = -2

@@ -1,0 +1,249 @@
+"""The sections of a report, by the kind of file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from smtdist.concepts.files import load as load_concepts
+from smtdist.models import files
+from smtdist.models.s3c.files import load_coder
+from smtdist.models.words.files import load_words
+from smtdist.monitor import tables
+from smtdist.plot import (
+    atom_neighbours,
+    confusion,
+    curve,
+    dictionary,
+    filter_axes,
+    image_map,
+    matching_patches,
+    neighbours,
+    spectrum,
+)
+from smtdist.report.concepts import analogram_picture, sizes_picture
+from smtdist.report.facts import KINDS
+from smtdist.report.looks import Looked, matching_windows
+from smtdist.report.page import Facts, Picture, Section, Table, Text, drawn
+
+SHOWN: Final = 10
+"""Misclassified images that are shown."""
+FILTERS: Final = 400
+MAPPED: Final = 300
+"""Images on the map."""
+WORDS: Final = 40
+"""Frequent words whose neighbours are shown."""
+
+
+def about(facts: dict[str, Any]) -> list[Section]:
+    """Return what all files have: what they hold, their settings, and what was added and withdrawn."""
+    shown = KINDS[facts["kind"]].readable(facts)
+    sections = [
+        Section("What it holds", [Facts("The file", [("size", tables.size(facts["bytes"])), *shown])])
+    ]
+    if facts["configuration"]:
+        rows = [
+            (name, "none" if value is None else str(value)) for name, value in facts["configuration"].items()
+        ]
+        sections.append(Section("Settings", [Facts("Settings of the fit", rows)]))
+    if facts["audit"]:
+        lines = [
+            [row["action"], f"{row['n_samples']:,}", row["source"], row["fingerprint"]]
+            for row in facts["audit"]
+        ]
+        columns = ["what", "samples", "source", "fingerprint"]
+        sections.append(Section("Audit", [Table("Data added and withdrawn, in order", columns, lines)]))
+    return sections
+
+
+def passes(records: Sequence[dict[str, Any]]) -> Section:
+    """Return plan against measured, from the records of the passes that a fit printed."""
+    lines = []
+    for one in records:
+        peak, projected = one.get("peak_bytes") or 0, one.get("projected_bytes") or 0
+        lines.append(
+            [
+                one["name"],
+                f"{one['n_samples']:,}" if one.get("n_samples") else "–",
+                tables.duration(one.get("seconds")),
+                tables.size(peak) if peak else "–",
+                tables.size(projected) if projected else "–",
+                f"{peak / projected:.0%}" if peak and projected else "–",
+            ]
+        )
+    columns = ["pass", "samples", "time", "peak", "planned", "share"]
+    return Section(
+        "The run", [Table("Memory and time of each pass, beside what was planned", columns, lines)]
+    )
+
+
+def of_images(path: Path) -> list[Section]:
+    """Return spectrum, dictionary and neighbours of a model of images."""
+    model = files.load(path)
+    assert model.embedding is not None
+    values, dead = model.embedding.eigenvalues, int(np.count_nonzero(model.embedding.dead))
+    atoms = len(model.dictionary.grid)
+    spectral = drawn(
+        f"Generalised eigenvalues of the {len(values):,} stored components; small ones vary slowly from patch to patch.",
+        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
+        lambda: spectrum(model),
+    )
+    mosaic = drawn(
+        f"The most active atoms as patches, unwhitened, each on its own scale; {dead:,} of {atoms:,} atoms never fire.",
+        "A mosaic of small patches, the atoms of the dictionary.",
+        lambda: dictionary(model),
+        plain=True,
+    )
+    near = drawn(
+        "In each row an atom and its nearest neighbours in the embedding (SMT 2023, Figure 4).",
+        "Rows of patches: an atom, followed by the atoms that the embedding puts beside it.",
+        lambda: atom_neighbours(model),
+        plain=True,
+    )
+    return [Section("Spectrum", [spectral]), Section("Dictionary", [mosaic, near])]
+
+
+def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
+    """Return the map of images, the confusion of classes, and what is misclassified, by which neighbours and patches."""
+    found = looked.evaluation
+    low, high = found.interval
+    text = (
+        f"{100 * found.top1:.2f} % of {found.n_test:,} test images are right by their {found.k} nearest of "
+        f"{found.n_train:,} images (95 % interval {100 * low:.1f} to {100 * high:.1f}); "
+        f"{100 * found.top5:.2f} % have their class among the first five."
+    )
+    matrix = drawn(
+        "Which classes are taken for which: counts, and shares of the true class.",
+        f"Confusion matrix of {found.n_classes} classes.",
+        lambda: confusion(found.confusion, names if names and len(names) == found.n_classes else None),
+    )
+    some = slice(0, MAPPED)
+    where = drawn(
+        f"{min(MAPPED, len(looked.asked)):,} test images in the plane of their two largest principal components.",
+        "Thumbnails of test images, placed so that similar ones lie together.",
+        lambda: image_map(looked.asked_z[some], looked.asked[some]),
+    )
+    return [
+        Section("Accuracy", [Text(text), matrix]),
+        Section("Map of images", [where]),
+        *_mistakes(looked, names),
+    ]
+
+
+def _mistakes(looked: Looked, names: Sequence[str] | None) -> list[Section]:
+    wrong = np.flatnonzero(looked.found != looked.asked_labels)[:SHOWN]
+    if not len(wrong):
+        return []
+
+    def name(label: int) -> str:
+        return names[label] if names is not None and label < len(names) else str(label)
+
+    rows = looked.rows[wrong]
+    other = looked.known_labels[rows] != looked.asked_labels[wrong, None]
+    shown = drawn(
+        f"Misclassified test images (left), each followed by its {rows.shape[1]} nearest neighbours; those of another class "
+        "are framed.",
+        "Rows of images: a misclassified one, then its nearest neighbours.",
+        lambda: neighbours(looked.asked[wrong], looked.known[rows], wrong=other),
+        plain=True,
+        dpi=140,
+    )
+    lines = [
+        [
+            str(int(at)),
+            name(int(looked.asked_labels[at])),
+            name(int(looked.found[at])),
+            f"{float(looked.cosines[at, 0]):.3f}",
+            ", ".join(name(int(label)) for label in looked.known_labels[looked.rows[at]]),
+        ]
+        for at in wrong
+    ]
+    columns = ["test image", "class", "found", "cosine of the nearest", "classes of the neighbours"]
+    return [
+        Section("Mistakes", [shown, Table("The same in words", columns, lines)]),
+        Section("Matching patches", _matches(looked, wrong[:4])),
+    ]
+
+
+def _matches(looked: Looked, asked: Any) -> list[Picture]:
+    pictures = []
+    for at in asked:
+        known = int(looked.rows[at, 0])
+        windows = matching_windows(looked, int(at), known)
+        pictures.append(
+            drawn(
+                f"Test image {int(at)} and its nearest neighbour: windows of one colour are most alike.",
+                "Two images side by side with matching windows framed.",
+                lambda at=at, known=known, windows=windows: matching_patches(  # type: ignore[misc]
+                    looked.asked[at], looked.known[known], windows
+                ),
+                plain=True,
+            )
+        )
+    return pictures
+
+
+def of_words(path: Path) -> list[Section]:
+    """Return the spectrum of a model of words, and the neighbours of frequent words (SMT 2023, Figure 5)."""
+    model = load_words(path, statistics=False)
+    if model.embedding is None:
+        return []
+    values = model.embedding.eigenvalues
+    curve = drawn(
+        f"Generalised eigenvalues of the {len(values):,} stored components.",
+        f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
+        lambda: spectrum(model),
+    )
+    alive = [
+        word for word, dead in zip(model.vocabulary.words, model.embedding.dead, strict=True) if not dead
+    ]
+    # the very first are function words, whose neighbours say little
+    chosen = alive[len(alive) // 50 : len(alive) // 50 + WORDS]
+    lines = [[word, ", ".join(near.word for near in model.nearest(word, 8))] for word in chosen]
+    return [
+        Section("Spectrum", [curve]),
+        Section(
+            "Neighbours of words", [Table("Words and those nearest to them", ["word", "nearest"], lines)]
+        ),
+    ]
+
+
+def of_concepts(path: Path) -> list[Section]:
+    """Return the concepts of a file by size, and their analogram where there are few."""
+    model = load_concepts(path)
+    lines = [
+        [str(number), f"{int(size):,}", f"{int(size) / model.points:.1%}", f"{float(weight):.4g}"]
+        for number, (size, weight) in enumerate(zip(model.members, model.weights, strict=True))
+    ]
+    columns = ["concept", "members", "share", "weight"]
+    blocks: list[Any] = [sizes_picture(model), Table("Concepts", columns, lines)]
+    picture = analogram_picture(model)
+    return [Section("Concepts", blocks), *([Section("Analogram", [picture])] if picture else [])]
+
+
+def of_coder(path: Path) -> list[Section]:
+    """Return the filters of a patch coder, and how its objective rose round by round."""
+    coder = load_coder(path)
+    filters = coder.filters()
+    shown = min(FILTERS, len(filters))
+    mosaic = drawn(
+        f"The first {shown:,} of {len(filters):,} filters, each on a scale of its own.",
+        "A mosaic of small patches, the filters of the coder.",
+        lambda: filter_axes(filters[:shown]),
+        plain=True,
+    )
+    if len(coder.trace) < 2:
+        return [Section("Filters", [mosaic])]
+    trace = drawn(
+        "The mean objective of a patch before the step of each round.",
+        f"A curve from {coder.trace[0]:.4g} to {coder.trace[-1]:.4g}.",
+        lambda: curve(coder.trace, "round", "objective"),
+    )
+    return [Section("Filters", [mosaic]), Section("Learning", [trace])]
+
+
+BY_KIND: Final = {"smt": of_images, "words": of_words, "concepts": of_concepts, "s3c": of_coder}
+"""Sections of a kind of file beside `about`."""
