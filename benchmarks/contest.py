@@ -6,6 +6,7 @@ Sides of other projects are imported in their own process alone, so that none co
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -73,11 +74,11 @@ def contest(
 
     `apart`: each side in a process of its own; else all here, which is for small sizes in tests.
     """
-    players = {
-        name: _Process(name, side, threads) if apart else _Here(side, threads) for name, side in sides.items()
-    }
+    players: dict[str, _Process | _Here] = {}
     outcomes = {name: Outcome() for name in sides}
     try:
+        for name, side in sides.items():
+            players[name] = _Process(name, side, threads) if apart else _Here(side, threads)
         for turn in range(-1 if warm else 0, turns):
             for name, player in players.items():
                 answer = player.play()
@@ -137,7 +138,11 @@ class _Process:
             stdout=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(THREADS, str(threads))},
         )
-        self._ask({"side": list(side), "threads": threads})
+        try:
+            self._ask({"side": list(side), "threads": threads})
+        except SideFailed:
+            self.end()
+            raise
 
     def play(self) -> dict[str, Any]:
         return self._ask({})
@@ -158,7 +163,8 @@ class _Process:
     def end(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
 

@@ -85,7 +85,9 @@ def write_data(options: argparse.Namespace, folder: Path) -> None:
     parts = {"train": slice(0, cut), "test": slice(cut, None)}
     with h5py.File(folder / "data.h5", "w") as file:
         for name, part in parts.items():
-            file.create_dataset(f"{name}/images", data=images[part], chunks=(50, *images.shape[1:]))
+            file.create_dataset(
+                f"{name}/images", data=images[part], chunks=(min(50, len(images[part])), *images.shape[1:])
+            )
             file[f"{name}/labels"] = labels[part]
     arrays = {name: images[part] for name, part in parts.items()}
     arrays |= {f"{name}_labels": labels[part] for name, part in parts.items()}
