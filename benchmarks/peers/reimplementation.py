@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--test", type=int, default=200)
     parser.add_argument("--atoms", type=int, default=2048)
-    parser.add_argument("--cosine", type=float, default=0.38)
+    parser.add_argument("--cosine", type=float, default=0.7)
     parser.add_argument("--components", type=int, default=384)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peer-repeats", type=int, default=1)
