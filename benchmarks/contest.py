@@ -6,6 +6,7 @@ Sides of other projects are imported in their own process alone, so that none co
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -139,7 +140,7 @@ class _Process:
         )
         try:
             self._ask({"side": list(side), "threads": threads})
-        except BaseException:
+        except SideFailed:
             self.end()
             raise
 
@@ -162,7 +163,8 @@ class _Process:
     def end(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
 

@@ -32,7 +32,7 @@ def bare_product(rows: int, inner: int, columns: int, threads: int) -> Callable[
             spent = time.perf_counter() - started
         return {
             "seconds": spent * columns / part,
-            "gflops": round(2e-9 * rows * inner * part / spent, 1),
+            "gflops": float(f"{2e-9 * rows * inner * part / spent:.4g}"),
         }
 
     return work

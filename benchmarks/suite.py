@@ -303,7 +303,7 @@ BENCHES: Final = (
         "peers",
         "benchmarks.peers.reimplementation",
         (),
-        ("--images", "20", "--test", "10", "--atoms", "64", "--components", "16", "--repeats", "1"),
+        ("--images", "40", "--test", "10", "--atoms", "64", "--components", "16", "--repeats", "1"),
         CIFAR,
         needs=("torch", "einops"),
         option="peer",

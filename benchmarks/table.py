@@ -40,6 +40,8 @@ def rendered(rows: list[dict[str, Any]]) -> str:
         parts += [f"### {group.capitalize()}", "", HEAD, RULE, *map(_line, mine), ""]
         for row in mine:
             machines.setdefault(_machine(row), []).append(row["record"])
+    if not rows:
+        return ""
     parts += ["### Machines", ""]
     for machine, records in machines.items():
         dates = sorted({record[:10] for record in records})

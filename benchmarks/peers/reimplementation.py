@@ -85,7 +85,9 @@ def write_data(options: argparse.Namespace, folder: Path) -> None:
     parts = {"train": slice(0, cut), "test": slice(cut, None)}
     with h5py.File(folder / "data.h5", "w") as file:
         for name, part in parts.items():
-            file.create_dataset(f"{name}/images", data=images[part], chunks=(50, *images.shape[1:]))
+            file.create_dataset(
+                f"{name}/images", data=images[part], chunks=(min(50, len(images[part])), *images.shape[1:])
+            )
             file[f"{name}/labels"] = labels[part]
     arrays = {name: images[part] for name, part in parts.items()}
     arrays |= {f"{name}_labels": labels[part] for name, part in parts.items()}
@@ -213,7 +215,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--test", type=int, default=200)
     parser.add_argument("--atoms", type=int, default=2048)
-    parser.add_argument("--cosine", type=float, default=0.38)
+    parser.add_argument("--cosine", type=float, default=0.7)
     parser.add_argument("--components", type=int, default=384)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peer-repeats", type=int, default=1)
