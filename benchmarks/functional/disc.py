@@ -72,6 +72,8 @@ def _sgd(model: Any, paths: Any, options: Any) -> list[dict[str, Any]]:
             n_components=FUNCTIONALS,
             rounds=options.rounds,
             batch=options.batch,
+            steps=options.steps,
+            memory=1.0,
             sparsity=sparsity,
             moment="second",
         )
