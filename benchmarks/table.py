@@ -28,9 +28,7 @@ def newest(folder: Path) -> list[dict[str, Any]]:
 
 
 def rendered(rows: list[dict[str, Any]]) -> str:
-    """Return the tables of all groups, and the machines they were measured on; nothing where there are no rows."""
-    if not rows:
-        return ""
+    """Return the tables of all groups, and the machines they were measured on."""
     parts = []
     machines: dict[str, list[str]] = {}
     for group in GROUPS:
