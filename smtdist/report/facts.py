@@ -1,4 +1,4 @@
-"""What files hold: models of images, words, points and kernels, concepts, representations, images."""
+"""What files hold: models of images, words, points, video and kernels, coders, concepts, representations, images."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from smtdist.data.hdf5 import damage_named, open_file
 from smtdist.data.opening import labels_name, open_source
 from smtdist.errors import DataError, ModelError
 from smtdist.monitor import tables
+from smtdist.report.coder_facts import (
+    coder_facts,
+    coder_readable,
+    sparse_facts,
+    sparse_readable,
+    video_facts,
+    video_readable,
+)
 
 Facts = dict[str, Any]
 MOST_GROUPS = 100
@@ -257,35 +265,6 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
     ]
 
 
-def _coder(path: Path) -> Facts:
-    from smtdist.models.s3c.files import load_coder
-
-    coder = load_coder(path)
-    units, pixels = coder.parameters.atoms.shape
-    return {
-        "configuration": json.loads(coder.settings.to_json()),
-        "provenance": coder.provenance,
-        "audit": [],
-        "shape": list(coder.shape),
-        "n_units": int(units),
-        "n_pixels": int(pixels),
-        "rounds": len(coder.trace),
-        "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
-    }
-
-
-def _coder_readable(facts: Facts) -> list[tuple[str, str]]:
-    rows = [
-        ("images", " x ".join(str(length) for length in facts["shape"])),
-        ("units", f"{facts['n_units']:,} over {facts['n_pixels']:,} values of a patch"),
-        ("rounds", f"{facts['rounds']:,}"),
-    ]
-    if facts["objective"]:
-        first, last = facts["objective"]
-        rows.append(("objective of a patch", f"{first:.4g} to {last:.4g}"))
-    return rows
-
-
 def _representation(path: Path) -> Facts:
     with open_file(str(path)) as file, damage_named(path):
         z, about = file["z"], file.attrs
@@ -356,7 +335,9 @@ KINDS: dict[str, Kind] = {
     "points": Kind(lambda file: "smtdist_points_schema" in file.attrs, _points, _points_readable),
     "kernel": Kind(lambda file: "kernel_schema" in file.attrs, _kernel, _kernel_readable),
     "concepts": Kind(lambda file: "smtdist_concepts_schema" in file.attrs, _concepts, _concepts_readable),
-    "s3c": Kind(lambda file: "s3c_schema" in file.attrs, _coder, _coder_readable),
+    "s3c": Kind(lambda file: "s3c_schema" in file.attrs, coder_facts, coder_readable),
+    "sparse": Kind(lambda file: "sparse_schema" in file.attrs, sparse_facts, sparse_readable),
+    "video": Kind(lambda file: "video_schema" in file.attrs, video_facts, video_readable),
     "representation": Kind(
         lambda file: "z" in file and "feature_shape" in file.attrs, _representation, _representation_readable
     ),

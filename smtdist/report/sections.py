@@ -11,6 +11,7 @@ import numpy as np
 from smtdist.concepts.files import load as load_concepts
 from smtdist.models import files
 from smtdist.models.s3c.files import load_coder
+from smtdist.models.sparse.files import load_sparse
 from smtdist.models.words.files import load_words
 from smtdist.monitor import tables
 from smtdist.plot import (
@@ -25,7 +26,7 @@ from smtdist.plot import (
     spectrum,
 )
 from smtdist.report.concepts import analogram_picture, sizes_picture
-from smtdist.report.facts import KINDS
+from smtdist.report.facts import KINDS, kind_of
 from smtdist.report.looks import Looked, matching_windows
 from smtdist.report.page import Facts, Picture, Section, Table, Text, drawn
 
@@ -225,8 +226,8 @@ def of_concepts(path: Path) -> list[Section]:
 
 
 def of_coder(path: Path) -> list[Section]:
-    """Return the filters of a patch coder, and how its objective rose round by round."""
-    coder = load_coder(path)
+    """Return the filters of a coder, and its objective round by round."""
+    coder = load_coder(path) if kind_of(path) == "s3c" else load_sparse(path)
     filters = coder.filters()
     shown = min(FILTERS, len(filters))
     mosaic = drawn(
@@ -245,5 +246,11 @@ def of_coder(path: Path) -> list[Section]:
     return [Section("Filters", [mosaic]), Section("Learning", [trace])]
 
 
-BY_KIND: Final = {"smt": of_images, "words": of_words, "concepts": of_concepts, "s3c": of_coder}
+BY_KIND: Final = {
+    "smt": of_images,
+    "words": of_words,
+    "concepts": of_concepts,
+    "s3c": of_coder,
+    "sparse": of_coder,
+}
 """Sections of a kind of file beside `about`."""

@@ -12,6 +12,7 @@ from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.inverse import recover_codes
 from smtdist.models.functional.layers import atom_lengths, fit_layers, interpolated, judged_layers
 from smtdist.models.functional.video import fit_video
+from smtdist.report.facts import KINDS, facts_of
 
 UPPER = SMALL.replace(atoms=24, n_components=6, penalty=0.15)
 TOP = SMALL.replace(atoms=16, n_components=5, penalty=0.1)
@@ -80,6 +81,12 @@ def test_the_same_bits_after_losses_and_in_a_file(stack, clips, tmp_path):
     assert [layer.settings for layer in read.layers] == [layer.settings for layer in stack.layers]
     codes = np.eye(16)[:4]
     np.testing.assert_array_equal(read.decode(codes), stack.decode(codes))
+    facts = facts_of(tmp_path / "stack.h5")
+    assert facts["kind"] == "video"
+    assert [layer["n_atoms"] for layer in facts["layers"]] == [
+        one.components.shape[1] for one in stack.layers
+    ]
+    assert [name for name, _ in KINDS["video"].readable(facts)] == ["layer 1", "layer 2", "layer 3"]
 
 
 def test_a_layer_takes_over_how_patches_are_cut(clips, stack):

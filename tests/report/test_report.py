@@ -134,6 +134,10 @@ def at(tmp_path_factory):
         folder / "concepts.h5",
         "--quiet",
     )
+    coder = folder / "sparse.h5"
+    small = ["units=8", "patch=3", "rounds=2", "images=60"]
+    changes = [word for text in small for word in ("--set", text)]
+    run("sparse", "fit", folder / "data.h5", "--dataset", "train/images", "--out", coder, *changes, "--quiet")
     return folder
 
 
@@ -157,7 +161,7 @@ def assert_complete(text, page):
     assert page.headings[0][0] == "h1"
 
 
-@pytest.mark.parametrize("name", ["model <b>.h5", "words.h5", "concepts.h5", "z.h5", "data.h5"])
+@pytest.mark.parametrize("name", ["model <b>.h5", "words.h5", "concepts.h5", "sparse.h5", "z.h5", "data.h5"])
 def test_every_kind_of_file_has_a_page_with_its_facts(at, name):
     text, page = page_of(at, name)
     assert_complete(text, page)

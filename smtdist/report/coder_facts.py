@@ -1,0 +1,114 @@
+"""What files of coders hold: spike-and-slab and its rivals, sparse coding, transforms of video."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+Facts = dict[str, Any]
+
+
+def coder_facts(path: Path) -> Facts:
+    """Return the facts about a patch coder as plain JSON types."""
+    from smtdist.models.s3c.files import load_coder
+
+    coder = load_coder(path)
+    units, pixels = coder.parameters.atoms.shape
+    return {
+        "configuration": json.loads(coder.settings.to_json()),
+        "provenance": coder.provenance,
+        "audit": [],
+        "shape": list(coder.shape),
+        "n_units": int(units),
+        "n_pixels": int(pixels),
+        "rounds": len(coder.trace),
+        "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
+    }
+
+
+def coder_readable(facts: Facts) -> list[tuple[str, str]]:
+    """Return those that a person wants to see."""
+    rows = [
+        ("images", " x ".join(str(length) for length in facts["shape"])),
+        ("units", f"{facts['n_units']:,} over {facts['n_pixels']:,} values of a patch"),
+        ("rounds", f"{facts['rounds']:,}"),
+    ]
+    if facts["objective"]:
+        first, last = facts["objective"]
+        rows.append(("objective of a patch", f"{first:.4g} to {last:.4g}"))
+    return rows
+
+
+def sparse_facts(path: Path) -> Facts:
+    """Return the facts about a sparse coder, or a manifold transform on one."""
+    from smtdist.models.sparse.files import load_any
+    from smtdist.models.sparse.manifold import SparseManifold
+
+    found = load_any(path)
+    coder = found.coder if isinstance(found, SparseManifold) else found
+    units, pixels = coder.atoms.shape
+    facts: Facts = {
+        "configuration": json.loads(coder.settings.to_json()),
+        "provenance": coder.provenance,
+        "audit": [],
+        "shape": list(coder.shape),
+        "n_units": int(units),
+        "n_pixels": int(pixels),
+        "active": coder.active,
+        "rounds": len(coder.trace),
+        "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
+    }
+    if isinstance(found, SparseManifold):
+        facts |= {
+            "embedding": asdict(found.settings),
+            "n_components_stored": len(found.eigenvalues),
+            "eigenvalues": [float(found.eigenvalues[0]), float(found.eigenvalues[-1])],
+        }
+    return facts
+
+
+def sparse_readable(facts: Facts) -> list[tuple[str, str]]:
+    """Return those that a person wants to see."""
+    rows = coder_readable(facts)
+    rows.insert(2, ("active", f"{facts['active']:.1f} atoms a patch"))
+    if "eigenvalues" in facts:
+        low, high = facts["eigenvalues"]
+        rows.append(
+            ("components", f"{facts['n_components_stored']:,} stored, eigenvalues {low:.4g} to {high:.4g}")
+        )
+    return rows
+
+
+def video_facts(path: Path) -> Facts:
+    """Return the facts about a transform of video."""
+    from smtdist.models.functional.files import load_video
+
+    model = load_video(path)
+    layers = [
+        {
+            "n_atoms": int(layer.components.shape[1]),
+            "n_components": int(layer.components.shape[0]),
+            "eigenvalues": [float(layer.eigenvalues[0]), float(layer.eigenvalues[-1])],
+        }
+        for layer in model.layers
+    ]
+    return {
+        "configuration": json.loads(model.settings.to_json()),
+        "provenance": model.provenance,
+        "audit": [],
+        "layers": layers,
+    }
+
+
+def video_readable(facts: Facts) -> list[tuple[str, str]]:
+    """Return those that a person wants to see."""
+    return [
+        (
+            f"layer {number}",
+            f"{layer['n_atoms']:,} atoms, {layer['n_components']:,} components, eigenvalues "
+            f"{layer['eigenvalues'][0]:.4g} to {layer['eigenvalues'][1]:.4g}",
+        )
+        for number, layer in enumerate(facts["layers"], 1)
+    ]
