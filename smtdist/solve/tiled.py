@@ -17,9 +17,9 @@ Tiles: TypeAlias = Callable[[], UpperTiles]
 """Makes a matrix in float64 tiles, which whoever asks may overwrite."""
 
 CROSSOVER: Final = 3072
-"""Rows from which on iterations are faster than LAPACK's reduction to tridiagonal form, for a tenth of the vectors or less."""
+"""Rows from which on iterations are chosen over LAPACK's reduction to tridiagonal form; an estimate, not yet measured."""
 SHARE: Final = 9
-"""Rows for each vector that is wanted, at least: else the Krylov basis is as large as the matrix."""
+"""Rows for each vector that is wanted, at least: else the Krylov basis is as large as the matrix; an estimate."""
 SAFE: Final = 1e3
 """How far V's smallest eigenvalue must lie above what counts as null, so that no eigenvalue needs to be looked at."""
 SINGLE_ROWS: Final = 12_288
