@@ -46,6 +46,11 @@ def load(folder: Path) -> Any:
     return importlib.import_module("bae_models")
 
 
+def applies(name: str, x: NDArray[np.float64], b: int) -> bool:
+    """Tell whether a peer takes such data: BiPCA's weights are orthogonal, and begin as right singular vectors."""
+    return PEERS[name][0] != "BiPCA" or b <= min(x.shape)
+
+
 def searched(models: Any, name: str, x: NDArray[np.float64], b: int, seed: int) -> tuple[Any, float]:
     """Return the concepts (p, b) that a peer finds and its seconds; its kernels are compiled by an earlier call."""
     kind, arguments, cooling = PEERS[name]

@@ -31,6 +31,7 @@ from smtdist.concepts.scores import prepare, rows_together
 from smtdist.concepts.state import random_projection
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.memory import peak_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 
@@ -106,7 +107,9 @@ def sweep(options: argparse.Namespace) -> dict[str, Any]:
             engine = Engine(executor)
             scores = prepare(path, engine, folder=Path(folder), spill=0)
             start = random_projection(scores, range(options.concepts), 0, engine)
-            settings = DescentSettings(options.concepts, sweeps=options.sweeps)
+            settings = DescentSettings(
+                options.concepts, sweeps=options.sweeps, temperature=options.temperature
+            )
             times = [time.perf_counter()]
             done = descend(
                 scores,
@@ -115,7 +118,11 @@ def sweep(options: argparse.Namespace) -> dict[str, Any]:
                 engine,
                 on_sweep=lambda number, one: times.append(time.perf_counter()),
             )
+            client = getattr(executor, "client", None)
+            peaks = [] if client is None else sorted(client.run(peak_bytes).values())
     return {
+        "worker_peak_bytes": peaks,
+        "driver_peak_bytes": peak_bytes(),
         "seconds_a_sweep": np.diff(times).tolist(),
         "losses": [one.loss for one in done.history],
         "cka": [one.cka for one in done.history],
@@ -170,6 +177,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--block", type=int, default=256)
     parser.add_argument("--concepts", type=int, default=256)
     parser.add_argument("--sweeps", type=int, default=5)
+    parser.add_argument("--temperature", type=float, default=0.3, help="of the first sweep")
     parser.add_argument("--workers", nargs="+", type=int, default=[2])
     parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--kill-after", type=float, default=2.0)
