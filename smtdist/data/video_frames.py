@@ -73,7 +73,7 @@ def whitening_mask(height: int, width: int, low_pass: float = LOW_PASS) -> npt.N
     """Return w(u, v) = r exp(-(r / r₀)⁴) over the real Fourier transform of a frame, r in units of the Nyquist frequency.
 
     >>> whitening_mask(4, 4)[0].round(4).tolist()
-    [0.0, 0.4103, 0.0424]
+    [0.0, 0.4104, 0.0424]
     """
     down, across = 2 * fft.fftfreq(height)[:, None], 2 * fft.rfftfreq(width)
     r = np.hypot(down, across)
