@@ -129,25 +129,23 @@ def evaluate_knn(
     if not len(test_labels):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     cosines, indices = nearest(test_z, train_z, k, block_bytes=block_bytes, progress=progress)
-    return _evaluation(
-        cosines, indices, train_labels, test_labels, (k, temperature, vote), block_bytes=block_bytes
-    )
+    settings = SoftNeighbours(k, temperature, vote, block_bytes)
+    return evaluation_of(cosines, indices, train_labels, test_labels, settings)
 
 
-def _evaluation(
+def evaluation_of(
     cosines: Float32,
     indices: Int64,
     train_labels: Int64,
     test_labels: Int64,
-    settings: tuple[int, float, str],
-    block_bytes: int = BLOCK_BYTES,
+    settings: SoftNeighbours,
 ) -> Evaluation:
-    """Count what neighbours vote for; `settings` are k, temperature and vote."""
-    k, temperature, vote = settings
+    """Count what the neighbours that `nearest` found vote for; cosines and indices are (m, k)."""
+    k, temperature, vote = settings.k, settings.temperature, settings.vote
     n_classes = int(max(train_labels.max(initial=0), test_labels.max())) + 1
     n_first = n_five = 0
     confusion = np.zeros((n_classes, n_classes), np.int64)
-    step = max(1, block_bytes // (16 * n_classes + 32 * k))
+    step = max(1, settings.block_bytes // (16 * n_classes + 32 * k))
     for start in range(0, len(test_labels), step):
         rows = slice(start, start + step)
         scores = _vote(cosines[rows], train_labels[indices[rows]], n_classes, vote, temperature)
@@ -226,13 +224,7 @@ class GradualNeighbours:
 
     def result(self) -> Evaluation:
         """Return what the nearest of all rows so far vote for."""
-        settings = self._settings
-        return _evaluation(
-            *self._best.decoded(),
-            self._train_labels,
-            self._test_labels,
-            (settings.k, settings.temperature, settings.vote),
-        )
+        return evaluation_of(*self._best.decoded(), self._train_labels, self._test_labels, self._settings)
 
 
 def check_vote(vote: str, temperature: float) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.evaluate.knn import nearest, vote
+from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest, vote
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.models.model import Model
 from smtdist.models.transform import transform
@@ -50,18 +50,16 @@ def look(model: Model, known: Labelled, asked: Labelled, engine: Engine, k: int 
 
     Memory: the representations and images of both.
     """
-    from smtdist.evaluate.knn import evaluate_knn
-
-    k = min(k, known[0].n_samples)
+    settings = SoftNeighbours(min(k, known[0].n_samples))
     z = [_represented(model, source, engine) for source, _ in (known, asked)]
     flat = [one.reshape(len(one), -1) for one in z]
-    cosines, rows = nearest(flat[1], flat[0], k)
+    cosines, rows = nearest(flat[1], flat[0], settings.k)
     n_classes = int(max(known[1].max(), asked[1].max())) + 1
     found = vote(cosines, known[1][rows], n_classes).argmax(axis=1)
-    shown = min(NEIGHBOURS, k)
+    shown = min(NEIGHBOURS, settings.k)
     return Looked(
         model,
-        evaluate_knn(flat[0], known[1], flat[1], asked[1], k=k),
+        evaluation_of(cosines, rows, known[1], asked[1], settings),
         _pixels(known[0]),
         known[1],
         _pixels(asked[0]),
