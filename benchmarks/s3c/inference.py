@@ -15,7 +15,7 @@ from benchmarks.s3c.common import fitted, images_of, with_settings
 from smtdist.kernels.spike_slab import energy, iterate
 from smtdist.kernels.spike_slab_steps import iterate_sequential
 from smtdist.models.s3c.files import load_coder
-from smtdist.monitor.filters import inference_figure, save_filters
+from smtdist.plot.filters import inference_figure, save_filters
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.gabor import gabor_fits
 from smtdist.models.sparse.settings import SparseSettings
-from smtdist.monitor.filters import save_filters
+from smtdist.plot.filters import save_filters
 
 
 def shares(coder: Any, most: int) -> dict[str, float]:

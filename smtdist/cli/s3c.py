@@ -216,7 +216,7 @@ def filters(
     debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a patch coder as patches of pixels."""
-    from smtdist.monitor.filters import save_filters
+    from smtdist.plot.filters import save_filters
 
     check_target(out, overwrite)
     coder = load_coder(model)

@@ -251,7 +251,7 @@ def filters(
     debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a dictionary as patches."""
-    from smtdist.monitor.filters import save_filters
+    from smtdist.plot.filters import save_filters
 
     check_target(out, overwrite)
     coder = load_sparse(model)

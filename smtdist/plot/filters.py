@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,7 +12,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-GAP: Final = 1
+from smtdist.plot.sheets import coloured, sheet
+
 SMALLEST: Final = 4
 """Pixels of the picture for each pixel of a filter, where filters are small."""
 
@@ -24,29 +24,16 @@ def filter_sheet(filters: NDArray[Any], columns: int | None = None) -> NDArray[n
     >>> filter_sheet(np.zeros((4, 2, 2, 1))).shape
     (5, 5, 3)
     """
-    n, height, width, channels = filters.shape
-    columns = columns or math.ceil(math.sqrt(n))
-    lines = math.ceil(n / columns)
-    sheet = np.full((lines * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), 255, np.uint8)
-    reach = np.abs(filters).reshape(n, -1).max(axis=1)
+    reach = np.abs(filters).reshape(len(filters), -1).max(axis=1)
     shown = filters / np.where(reach > 0, reach, 1)[:, None, None, None] * 127 + 128
-    shown = np.clip(np.rint(shown), 0, 255).astype(np.uint8)
-    shown = shown if channels == 3 else np.repeat(shown[..., :1], 3, axis=3)
-    for at, one in enumerate(shown):
-        row, column = divmod(at, columns)
-        top, left = row * (height + GAP), column * (width + GAP)
-        sheet[top : top + height, left : left + width] = one
-    return sheet
+    return sheet(coloured(np.clip(np.rint(shown), 0, 255).astype(np.uint8)), columns, ground=255)
 
 
 def save_filters(filters: NDArray[Any], path: str | os.PathLike[str], most: int = 1024) -> None:
     """Write a PNG of the first `most` filters, (N, side, side, channels)."""
-    sheet = filter_sheet(filters[:most])
-    times = max(1, SMALLEST if filters.shape[1] < 16 else 1)
-    image = Image.fromarray(sheet)
-    image.resize((sheet.shape[1] * times, sheet.shape[0] * times), Image.Resampling.NEAREST).save(
-        os.fspath(path)
-    )
+    image = Image.fromarray(filter_sheet(filters[:most]))
+    times = SMALLEST if filters.shape[1] < 16 else 1
+    image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST).save(os.fspath(path))
 
 
 def inference_figure(active: NDArray[Any], means: Sequence[float], shares: Sequence[float]) -> Any:
