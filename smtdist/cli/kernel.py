@@ -18,6 +18,7 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
+from smtdist.cli.coders import asked_for, write_features
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.kernel_run import KernelRun, read_kernel_run, write_kernel_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -39,10 +40,9 @@ from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, fit_model
 from smtdist.models.kernel.plan import plan_kernel
-from smtdist.models.kernel.settings import KernelSettings, parse_settings
+from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.transform import embedded
 from smtdist.models.plan import PlannedCluster
-from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
 
 kernel = typer.Typer(
@@ -173,11 +173,7 @@ def plan(
 
 def settings_from(model: Method, assignments: list[str] | None) -> KernelSettings:
     """Return the settings that a command line asks for; WrongUsage for what is none."""
-    try:
-        changes = parse_settings(assignments or [])
-        return KernelSettings().replace(model=model.value.removeprefix("kernel-"), **changes)
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+    return asked_for(KernelSettings(), assignments, model=model.value.removeprefix("kernel-"))
 
 
 def _fitted(run: KernelRun, folder: Path | None, quiet: bool) -> dict[str, Any]:
@@ -230,34 +226,22 @@ def transform(
     check_target(out, overwrite)
     fitted = load_kernel(model)
     source = samples_of((data, dataset))
-    count = fitted.settings.n_components
     attributes = {
         "configuration": fitted.settings.to_json(),
         "model": str(model.absolute()),
         "source": source.name,
     }
-    with engine_for(Where(workers, cluster, quiet), source) as engine:
-        size = save_representation(
-            out,
-            embedded(fitted, source, engine),
-            source.n_samples,
-            (count,),
-            "float32",
-            attributes,
-            overwrite=overwrite,
-        )
-    result = {
-        "out": str(out.absolute()),
-        "n_samples": source.n_samples,
-        "n_features": count,
-        "bytes": size,
-        "seconds": time.perf_counter() - started,
-    }
-    if json:
-        print_json(result)
-        return
-    line = f"{result['out']}: {source.n_samples:,} samples x {count:,} features, {tables.size(size)}"
-    result_console().print(line, highlight=False, soft_wrap=True)
+    write_features(
+        out,
+        source,
+        lambda engine: embedded(fitted, source, engine),
+        (fitted.settings.n_components,),
+        attributes,
+        Where(workers, cluster, quiet),
+        started=started,
+        overwrite=overwrite,
+        json=json,
+    )
 
 
 @kernel.command(

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.coders import write_features
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.source import Source
@@ -20,7 +21,6 @@ from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
 from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.table import PointSettings, embedded, fit_table
-from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
 
 _DEFAULT = PointSettings()
@@ -166,30 +166,25 @@ def transform(
     check_target(out, overwrite)
     fitted = load_points(model)
     source = _table(table, dataset)
-    count = len(fitted.embedding.eigenvalues)
     attributes = {
         "configuration": "{}" if fitted.settings is None else fitted.settings.to_json(),
         "model": str(model.absolute()),
         "model_fingerprint": fitted.provenance.get("fingerprint", ""),
         "source": source.name,
     }
-    with engine_for(Where(workers, cluster, quiet), source) as engine:
-        pieces = embedded(fitted, source, engine)
-        written = save_representation(
-            out, pieces, source.n_samples, (count,), "float64", attributes, overwrite=overwrite
-        )
-    result = {
-        "out": str(out.absolute()),
-        "n_samples": source.n_samples,
-        "n_features": count,
-        "bytes": written,
-        "seconds": time.perf_counter() - started,
-    }
-    if json:
-        print_json(result)
-        return
-    line = f"{result['out']}: {source.n_samples:,} points x {count} components, {tables.size(written)}"
-    result_console().print(line, highlight=False, soft_wrap=True)
+    write_features(
+        out,
+        source,
+        lambda engine: embedded(fitted, source, engine),
+        (len(fitted.embedding.eigenvalues),),
+        attributes,
+        Where(workers, cluster, quiet),
+        started=started,
+        overwrite=overwrite,
+        json=json,
+        dtype="float64",
+        units=("points", "components"),
+    )
 
 
 def _table(path: str, dataset: str | None) -> Source:

@@ -16,24 +16,21 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
+from smtdist.cli.coders import asked_for, changed, require_room, write_features
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.locations import Location
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.engine.memory import memory_limit, readable
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.engine.memory import memory_limit
 from smtdist.evaluate.few_labels import label_sweep
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.run import Linear, Neighbours, classified
 from smtdist.evaluate.svm import evaluate_svm
-from smtdist.models.kernel.settings import parse_settings
-from smtdist.models.representations import save_representation
 from smtdist.models.s3c.features import features_of, represented
 from smtdist.models.s3c.files import load_coder, save_coder
 from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.model import PatchCoder
 from smtdist.models.s3c.settings import S3CSettings
 from smtdist.monitor import tables
 
@@ -60,6 +57,7 @@ class Metric(enum.StrEnum):
     knn = "knn"
 
 
+CHANGEABLE = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho")
 Coder = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist s3c fit.")]
 
 
@@ -86,10 +84,7 @@ def fit(
 ) -> None:
     """Fit a patch coder: whitening, a start, then rounds of inference and learning; repeat with --checkpoint to resume."""
     check_target(out, overwrite)
-    try:
-        settings = S3CSettings().replace(model=model.value, **parse_settings(set_ or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+    settings = asked_for(S3CSettings(), set_, model=model.value)
     source = open_source(data, dataset)
     key = f"{settings.to_json()} {source.describe()}"
     where = Where(workers, cluster, quiet)
@@ -125,36 +120,24 @@ def transform(
     """Write the pooled features of every image to an HDF5 file, piece by piece; --set changes feature or pooling."""
     started = time.perf_counter()
     check_target(out, overwrite)
-    coder = with_features(load_coder(model), set_)
+    coder = changed(load_coder(model), set_, CHANGEABLE)
     source = open_source(data, dataset)
     attributes = {
         "configuration": coder.settings.to_json(),
         "model": str(model.absolute()),
         "source": source.name,
     }
-    with engine_for(Where(workers, cluster, quiet), source) as engine:
-        size = save_representation(
-            out,
-            represented(coder, source, engine),
-            source.n_samples,
-            coder.feature_shape,
-            "float32",
-            attributes,
-            overwrite=overwrite,
-        )
-    n_features = int(np.prod(coder.feature_shape))
-    result = {
-        "out": str(out.absolute()),
-        "n_samples": source.n_samples,
-        "n_features": n_features,
-        "bytes": size,
-        "seconds": time.perf_counter() - started,
-    }
-    if json:
-        print_json(result)
-        return
-    line = f"{result['out']}: {source.n_samples:,} samples x {n_features:,} features, {tables.size(size)}"
-    result_console().print(line, highlight=False, soft_wrap=True)
+    write_features(
+        out,
+        source,
+        lambda engine: represented(coder, source, engine),
+        coder.feature_shape,
+        attributes,
+        Where(workers, cluster, quiet),
+        started=started,
+        overwrite=overwrite,
+        json=json,
+    )
 
 
 @s3c.command(
@@ -183,9 +166,10 @@ def evaluate(
     """Classify test images by pooled features: a linear L2-SVM, with all labels or with few."""
     if labels and metric is not Metric.svm:
         raise WrongUsage("--labels goes with --metric svm; leave one of them out.")
-    coder = with_features(load_coder(model), set_)
+    coder = changed(load_coder(model), set_, CHANGEABLE)
     parts = [(open_source(data, name), name) for name in (train, test)]
-    require_room(coder, [source for source, _ in parts])
+    command = "smtdist s3c transform and an SVM"
+    require_room(coder.feature_shape, [source for source, _ in parts], command)
     y = [checked(data, name, source) for source, name in parts]
     with engine_for(Where(workers, cluster, quiet), parts[0][0]) as engine:
         z = [features_of(coder, source, engine) for source, _ in parts]
@@ -227,33 +211,6 @@ def filters(
     else:
         result_console().print(
             f"{result['out']}: {result['filters']} filters", highlight=False, soft_wrap=True
-        )
-
-
-CHANGEABLE = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho")
-
-
-def with_features(coder: PatchCoder, assignments: list[str] | None) -> PatchCoder:
-    """Return the coder with other features; what it was fitted with cannot change."""
-    from dataclasses import replace
-
-    changes = parse_settings(assignments or [])
-    fixed = sorted(set(changes) - set(CHANGEABLE))
-    if fixed:
-        raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(CHANGEABLE)} can.")
-    try:
-        return replace(coder, settings=coder.settings.replace(**changes))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
-
-
-def require_room(coder: PatchCoder, sources: list[Source]) -> None:
-    """Raise a MemoryBudgetError where features would take more than half of the memory."""
-    size = 4 * int(np.prod(coder.feature_shape)) * sum(source.n_samples for source in sources)
-    if size > memory_limit() // 2:
-        raise MemoryBudgetError(
-            f"The features take {readable(size)}, more than half of the {readable(memory_limit())} here; use fewer units or a "
-            f"smaller pooling grid, or smtdist s3c transform and an SVM of your own."
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from json import dumps as to_json
 from pathlib import Path
 from typing import Annotated
@@ -17,16 +17,13 @@ import numpy as np
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.coders import asked_for, changed, require_room, write_features
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.opening import open_labels, open_source
 from smtdist.data.writing import check_target
-from smtdist.engine.memory import memory_limit, readable
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import ConfigurationError
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.run import Linear, Neighbours, classified
-from smtdist.models.kernel.settings import parse_settings
-from smtdist.models.representations import save_representation
 from smtdist.models.s3c.features import features_of, represented
 from smtdist.models.sparse.files import load_any, load_sparse, save_manifold, save_sparse
 from smtdist.models.sparse.fit import fit_sparse
@@ -72,10 +69,7 @@ def fit(
 ) -> None:
     """Learn a dictionary: whitening, a start, then rounds of codes and a step; repeat with --checkpoint to resume."""
     check_target(out, overwrite)
-    try:
-        settings = SparseSettings().replace(**parse_settings(set_ or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+    settings = asked_for(SparseSettings(), set_)
     source = open_source(data, dataset)
     key = f"sparse {settings.to_json()} {source.describe()}"
     where = Where(workers, cluster, quiet)
@@ -111,36 +105,24 @@ def transform(
     """Write the pooled codes of every image to an HDF5 file, piece by piece; --set changes feature, penalty or pooling."""
     started = time.perf_counter()
     check_target(out, overwrite)
-    coder = changed(load_any(model), set_)
+    coder = _changed(load_any(model), set_)
     source = open_source(data, dataset)
     attributes = {
         "configuration": json_of(coder),
         "model": str(model.absolute()),
         "source": source.name,
     }
-    with engine_for(Where(workers, cluster, quiet), source) as engine:
-        size = save_representation(
-            out,
-            represented(coder, source, engine),
-            source.n_samples,
-            coder.feature_shape,
-            "float32",
-            attributes,
-            overwrite=overwrite,
-        )
-    n_features = int(np.prod(coder.feature_shape))
-    result = {
-        "out": str(out.absolute()),
-        "n_samples": source.n_samples,
-        "n_features": n_features,
-        "bytes": size,
-        "seconds": time.perf_counter() - started,
-    }
-    if json:
-        print_json(result)
-        return
-    line = f"{result['out']}: {source.n_samples:,} samples x {n_features:,} features, {tables.size(size)}"
-    result_console().print(line, highlight=False, soft_wrap=True)
+    write_features(
+        out,
+        source,
+        lambda engine: represented(coder, source, engine),
+        coder.feature_shape,
+        attributes,
+        Where(workers, cluster, quiet),
+        started=started,
+        overwrite=overwrite,
+        json=json,
+    )
 
 
 @sparse.command(
@@ -166,10 +148,7 @@ def embed(
     """Fit a manifold transform on the L1 codes of a dictionary: one pass for their sums, then the eigenproblem."""
     check_target(out, overwrite)
     coder = load_sparse(model)
-    try:
-        settings = ManifoldSettings().replace(**parse_settings(set_ or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+    settings = asked_for(ManifoldSettings(), set_)
     source = open_source(data, dataset)
     digest = hashlib.sha256(coder.atoms.tobytes()).hexdigest()
     key = f"sparse embed {settings} {coder.settings.to_json()} {digest} {source.describe()}"
@@ -215,14 +194,10 @@ def evaluate(
     debug: opt.Debug = False,
 ) -> None:
     """Classify test images by pooled codes, or by the embedding of a model that smtdist sparse embed wrote."""
-    coder = changed(load_any(model), set_)
+    coder = _changed(load_any(model), set_)
     parts = [(open_source(data, name), name) for name in (train, test)]
-    room = 4 * int(np.prod(coder.feature_shape)) * sum(source.n_samples for source, _ in parts)
-    if room > memory_limit() // 2:
-        raise MemoryBudgetError(
-            f"The features take {readable(room)}, more than half of the {readable(memory_limit())} here; use fewer units or a "
-            f"smaller pooling grid, or smtdist sparse transform and a classifier of your own."
-        )
+    command = "smtdist sparse transform and a classifier"
+    require_room(coder.feature_shape, [source for source, _ in parts], command)
     y = [
         checked_labels(open_labels(data, name, source), source.n_samples, f"labels of {name}")
         for source, name in parts
@@ -293,21 +268,11 @@ def gabors(
     result_console().print(line, highlight=False, soft_wrap=True)
 
 
-def changed(
+def _changed(
     model: SparseCoder | SparseManifold, assignments: list[str] | None
 ) -> SparseCoder | SparseManifold:
-    """Return the model with other features; what it was fitted with cannot change."""
-    changes = parse_settings(assignments or [])
-    allowed = AFTERWARDS if isinstance(model, SparseManifold) else CHANGEABLE
-    fixed = sorted(set(changes) - set(allowed))
-    if fixed:
-        raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can.")
-    try:
-        if isinstance(model, SparseManifold):
-            return replace(model, settings=model.settings.replace(**changes))
-        return replace(model, settings=model.settings.replace(**changes))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+    """Return either kind of model with other features."""
+    return changed(model, assignments, AFTERWARDS if isinstance(model, SparseManifold) else CHANGEABLE)
 
 
 def json_of(model: SparseCoder | SparseManifold) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.coders import asked_for
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.video import open_clips
@@ -24,7 +25,6 @@ from smtdist.models.functional.pictures import draw_groups
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import SHARED, fit_video, sequences_of
 from smtdist.models.functional.video_judge import judged
-from smtdist.models.kernel.settings import parse_settings
 from smtdist.monitor import tables
 
 FORMATS = ("png", "svg", "pdf")
@@ -100,10 +100,7 @@ def fit(
 ) -> None:
     """Fit a transform of video: whitening, dictionary, codes, embedding; repeat with --checkpoint to resume."""
     check_target(out, overwrite)
-    try:
-        settings = FunctionalSettings().replace(**parse_settings(set_ or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+    settings = asked_for(FunctionalSettings(), set_)
     found = open_clips(str(clips.absolute()), clip)
     lower = None if below is None else load_video(below)
     if lower is not None:

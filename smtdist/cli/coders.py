@@ -1,0 +1,95 @@
+"""What the commands of models beside the transform of images share: their settings, and features that go to a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.source import Source
+from smtdist.engine.memory import memory_limit, readable
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.models.kernel.settings import parse_settings
+from smtdist.models.representations import save_representation
+from smtdist.monitor import tables
+
+S = TypeVar("S")
+M = TypeVar("M")
+Pieces = Iterator[tuple[int, NDArray[Any]]]
+
+
+def asked_for(defaults: S, assignments: list[str] | None, **chosen: Any) -> S:
+    """Return settings with what --set and other options ask for; WrongUsage for what is none."""
+    try:
+        found: S = defaults.replace(**chosen, **parse_settings(assignments or []))  # type: ignore[attr-defined]
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+    return found
+
+
+def changed(model: M, assignments: list[str] | None, allowed: Sequence[str]) -> M:
+    """Return a fitted model with other settings among those allowed; what it was fitted with cannot change."""
+    changes = parse_settings(assignments or [])
+    fixed = sorted(set(changes) - set(allowed))
+    if fixed:
+        raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can.")
+    found: M = replace(model, settings=asked_for(model.settings, assignments))  # type: ignore[attr-defined, type-var]
+    return found
+
+
+def require_room(shape: Sequence[int], sources: Sequence[Source], command: str) -> None:
+    """Raise a MemoryBudgetError where float32 features of a shape would take more than half of the memory.
+
+    command : what writes them to a file instead, and how to go on from there.
+    """
+    size = 4 * int(np.prod(shape)) * sum(source.n_samples for source in sources)
+    if size > memory_limit() // 2:
+        raise MemoryBudgetError(
+            f"The features take {readable(size)}, more than half of the {readable(memory_limit())} here; use fewer units or a "
+            f"smaller pooling grid, or {command} of your own."
+        )
+
+
+def write_features(
+    out: Path,
+    source: Source,
+    pieces: Callable[[Engine], Pieces],
+    shape: tuple[int, ...],
+    attributes: dict[str, Any],
+    where: Where,
+    *,
+    started: float,
+    overwrite: bool,
+    json: bool,
+    dtype: str = "float32",
+    units: tuple[str, str] = ("samples", "features"),
+) -> None:
+    """Write the features of every sample to a file as they are made, and say so.
+
+    started : of the command, by `time.perf_counter`. units : what samples and features are called.
+    """
+    with engine_for(where, source) as engine:
+        size = save_representation(
+            out, pieces(engine), source.n_samples, shape, dtype, attributes, overwrite=overwrite
+        )
+    count = int(np.prod(shape))
+    result = {
+        "out": str(out.absolute()),
+        "n_samples": source.n_samples,
+        "n_features": count,
+        "bytes": size,
+        "seconds": time.perf_counter() - started,
+    }
+    if json:
+        print_json(result)
+        return
+    line = f"{result['out']}: {source.n_samples:,} {units[0]} x {count:,} {units[1]}, {tables.size(size)}"
+    result_console().print(line, highlight=False, soft_wrap=True)
