@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Lasso, OrthogonalMatchingPursuit
-from sparse.oracle_sparse import matching_pursuit, objective, relative_gap
+from sparse_coding.oracle_sparse import matching_pursuit, objective, relative_gap
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.l1 import (

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
-from sparse.oracle_sparse import objective
+from sparse_coding.oracle_sparse import objective
 
 from smtdist.data.array import ArraySource
 from smtdist.data.opening import open_source
