@@ -26,6 +26,7 @@ from scipy.optimize import nnls
 from smtdist.data.source import Source
 from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import Pace, Rates, SolveSpeed, solve_seconds
+from smtdist.engine.memory import settle_heap
 from smtdist.engine.stored import write_arrays
 from smtdist.errors import SmtdistError
 from smtdist.solve.generalized import smallest_components
@@ -339,6 +340,7 @@ def serve() -> None:
     """Answer the one question on standard input; what a process of a calibration does."""
     import distributed.worker  # noqa: F401  # a worker has it in memory, and the plan counts that
 
+    settle_heap()
     function, arguments = pickle.load(sys.stdin.buffer)
     ready = time.time()
     pickle.dump((ready, function(*arguments)), sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)

@@ -22,7 +22,7 @@ from smtdist.engine.adaptive import Demand
 from smtdist.engine.done import DONE
 from smtdist.engine.events import Report
 from smtdist.engine.executor import Handle, TaskLost, writers
-from smtdist.engine.memory import memory_limit
+from smtdist.engine.memory import memory_limit, settle_heap
 from smtdist.engine.window import Key, Sight, ask_aside
 from smtdist.errors import ClusterLostError, SmtdistError
 
@@ -366,6 +366,7 @@ def _peek(key: str, function: Callable[..., Any], arguments: tuple[Any, ...], da
 
 def _call(function: Callable[..., Any], topic: str, permit: Semaphore, *arguments: Any) -> Any:
     """Run a task on a worker, with its events sent to the driver."""
+    settle_heap()
     worker = get_worker()
 
     def report(event: dict[str, Any]) -> None:

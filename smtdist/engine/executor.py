@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from smtdist.engine.events import Report
-from smtdist.engine.memory import memory_limit
+from smtdist.engine.memory import memory_limit, settle_heap
 from smtdist.engine.window import Key, Sight, ask
 
 Handle = Any
@@ -168,6 +168,7 @@ class Finished:
 
 def run(function: Callable[..., Any], arguments: tuple[Any, ...], report: Report) -> Finished:
     """Run a task whose arguments may be finished handles."""
+    settle_heap()
     try:
         values = [_value(argument) if isinstance(argument, Finished) else argument for argument in arguments]
         return Finished(function(*values, report=report, permit=contextlib.nullcontext), None)

@@ -8,6 +8,7 @@ from smtdist.kernels.codes import SLICE_PATCHES
 from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES
 from smtdist.kernels.cpu.jit import BLOCK
 from smtdist.kernels.cpu.moment import PART_PATCHES, PLANES_WORDS, RUN_PATCHES
+from smtdist.kernels.cpu.scatter import WEIGHTED_PATCHES
 from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.positions import DRAW_POSITIONS
 from smtdist.kernels.threads import threads
@@ -121,7 +122,10 @@ def _scatter_bytes(
     row = BLOCK // 8 * -(-n_atoms // BLOCK)
     members = 4 * capacity * run // patches
     cuts = 24 * n_atoms * (2 + run // PART_PATCHES)
-    moment = row * run + members + cuts + threads() * 4096 * PLANES_WORDS if feature == "gq" else 0
+    # patches with a weight are copied, then those of one bit of it, chosen by a byte for each entry
+    weighted = min(patches, WEIGHTED_PATCHES)
+    chosen = 5 * capacity * weighted // patches + 24 * weighted
+    moment = row * run + members + cuts + threads() * 4096 * PLANES_WORDS + chosen if feature == "gq" else 0
     if context == "whole":
         return max(moment, 20 * n_atoms * images + threads() * (3 << 20)) + NEIGHBOUR_BYTES * patches
     # windows slide over the lattice, the holes that a draw leaves in it included

@@ -17,12 +17,12 @@ from smtdist.statistics.covariance import PatchMoment
 IMAGES = 24
 
 
-def statistics(context, threshold):
+def statistics(context, threshold, n_atoms=256):
     """On images of 64 x 64 x 3 with 3,481 patches of 108 pixels each."""
     geometry = Geometry(64, 64, 3, 6)
     whiten = integer_whitening(np.eye(108))
     whitener = Whitener(geometry, pixel_scale(np.uint8, None), False, "context", "whole", None, 1.0, whiten)
-    atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(256, 108)))
+    atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(n_atoms, 108)))
     cut = threshold_cut(threshold, 108)
     gq = Encoder(whitener, atoms, "gq", cut, False, "leave_out", "leave_out")
     vq = Encoder(whitener, atoms, "vq", cut, True, "leave_out", "leave_out")
@@ -36,26 +36,52 @@ def statistics(context, threshold):
     }
 
 
-@pytest.mark.parametrize("thread_count", [1, 2])
+def peak_of_a_batch(statistic, images):
+    tiny = statistic.miniature()
+    tiny.update(tiny.zero(), images[:1], 0)  # compiles
+    state = statistic.zero()
+    tracemalloc.start()
+    try:
+        statistic.update(state, images, 0)
+        return tracemalloc.get_traced_memory()[1], state
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(params=[1, 2])
+def thread_count(request):
+    before = threads.threads()
+    threads.set_threads(request.param)
+    yield request.param
+    threads.set_threads(before)
+
+
+@pytest.mark.usefixtures("thread_count")
 @pytest.mark.parametrize("context", ["whole", 2])
 @pytest.mark.parametrize("threshold", [0.02, 0.2], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", ["moment", "gq", "vq", "centroids", "candidates"])
-def test_the_first_batch_takes_what_was_planned(name, threshold, context, thread_count):
+def test_the_first_batch_takes_what_was_planned(name, threshold, context):
     statistic = statistics(context, threshold)[name]
     images = np.random.default_rng(1).integers(0, 256, (IMAGES, 64, 64, 3), dtype=np.uint8)
-    before = threads.threads()
-    threads.set_threads(thread_count)
-    try:
-        tiny = statistic.miniature()
-        tiny.update(tiny.zero(), images[:1], 0)  # compiles
-        state = statistic.zero()
-        tracemalloc.start()
-        statistic.update(state, images, 0)
-        peak = tracemalloc.get_traced_memory()[1]
-        planned = statistic.batch_bytes(IMAGES)
-    finally:
-        tracemalloc.stop()
-        threads.set_threads(before)
-    assert peak <= planned
+    peak, state = peak_of_a_batch(statistic, images)
+    assert peak <= statistic.batch_bytes(IMAGES)
     if name == "gq" and threshold == 0.02:
         assert int(state["activity"].sum()) > IMAGES * 3481 * 256 // 32, "several pieces"
+
+
+@pytest.mark.usefixtures("thread_count")
+@pytest.mark.parametrize("context", ["whole", 2])
+def test_images_with_flat_parts_take_what_was_planned(context):
+    """Each lacks neighbours by a number of its own, so that nearly all codes are summed with weights."""
+    rng = np.random.default_rng(2)
+    count = 4 * IMAGES
+    images = rng.integers(0, 256, (count, 64, 64, 3), dtype=np.uint8)
+    for image, width in zip(images, rng.integers(4, 16, count), strict=True):
+        image[:, :width] = 128
+    statistic = statistics(context, 0.175, 1024)["gq"]
+    peak, state = peak_of_a_batch(statistic, images)
+    assert peak <= statistic.batch_bytes(count)
+    assert int(state["deficit"].sum()) > 0
+    assert int(state["activity"].sum()) > statistic.capacity(count), (
+        "a full buffer of codes, and more to come"
+    )

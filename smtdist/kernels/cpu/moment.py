@@ -245,10 +245,14 @@ def atom_ranges(n_atoms: int) -> list[tuple[int, int]]:
 def runs(codes: Codes, patches: int) -> Iterator[Codes]:
     """Yield the codes of `patches` patches at a time, those without an entry left out."""
     for start, stop in even_ranges(codes.n_patches, patches):
-        first, last = int(codes.indptr[start]), int(codes.indptr[stop])
-        if first < last:
-            indptr = codes.indptr[start : stop + 1] - first
-            yield Codes(indptr, np.ascontiguousarray(codes.indices[first:last]), codes.n_atoms)
+        if codes.indptr[start] < codes.indptr[stop]:
+            yield part_of(codes, start, stop)
+
+
+def part_of(codes: Codes, start: int, stop: int) -> Codes:
+    """Return the codes of patches start to stop; their entries are a view."""
+    first, last = int(codes.indptr[start]), int(codes.indptr[stop])
+    return Codes(codes.indptr[start : stop + 1] - first, codes.indices[first:last], codes.n_atoms)
 
 
 def bit_rows(codes: Codes) -> tuple[Array, int]:

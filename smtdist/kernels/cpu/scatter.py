@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled
-from smtdist.kernels.cpu.moment import add_second_moment, atom_ranges, by_atom, count_atoms
+from smtdist.kernels.cpu.moment import (
+    RUN_PATCHES,
+    add_second_moment,
+    atom_ranges,
+    by_atom,
+    count_atoms,
+    part_of,
+)
 from smtdist.kernels.generic.scatter import exact_groups
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes
@@ -27,6 +34,8 @@ TILE = 384
 """Rows and columns of the sum that a thread takes at a time, to stay in the cache."""
 SPARSE_SHARE = 64
 """Below one pair of atoms in so many, outer products run over the pairs that occur."""
+WEIGHTED_PATCHES = 4 * RUN_PATCHES
+"""Patches at a time of a weighted moment: chosen ones are copied, and half of them should still fill a run."""
 
 
 @compiled
@@ -141,14 +150,10 @@ def from_atom(codes: Codes, low: int) -> Codes:
 
 
 def select(codes: Codes, chosen: Array) -> Codes:
-    """Return the codes of the chosen patches (bool (N,)), in order."""
+    """Return the codes of the chosen patches (bool (N,)), in order; their entries are copied."""
     counts = np.diff(codes.indptr)
     indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[chosen])])
-    return Codes(
-        indptr,
-        codes.indices[int(codes.indptr[0]) : int(codes.indptr[-1])][np.repeat(chosen, counts)],
-        codes.n_atoms,
-    )
+    return Codes(indptr, codes.indices[np.repeat(chosen, counts)], codes.n_atoms)
 
 
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
@@ -157,14 +162,18 @@ def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
     The rest goes pair by pair of active atoms, or, where that is more, as Σ_b 2^b times the second moment of the
     patches whose weight has bit b.
     """
-    weights = np.asarray(weights, np.int64)
+    for start, stop in even_ranges(codes.n_patches, WEIGHTED_PATCHES):
+        _add_weighted_run(out, part_of(codes, start, stop), np.asarray(weights[start:stop], np.int64))
+
+
+def _add_weighted_run(out: Array, codes: Codes, weights: Array) -> None:
     rest = weights != 0
     values, counts = np.unique(weights[rest], return_counts=True)
     for value in values[counts * 8 > len(weights)].tolist():
         add_second_moment(out, select(codes, weights == value), value)
         rest &= weights != value
     if rest.any():
-        part, weights = select(codes, rest), weights[rest]
+        part, weights = (codes, weights) if rest.all() else (select(codes, rest), weights[rest])
         bits = int(weights.max()).bit_length()
         pairs = len(part.indices) ** 2 / part.n_patches
         if weights.min() > 0 and pairs > bits * (len(out) ** 2 + len(part.indices) * len(out) / 1024):
