@@ -46,7 +46,7 @@ def in_features(features: FeatureMap, triplets: Triplets, components: int, asked
     statistic = ContrastSums(features, TripletMaker(0))
     state = statistic.zero()
     statistic.update(state, samples.astype(np.float32).reshape(len(samples), 1, 1, -1), 0)
-    _, vectors = top_components(finish(state), components, "features")
+    _, vectors = top_components(finish(state, features.n_features), components, "features")
     return map_rows(features, asked.astype(np.float32)) @ vectors
 
 

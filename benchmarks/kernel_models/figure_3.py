@@ -2,20 +2,23 @@
 
     python -m benchmarks.kernel_models.figure_3 --mnist mnist.h5 --cifar cifar10_jpeg.h5 --json benchmarks/results
 
-The first five classes, 225 images to learn from and 225 others to judge by; noise of deviation 0.1 on pixels in [0, 1] (the
-paper writes N(0, 0.1) and not of what). The error is the mean square over pixels against the clean image.
+The first five classes, 225 images to learn from and 225 others to judge by; noise on pixels in [0, 1], of deviation 0.1 and of
+variance 0.1: the paper writes N(0, 0.1) and not which. The error is the mean square over pixels against the clean image.
 
 What is chosen on a fifth of the learning part, then fitted on all of it: for every kernel λ and the decoder's bandwidth, for
 the network of the same bottleneck when to stop. The paper says neither, and both matter more than the kernel: with λ up to 1
 the kernel models reach a small fraction of the error on what they have seen, and lose on what they have not. The mean image
 is taken off for all methods (--uncentred leaves it): a kernel decoder has no constant of its own, and what is embedded of
 a new image is shorter than one. "pca" projects on the leading components of the noisy images; a bottleneck of unit norm has
-one dimension fewer than h, a network's has h. With --parts FOLDER finished parts are kept.
+one dimension fewer than h, a network's has h: "network, h - 1" has as many as the kernel. "network, not stopped" takes all its
+steps. With --parts FOLDER finished parts are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -73,20 +76,22 @@ def kernel_error(kernel: str, components: int, grid: tuple[Any, ...], parts: Par
         return lambda rows: np.asarray(model.inverse_transform(model.transform(rows)))
 
     most = len(parts.noisy) - len(parts.noisy) // 5
-    best = min(grid, key=lambda one: error(fitted(*one, most)(parts.noisy[most:]), parts.clean[most:]))
+    held = {one: error(fitted(*one, most)(parts.noisy[most:]), parts.clean[most:]) for one in grid}
+    best = min(held, key=held.__getitem__)
     model = fitted(*best, len(parts.noisy))
     return {
         "error": error(model(parts.judged), parts.wanted),
         "seen": error(model(parts.noisy), parts.clean),
+        "held": held[best],
         "ridge": best[0],
         "bandwidth": best[1],
     }
 
 
-def network_error(components: int, steps: int, seed: int, parts: Parts) -> dict[str, Any]:
-    """Return the error of the network, stopped when the held-out error was least among ten looks."""
+def network_error(components: int, steps: int, seed: int, parts: Parts, *, stopped: bool) -> dict[str, Any]:
+    """Return the error of the network after all its steps, or stopped when the held-out error was least among ten looks."""
     most = len(parts.noisy) - len(parts.noisy) // 5
-    looks = sorted({max(1, steps * part // 10) for part in range(1, 11)})
+    looks = sorted({max(1, steps * part // 10) for part in range(1, 11)}) if stopped else [steps]
     held = networks.denoised(
         parts.noisy[:most], parts.clean[:most], parts.noisy[most:], components, 256, looks, seed
     )
@@ -98,6 +103,7 @@ def network_error(components: int, steps: int, seed: int, parts: Parts) -> dict[
     return {
         "error": error(found[:n], parts.wanted),
         "seen": error(found[n:], parts.clean),
+        "held": error(held[stop], parts.clean[most:]),
         "steps": stop,
     }
 
@@ -118,12 +124,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--mnist")
     parser.add_argument("--cifar")
     parser.add_argument("--samples", type=int, default=225)
-    parser.add_argument("--deviation", type=float, default=0.1)
-    parser.add_argument("--components", type=int, nargs="+", default=[2, 10])
+    parser.add_argument("--deviations", type=float, nargs="+", default=[0.1, math.sqrt(0.1)])
+    parser.add_argument("--components", type=int, nargs="+", default=[2, 3, 10])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=500, help="of a network's training, at most")
-    parser.add_argument("--ridges", type=float, nargs="+", default=[0.1, 1.0, 10.0, 100.0])
-    parser.add_argument("--bandwidths", type=float, nargs="+", default=[1.0, 3.0], help="of the decoder")
+    parser.add_argument("--ridges", type=float, nargs="+", default=[0.3, 1.0, 3.0, 10.0])
+    parser.add_argument("--bandwidths", type=float, nargs="+", default=[0.5, 1.0, 2.0], help="of the decoder")
     parser.add_argument("--uncentred", action="store_true", help="leave the mean image")
     parser.add_argument("--parts", help="folder for finished parts")
     parser.add_argument("--json", help="folder for the dated result")
@@ -136,14 +143,15 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             if path is None:
                 continue
             rows, _ = first_classes(path, 5, 2 * options.samples)
-            for components in options.components:
-                scores = table[f"{name}, h = {components}"] = one_cell(name, rows, components, options)
+            for deviation, components in product(options.deviations, options.components):
+                cell = f"{name}, h = {components}, noise {deviation:.2g}"
+                scores = table[cell] = one_cell(name, rows, components, deviation, options)
                 line = "  ".join(
                     f"{method} {s['mean']:.4f} ± {s['deviation']:.4f}" for method, s in scores.items()
                 )
-                print(f"{name:<8} h = {components:<3} {line}", flush=True)
+                print(f"{cell:<28} {line}", flush=True)
     if options.json:
-        told = ("samples", "deviation", "repeats", "steps", "ridges", "bandwidths", "uncentred")
+        told = ("samples", "repeats", "first_seed", "steps", "ridges", "bandwidths", "uncentred")
         sets = [name for name in ("mnist", "cifar10") if any(name in cell for cell in table)]
         chosen = {key: getattr(options, key) for key in told}
         write_record(
@@ -154,34 +162,53 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     return table
 
 
-def one_cell(name: str, rows: np.ndarray, components: int, options: Any) -> dict[str, Any]:
-    """Return errors by method for one data set and one bottleneck, over the repeats."""
-    grid = tuple(product(options.ridges, options.bandwidths))
+def one_cell(name: str, rows: np.ndarray, components: int, deviation: float, options: Any) -> dict[str, Any]:
+    """Return errors by method for one data set, bottleneck and noise, over the repeats.
+
+    "kernel" is, in each repeat, the kernel whose error on what was held out is least.
+    """
+    grid, n = tuple(product(options.ridges, options.bandwidths)), options.samples
+    told = {"grid": grid, "n": n, "deviation": deviation, "steps": options.steps}
+    told["uncentred"] = options.uncentred
     runs: dict[str, list[dict[str, Any]]] = {}
-    for seed in range(options.repeats):
-        n = options.samples
-        parts = parts_of(rows, n, options.deviation, seed, centred=not options.uncentred)
-        methods: dict[str, Callable[[], dict[str, Any]]] = {
-            kernel: partial(kernel_error, kernel, components, grid, parts) for kernel in KERNELS
-        }
-        if networks.missing() is None:
-            methods["network"] = partial(network_error, components, options.steps, seed, parts)
-        methods["pca"] = partial(pca_error, components, parts)
-        methods["as it is"] = partial(_as_it_is, parts)
-        told = {"grid": grid, "n": n, "deviation": options.deviation, "steps": options.steps}
-        told["uncentred"] = options.uncentred
-        for method, compute in methods.items():
-            part = f"figure-3-{name}-{components}-{seed}-{method.replace(' ', '-')}"
-            runs.setdefault(method, []).append(kept(options.parts, part, told, compute))
+    for seed in range(options.first_seed, options.first_seed + options.repeats):
+        parts = parts_of(rows, n, deviation, seed, centred=not options.uncentred)
+        found = {}
+        for method, compute in methods_of(components, grid, options.steps, seed, parts).items():
+            part = f"figure-3-{name}-{components}-{deviation:.2g}-{seed}-{re.sub('[^a-z0-9]+', '-', method)}"
+            found[method] = kept(options.parts, part, told, compute)
+        chosen = min(KERNELS, key=lambda kernel: found[kernel]["held"])
+        found = {"kernel": {**found[chosen], "kernel": chosen}, **found}
+        for method, one in found.items():
+            runs.setdefault(method, []).append(one)
     return {
         method: {
             "mean": float(np.mean([one["error"] for one in found])),
             "deviation": float(np.std([one["error"] for one in found])),
             "seen": float(np.mean([one["seen"] for one in found])),
-            "chosen": [{k: v for k, v in one.items() if k not in ("error", "seen")} for one in found],
+            "repeats": found,
         }
         for method, found in runs.items()
     }
+
+
+def methods_of(
+    components: int, grid: tuple[Any, ...], steps: int, seed: int, parts: Parts
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Return what computes the errors of each method."""
+    methods: dict[str, Callable[[], dict[str, Any]]] = {
+        kernel: partial(kernel_error, kernel, components, grid, parts) for kernel in KERNELS
+    }
+    if networks.missing() is None:
+        for name, units, stopped in (
+            ("network", components, True),
+            ("network, not stopped", components, False),
+            ("network, h - 1", components - 1, True),
+        ):
+            methods[name] = partial(network_error, units, steps, seed, parts, stopped=stopped)
+    methods["pca"] = partial(pca_error, components, parts)
+    methods["as it is"] = partial(_as_it_is, parts)
+    return methods
 
 
 def _as_it_is(parts: Parts) -> dict[str, Any]:

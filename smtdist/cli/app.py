@@ -6,6 +6,7 @@ import contextlib
 import difflib
 from collections.abc import Iterator
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,8 @@ from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2
+KERNEL_MODELS = "kernel-"
+"""How the names of models begin that are no transform, and have settings and files of their own."""
 
 HELP = (
     "Learn representations of images from data larger than memory, with the sparse manifold transform.\n\n"
@@ -36,6 +39,8 @@ class _Group(TyperGroup):
         return None if known is None else TyperCommand(cmd_name, help=known.summary)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if asks_for_kernel(args):
+            args = ["kernel", *args]
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
@@ -46,6 +51,19 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with sentences():
             return super().invoke(ctx)
+
+
+def asks_for_kernel(args: list[str]) -> bool:
+    """Tell whether arguments are a fit, or its plan, of a kernel model: `fit --model kernel-...` is `kernel fit` of it.
+
+    >>> asks_for_kernel(["fit", "data.h5", "--model", "kernel-spectral"]), asks_for_kernel(["fit", "data.h5"])
+    (True, False)
+    """
+    if args[:1] not in (["fit"], ["plan"]):
+        return False
+    joined = [value for option, value in pairwise(args) if option == "--model"]
+    joined += [part.removeprefix("--model=") for part in args if part.startswith("--model=")]
+    return any(value.startswith(KERNEL_MODELS) for value in joined)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ def fit(
     data: opt.Data,
     dataset: opt.Dataset,
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
+    model: opt.OtherModel = None,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
@@ -47,6 +48,7 @@ def fit(
     debug: opt.Debug = False,
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once."""
+    opt.refuse_model(model)
     check_target(out, overwrite)
     base, given = inputs(from_model, atoms)
     run = Run(

@@ -76,6 +76,15 @@ FromModel = Annotated[
         metavar="MODEL.h5", help="Reuse this model's whitening and dictionary; sum statistics only."
     ),
 ]
+OtherModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="kernel-...",
+        help="Another model than the transform: kernel-contrastive, kernel-spectral or kernel-autoencoder, with the options "
+        "of smtdist kernel.",
+    ),
+]
 Atoms = Annotated[
     Path | None,
     typer.Option(metavar="FILE.npy", help="Atoms of your own, (atoms, pixels), in whitened space."),
@@ -229,6 +238,15 @@ def bad_chunk(asked: str | None) -> str | None:
     if asked not in (None, "raise", "skip"):
         raise WrongUsage(f"--on-bad-chunk is {asked!r}; choose raise or skip.")
     return asked
+
+
+def refuse_model(name: str | None) -> None:
+    """Refuse --model where the command is not handed on: names of kernel models are."""
+    if name is not None:
+        raise WrongUsage(
+            f"There is no model {name!r}; leave out --model for the transform, or choose kernel-contrastive, kernel-spectral "
+            f"or kernel-autoencoder."
+        )
 
 
 def settings_from(

@@ -43,6 +43,7 @@ Memory = Annotated[
 def plan(
     data: opt.Data,
     dataset: opt.Dataset,
+    model: opt.OtherModel = None,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
@@ -81,6 +82,7 @@ def plan(
 
     What cannot fit is refused, with what would do. Times come from the fit's own kernels on some of the data.
     """
+    opt.refuse_model(model)
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
     source = open_source(data, dataset, settings)

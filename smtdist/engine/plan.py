@@ -15,7 +15,7 @@ from smtdist.data.array import ArraySource
 from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
-from smtdist.engine.tree import root
+from smtdist.engine.tree import nodes_over, root
 from smtdist.errors import MemoryBudgetError
 from smtdist.statistics.base import Statistic
 
@@ -27,6 +27,8 @@ BATCH_TARGET = 384 * 1024**2
 DISK_BYTES_PER_SECOND = 5e8
 MULTIPLICATIONS_PER_SECOND = 2e10
 """Rough rates, which only decide how many leaves make a task."""
+TREE_TASK_SECONDS = 10.0
+"""Of the large tasks along the fixed tree, at that rate: sums that wait for their siblings in one task need not travel."""
 DEVICE_SHARE = 0.9
 """Share of a GPU's memory that a pass may plan for; its driver and libraries keep some."""
 ALLOWANCE = 16 * 1024**2
@@ -55,7 +57,7 @@ class PassPlan:
 
     A task adds `leaves_per_task` leaves; where there are many slots the first ones add more (`task_leaves`). Exact sums: each
     slot begins one and every task continues one that lies idle, so that at the end as many as there are slots (or tasks)
-    meet two by two. Other sums: each task makes the sum of a node of the fixed tree, and siblings meet.
+    meet two by two. Other sums: each task makes the sum of a node of the fixed tree (`task_level`), and siblings meet.
     """
 
     name: str
@@ -75,7 +77,7 @@ class PassPlan:
     meeting_bytes: int = 0  # its workspace meanwhile
     baseline_bytes: int = 0
     device_bytes: int = 0  # on a GPU, where workers have one
-    most_leaves_per_task: int = 0  # of exact sums; 0: as `leaves_per_task`
+    most_leaves_per_task: int = 0  # 0: as `leaves_per_task`
 
     @property
     def n_leaves(self) -> int:
@@ -90,16 +92,19 @@ class PassPlan:
     @property
     def n_tasks(self) -> int:
         """Tasks that add leaves, if none is lost."""
-        if not self.exact:
-            return 0 if self.n_leaves == 0 else -(-self.n_leaves // self._leaves_of_a_task)
         count, left = 0, self.n_leaves
         while left > 0:
-            left -= self.task_leaves(left, self.slots)
+            if self.exact:
+                left -= self.task_leaves(left, self.slots)
+            else:
+                at, level = self.n_leaves - left, self.task_level(left, self.slots)
+                node = nodes_over(at, min(at + (1 << level), self.n_leaves), level, self.n_leaves)[0]
+                left = self.n_leaves - node.leaves(self.n_leaves)[1]
             count += 1
         return count
 
     def task_leaves(self, left: int, slots: int) -> int:
-        """Return how many of the leaves that are left the next task of an exact sum adds.
+        """Return how many of the leaves that are left the next task adds, of an exact sum; of others it has a node's.
 
         Large tasks first, each a share of what is left, then small ones: few in all, and all end together.
         """
@@ -121,10 +126,12 @@ class PassPlan:
         """Levels on which sums meet."""
         return max(0, self.n_sums - 1).bit_length()
 
-    @property
-    def _leaves_of_a_task(self) -> int:
-        """Along the fixed tree a task is a node, so a power of two of leaves."""
-        return 1 << _task_level(self.leaves_per_task, self.n_leaves)
+    def task_level(self, left: int, slots: int) -> int:
+        """Return the highest level of the fixed tree that the next task's node may lie on."""
+        usual = (self.leaves_per_task - 1).bit_length()
+        return min(
+            max(usual, self.task_leaves(left, slots).bit_length() - 1), root(max(1, self.n_leaves)).level
+        )
 
     def resuming(self, n_sums: int) -> PassPlan:
         """Return the plan of a run that finds so many sums in its checkpoint: two or more meet, even on one slot."""
@@ -220,7 +227,9 @@ def plan_pass(
         baseline_bytes=limits.baseline_bytes,
         device_bytes=device,
         # samples in memory travel with their task, and are counted for one of the planned size
-        most_leaves_per_task=0 if isinstance(source, ArraySource) else -(-(len(bounds) - 1) // MAX_TASKS),
+        most_leaves_per_task=0
+        if isinstance(source, ArraySource)
+        else _most_leaves(statistic, len(bounds) - 1, leaf * work_per_sample),
     )
 
 
@@ -234,8 +243,9 @@ def _sums_held(
     join or be lost, two sums may meet. A GPU's sum is copied back beside the one on the host.
     """
     if not statistic.exact:
-        # along the fixed tree a sum waits on each level for its sibling, and one more is made when two meet
-        held = (n_leaves - 1).bit_length() + 2
+        # along the fixed tree a sum waits on each level for its sibling, one more is made when two meet, and one that has
+        # travelled is dropped a moment after it was added
+        held = (n_leaves - 1).bit_length() + 3
         return held, held
     n_tasks = -(-n_leaves // per_task)
     streaming = 1 if checkpointed or n_tasks == 1 else 2
@@ -245,9 +255,11 @@ def _sums_held(
     return streaming, (2 if checkpointed else 3) if meets else 0
 
 
-def _task_level(per_task: int, n_leaves: int) -> int:
-    """Return the level of the fixed tree whose nodes are tasks."""
-    return min((per_task - 1).bit_length(), root(n_leaves).level)
+def _most_leaves(statistic: Statistic, n_leaves: int, work_per_leaf: float) -> int:
+    """Return how many leaves a large task has: a 64th of the pass, or along the fixed tree some seconds of work."""
+    if statistic.exact or not work_per_leaf:
+        return -(-n_leaves // MAX_TASKS)
+    return max(1, int(TREE_TASK_SECONDS * MULTIPLICATIONS_PER_SECOND / work_per_leaf))
 
 
 def _leaves_per_task(n_leaves: int, work_per_leaf: float, state_bytes: int, workers: int) -> int:

@@ -54,7 +54,7 @@ class Reduction:
         events: EventStream | None = None,
     ) -> None:
         self.executor, self.heed_stop, self.note = executor, heed_stop, note
-        self.plan, self.n_leaves, self.per_task = plan, plan.n_leaves, plan.leaves_per_task
+        self.plan, self.n_leaves = plan, plan.n_leaves
         self.source = job.source
         self.job = replace(job, source=without_data(job.source), token=uuid.uuid4().hex)
         self.shared = self.executor.share(self.job)
@@ -151,21 +151,26 @@ class Reduction:
         return idle[0]
 
     def _fixed_tree(self, resumed: list[_Sum]) -> _Sum:
-        level = min((self.per_task - 1).bit_length(), root(self.n_leaves).level)
         have: dict[Node, _Sum] = {}
         for one in resumed:
             have[_node_of(one.covers, self.n_leaves)] = one
         covered = tuple(sorted(piece for one in resumed for piece in one.covers))
-        tasks = deque(
-            node
-            for first, last in missing(covered, self.n_leaves)
-            for node in nodes_over(first, last, level, self.n_leaves)
-        )
+        gaps = deque(missing(covered, self.n_leaves))
+
+        def take(slots: int) -> Node:
+            """Return the next node to make; which ones are tasks decides what travels, never what meets what."""
+            start, stop = gaps.popleft()
+            level = self.plan.task_level(stop - start + sum(b - a for a, b in gaps), slots)
+            node = nodes_over(start, min(stop, start + (1 << level)), level, self.n_leaves)[0]
+            end = node.leaves(self.n_leaves)[1]
+            if end < stop:
+                gaps.appendleft((end, stop))
+            return node
 
         def grow(node: Node) -> None:
             def ended(handle: Handle | None) -> None:
                 if handle is None:
-                    tasks.appendleft(node)
+                    gaps.appendleft(node.leaves(self.n_leaves))
                 else:
                     have[node] = self._kept(handle, (node.leaves(self.n_leaves),))
 
@@ -191,14 +196,13 @@ class Reduction:
                 continue
             for node in [node for node, one in have.items() if self._unsound([one])]:
                 del have[node]
-                first, last = node.leaves(self.n_leaves)
-                tasks.extend(nodes_over(first, last, level, self.n_leaves))
+                gaps.append(node.leaves(self.n_leaves))
             for node in [node for node in sorted(have) if node.index % 2 == 0]:
                 if node in have and sibling(node) in have:
                     meet(node)
             slots = max(1, self.executor.slots())
-            while tasks and len(self.running) < slots:
-                grow(tasks.popleft())
+            while gaps and len(self.running) < slots:
+                grow(take(slots))
             self._next()
         return have[top]
 

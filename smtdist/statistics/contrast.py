@@ -1,4 +1,4 @@
-"""Σ φ(x) (φ(x⁻) - φ(x⁺))ᵀ: all that the simple contrastive loss needs of the data (Definition 1 in features)."""
+"""Σ φ(x) (φ(x⁻) - φ(x⁺))ᵀ, symmetrised: all that the simple contrastive loss needs of the data (Definition 1 in features)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.feature_maps import PANEL, FeatureMap, map_rows
+from smtdist.kernels.symmetric import COLUMNS, add_symmetrised, packed_size, unpacked
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.workspace import borrowed
 from smtdist.statistics.base import State
@@ -21,18 +22,16 @@ TILE_ROWS = 4096
 LEAST_ROWS = 8
 INPUT_BYTES = 64
 """Bytes for each number of a sample while triplets are made: three rows, hashes, noise."""
-COLUMNS = 512
-"""Features of one panel of a product, which one thread makes."""
 
 
 @dataclass(frozen=True, eq=False)
 class ContrastSums:
-    """S = Σ φ(x_i) (φ(x_i⁻) - φ(x_i⁺))ᵀ over triplets, (D, D): float32 products of tiles, summed in float64.
+    """S + Sᵀ of S = Σ φ(x_i) (φ(x_i⁻) - φ(x_i⁺))ᵀ over triplets: float32 products of tiles, summed in float64.
 
-    `finish` symmetrises it. Tiles have a fixed number of rows that depends on D alone and panels are fixed as well, so
-    that a batch adds the same bits whatever the threads; leaves meet along the engine's fixed tree. Negatives come from a
-    pool: where its features fit a tile's memory they are made once, and looked up.
-    Memory: 8 D² bytes, and a workspace that does not depend on the batch, which therefore never shrinks.
+    The upper triangle is kept, packed by rows: D (D + 1) / 2 numbers. Tiles have a fixed number of rows that depends on D
+    alone and panels are fixed as well, so that a batch adds the same bits whatever the threads; leaves meet along the
+    engine's fixed tree. Negatives come from a pool: where its features fit a tile's memory they are made once, and looked up.
+    Memory: 4 D (D + 1) bytes, and a workspace that does not depend on the batch, which therefore never shrinks.
     """
 
     features: FeatureMap
@@ -42,8 +41,8 @@ class ContrastSums:
 
     def zero(self) -> State:
         """Return the sum over no triplets."""
-        count = self.features.n_features
-        return {"n_samples": np.zeros((), np.int64), "scatter": np.zeros((count, count))}
+        size = packed_size(self.features.n_features)
+        return {"n_samples": np.zeros((), np.int64), "scatter": np.zeros(size)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add the triplets of a batch."""
@@ -59,7 +58,7 @@ class ContrastSums:
                 map_rows(self.features, anchors, left)
                 map_rows(self.features, positives, right)
                 subtract_from(known, at, right)
-                add_product(state["scatter"], left, right)
+                add_symmetrised(state["scatter"], left, right)
         state["n_samples"] += len(images)
         return len(images)
 
@@ -84,8 +83,8 @@ class ContrastSums:
         return left
 
     def state_bytes(self) -> int:
-        """Return 8 D² and a counter."""
-        return 8 * self.features.n_features**2 + 8
+        """Return 4 D (D + 1) and a counter."""
+        return 8 * packed_size(self.features.n_features) + 8
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a tile, whatever the batch: bits must not follow the memory."""
@@ -102,12 +101,9 @@ class ContrastSums:
         return replace(self, features=self.features.miniature())
 
 
-def finish(state: State) -> NDArray[np.float64]:
-    """Return -½ (S + Sᵀ), (D, D): the form whose leading eigenvectors minimise the loss; changes `state`."""
-    scatter = state["scatter"]
-    result = scatter + scatter.T
-    result *= -0.5
-    return np.asarray(result, np.float64)
+def finish(state: State, n_features: int) -> NDArray[np.float64]:
+    """Return -½ (S + Sᵀ), (D, D): the form whose leading eigenvectors minimise the loss. Memory: 8 D²."""
+    return unpacked(state["scatter"], n_features, -0.5)
 
 
 def tile_rows(n_features: int, n_inputs: int) -> int:

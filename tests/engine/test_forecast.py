@@ -48,10 +48,19 @@ def plan_of(
     limit=2**40,
     device=None,
     fingerprint=False,
+    work=0.0,
 ):
     source = Counted(np.zeros((n_samples, 2, 2, 1), np.uint8), [], chunk_samples=256)
     limits = WorkerLimits(limit, 7, 1, workers, alone, device)
-    return plan_pass("p", statistic, source, limits, checkpointed=checkpointed, fingerprint=fingerprint)
+    return plan_pass(
+        "p",
+        statistic,
+        source,
+        limits,
+        checkpointed=checkpointed,
+        fingerprint=fingerprint,
+        work_per_sample=work,
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,8 +97,22 @@ def test_a_resumed_run_counts_two_sums_that_meet():
 
 def test_sums_on_a_fixed_tree_are_counted_as_before():
     plan = plan_of(Large(exact=False), 1280, workers=2)
-    assert (plan.streaming_sums, plan.meeting_sums) == (5, 5)  # 5 leaves: three levels, and two more
+    assert (plan.streaming_sums, plan.meeting_sums) == (6, 6)  # 5 leaves: three levels, and three more
     assert (plan.n_tasks, plan.n_sums, plan.n_merges, plan.depth) == (5, 5, 4, 3)
+
+
+def test_tasks_along_a_fixed_tree_are_large_first_where_their_leaves_are_short():
+    leaf = 256
+    second = 2e10 / leaf  # multiplications of a sample whose leaf takes a second
+    slow, short = (
+        plan_of(Large(exact=False), 49 * leaf, workers=2, work=work) for work in (30 * second, second)
+    )
+    assert slow.n_tasks == 49
+    # 8, 8, 8, 4, 4, 4, 2, 2, 2 leaves, and seven of one
+    assert (short.n_tasks, short.n_merges) == (16, 15)
+    assert [short.task_level(left, 2) for left in (49, 25, 13, 7, 1)] == [3, 2, 1, 0, 0]
+    assert (short.streaming_sums, short.meeting_sums) == (slow.streaming_sums, slow.meeting_sums)
+    assert plan_of(Large(exact=False), 49 * leaf, workers=64, work=second).n_tasks == 49
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,20 @@ def test_lost_and_repeated_tasks_change_nothing(tmp_path_factory, seed, exact, c
         assert [path.name for path in (folder / "sum").iterdir()] == ["result.h5"]
 
 
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_large_tasks_along_the_tree_change_nothing(slots, tmp_path):
+    want, _ = total(Engine(SerialExecutor(1)), Total(False))
+    work = plan.TREE_TASK_SECONDS * plan.MULTIPLICATIONS_PER_SECOND / (4 * 20)  # 20 leaves of 4 samples
+    executors = (ThreadsExecutor(slots), LossyExecutor(slots))
+    folders = (None, tmp_path / "kept", None, tmp_path / "lost")
+    for executor, folder in zip(executors * 2, folders, strict=True):
+        engine = Engine(executor, checkpoint=folder, key="k")
+        got, record = engine.reduce("sum", Total(False), Counted(IMAGES, []), work_per_sample=work)
+        np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
+        assert got.state["numbers"] == want.state["numbers"]
+        assert record["n_samples"] == 203
+
+
 def test_float_sums_would_differ_along_another_tree():
     """The law above is not empty: the float sum does depend on how it is grouped."""
     want, _ = total(Engine(SerialExecutor(1)), Total(False))

@@ -94,13 +94,16 @@ def test_figure_2(images, tmp_path):
 
 
 def test_figure_3(images, tmp_path):
-    sizes = ["--samples", "30", "--components", "2", "--repeats", "1", "--steps", "20"]
+    sizes = ["--samples", "30", "--components", "2", "--repeats", "1", "--steps", "20", "--deviations", "0.1"]
     grid = ["--ridges", "0.1", "10", "--bandwidths", "1"]
     table = figure_3.main(["--cifar", images, *sizes, *grid, "--json", str(tmp_path)])
     (scores,) = table.values()
     np.testing.assert_allclose(scores["as it is"]["mean"], 0.01, rtol=0.1)
     assert ("network" in scores) == (networks.missing() is None)
-    assert scores["gaussian"]["chosen"][0]["ridge"] in (0.1, 10)
+    (gaussian,), (chosen,) = scores["gaussian"]["repeats"], scores["kernel"]["repeats"]
+    assert gaussian["ridge"] in (0.1, 10)
+    assert chosen["held"] == min(scores[kernel]["repeats"][0]["held"] for kernel in figure_1.KERNELS)
+    assert chosen["error"] == scores[chosen["kernel"]]["mean"]
     assert only_record(tmp_path)["table"] == table
 
 

@@ -82,6 +82,51 @@ def test_fit_transform_evaluate(model, changes, data, tmp_path):
         assert evaluate_knn(file["z"], labels, embedded, labels[:90], k=5).top1 == top1
 
 
+def test_fit_takes_kernel_models_by_name(data, tmp_path):
+    common = [
+        str(data),
+        "--dataset",
+        "train/x",
+        "--set",
+        "features=fourier",
+        "--set",
+        "n_features=32",
+        "--quiet",
+    ]
+    bits = []
+    for number, words in enumerate(
+        (
+            ["fit", *common, "--model", "kernel-contrastive"],
+            ["fit", "--model=kernel-contrastive", *common],
+            ["kernel", "fit", *common, "--model", "kernel-contrastive"],
+        )
+    ):
+        out = tmp_path / f"{number}.h5"
+        done = CliRunner().invoke(app, [*words, "--out", str(out)])
+        assert done.exit_code == 0, done.output
+        with h5py.File(out) as file:
+            bits.append({name: one[()].tobytes() for name, one in arrays_of(file)})
+    assert bits[0] == bits[1] == bits[2]
+    assert bits[0]
+    planned = CliRunner().invoke(app, ["plan", *common, "--model", "kernel-contrastive"])
+    assert planned.exit_code == 0, planned.output
+    assert "contrast" in planned.stdout
+    for command, extra in (("fit", ["--out", str(tmp_path / "n.h5")]), ("plan", [])):
+        wrong = CliRunner().invoke(app, [command, *common, *extra, "--model", "spectral"])
+        assert wrong.exit_code == 2
+        assert "There is no model 'spectral'; leave out --model" in " ".join(wrong.output.split())
+    misspelt = CliRunner().invoke(app, ["fit", *common, "--out", "n.h5", "--model", "kernel-spectrum"])
+    assert misspelt.exit_code == 2
+    assert "kernel-spectral" in misspelt.output
+
+
+def arrays_of(group):
+    """Return (name, dataset) of everything in a file."""
+    found = []
+    group.visititems(lambda name, one: found.append((name, one)) if isinstance(one, h5py.Dataset) else None)
+    return found
+
+
 def test_images_and_the_linear_probe(data, tmp_path):
     out = tmp_path / "k.h5"
     changes = ["--set", "features=fourier", "--set", "n_features=64", "--set", "flip=true", "--set", "crop=1"]

@@ -136,7 +136,9 @@ def _contrastive(
     statistic = ContrastSums(ready.features, ready.triplets)
     work = work_per_triplet(ready.features)
     partial, record = engine.reduce("contrast", statistic, source, work_per_sample=work)
-    spectrum, vectors = top_components(finish(partial.state), settings.n_components, settings.kernel)
+    spectrum, vectors = top_components(
+        finish(partial.state, ready.features.n_features), settings.n_components, settings.kernel
+    )
     encoder = FeatureEncoder(ready.features, vectors)
     return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [record]
 
