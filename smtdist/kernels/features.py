@@ -70,7 +70,12 @@ class Interpolation:
         return len(self.points)
 
     def __call__(self, points: Rows) -> Rows:
-        """Return interpolating codes."""
+        """Return interpolating codes, (m, K).
+
+        >>> Interpolation(np.array([[0.0], [1.0], [5.0]]), 2, 1e-9)(np.array([[0.25], [5.0]])).round(6)
+        array([[0.75, 0.25, 0.  ],
+               [0.  , 0.  , 1.  ]])
+        """
         distances = squared_distances(points, self.points)
         near = np.argsort(distances, axis=1, kind="stable")[:, : self.neighbours]
         weights = barycentric_weights(points, self.points[near], self.regularisation)
@@ -97,7 +102,11 @@ class RadialBasis:
         return len(self.points)
 
     def __call__(self, points: Rows) -> Rows:
-        """Return features in (0, 1]."""
+        """Return features in (0, 1], (m, K).
+
+        >>> RadialBasis(np.array([[0.0], [2.0]]), 1.0)(np.array([[0.0]])).round(3)
+        array([[1.   , 0.135]])
+        """
         return np.exp(squared_distances(points, self.points) / (-2 * self.width**2))
 
 
@@ -114,7 +123,13 @@ class RandomFourier:
         _require_width(self.width)
 
     def __call__(self, points: Rows) -> Rows:
-        """Return features in [-sqrt(2 / K), sqrt(2 / K)]."""
+        """Return features in [-sqrt(2 / K), sqrt(2 / K)], (m, K).
+
+        >>> z = RandomFourier(1, 10_000, 1.0)(np.array([[0.0], [2.0]]))
+        >>> (z @ z.T).round(1)
+        array([[1. , 0.1],
+               [0.1, 1. ]])
+        """
         draw = np.random.default_rng(self.seed)
         frequencies = draw.standard_normal((self.n_inputs, self.size)) / self.width
         phases = draw.uniform(0, 2 * np.pi, self.size)
@@ -146,7 +161,11 @@ class Quadratic:
 
 
 def squared_distances(points: Rows, others: Rows) -> Rows:
-    """Return |x - y|² of every pair, (m, K), each summed in one order. Memory: besides the result 64 MiB."""
+    """Return |x - y|² of every pair, (m, K), each summed in one order. Memory: besides the result 64 MiB.
+
+    >>> squared_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
+    array([[25.,  1.]])
+    """
     result = np.empty((len(points), len(others)))
     step = max(1, BLOCK_BYTES // (8 * max(1, others.size)))
     for start in range(0, len(points), step):

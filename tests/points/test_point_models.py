@@ -83,6 +83,18 @@ def test_every_point_a_landmark_is_locally_linear_embedding():
     assert angle(mine[:, 1:] - mine[:, 1:].mean(axis=0), theirs) < 1e-3
 
 
+def test_all_points_as_landmarks_make_locally_linear_landmarks_locally_linear_embedding():
+    points, _ = roll(600)
+    context = locally_linear_context(points, nearest_neighbours(points, 12))
+    codes = Interpolation(points, 4)
+    model, _ = fit_points(in_context(points, context), codes, engine(), order=2, n_components=3)
+    theirs = LocallyLinearEmbedding(n_neighbors=12, n_components=2, eigen_solver="dense").fit_transform(
+        points
+    )
+    mine = model.transform(points)[:, 1:]
+    assert angle(mine - mine.mean(axis=0), theirs) < 1e-3
+
+
 def test_codes_that_interpolate_landmarks_are_locally_linear_landmarks():
     points, _ = roll(600)
     landmarks = spread_points(points, 150)

@@ -12,8 +12,9 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.features import Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.models.points.contexts import (
+    locally_linear_context,
     mean_context,
     nearest_neighbours,
     symmetric_context,
@@ -31,6 +32,7 @@ FEATURES = {
     "rbf": RadialBasis(CENTRES, 0.5),
     "fourier": RandomFourier(2, 7, 0.8, 1),
     "quadratic": Quadratic(2),
+    "interpolation": Interpolation(CENTRES, 3),
 }
 
 
@@ -123,6 +125,48 @@ def test_a_mean_context_has_the_symmetrised_neighbours(n, k, seed):
     }
     assert pairs == {pair for i, j in edges_of(near) for pair in ((i, j), (j, i))}
     np.testing.assert_allclose(mean_context(near).weights.sum(axis=1), 1)
+
+
+@law
+@given(
+    st.sampled_from(sorted(FEATURES)),
+    st.sampled_from([mean_context, locally_linear_context]),
+    st.integers(4, 12),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_second_order_is_a_point_less_its_weighted_neighbours(name, make, n, k, seed):
+    points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
+    near = nearest_neighbours(points, k)
+    context = make(near) if make is mean_context else make(points, near)
+    statistic = PointSums(FEATURES[name], 2)
+    found = finish(summed(statistic, in_context(points, context)))
+    D = np.eye(n)
+    for i in range(n):
+        for j, weight in zip(context.numbers[i], context.weights[i], strict=True):
+            D[j, i] -= weight
+    A = FEATURES[name](points).T
+    # features and columns are rounded to the grid: half a step each, and the weights add up to at most `spread`
+    spread = 2 + np.abs(context.weights).sum(axis=1).max()
+    atol = 4 * spread**2 * max(1.0, np.abs(A).max()) / GRID
+    np.testing.assert_allclose(found.scatter, A @ D @ D.T @ A.T / n, atol=atol)
+    np.testing.assert_allclose(found.moment, A @ A.T / n, atol=atol)
+
+
+@law
+@given(st.sampled_from(sorted(FEATURES)), st.integers(2, 9), st.integers(0, 99))
+def test_noisy_pairs_are_a_column_of_d_each(name, n, seed):
+    points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
+    source = noisy_pairs(points, 0.2, seed)
+    state = summed(PointSums(FEATURES[name], 1, pairs=True), source)
+    with source.opened() as reader:
+        copies = reader.read(0, n)[:, 0, :, :2].reshape(2 * n, 2)
+    A = grid(FEATURES[name](copies)).T
+    D = np.zeros((2 * n, n), object)
+    D[2 * np.arange(n), np.arange(n)], D[2 * np.arange(n) + 1, np.arange(n)] = 1, -1
+    np.testing.assert_array_equal(exact(state, "scatter"), A @ D @ D.T @ A.T)
+    np.testing.assert_array_equal(exact(state, "moment"), A @ A.T)
+    assert state["n_positions"] == 2 * n
 
 
 @pytest.mark.parametrize("name", sorted(FEATURES))

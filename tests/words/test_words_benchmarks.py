@@ -8,6 +8,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from benchmarks.words import mnist_glove, semantics, speed
+from smtdist.configuration import preset
+from smtdist.data.array import as_source
+from smtdist.engine.passes import Engine
+from smtdist.engine.session import executor_for
+from smtdist.evaluate.knn import nearest, vote
+from smtdist.models.fit import fit
+from smtdist.models.transform import transform
 
 
 @pytest.fixture
@@ -66,17 +73,45 @@ def test_mnist_glove(tmp_path):
     with h5py.File(path, "w") as file:
         for group, rows in (("train", slice(0, 200)), ("test", slice(200, 260))):
             file[f"{group}/images"], file[f"{group}/labels"] = images[rows], bunch.target[rows]
-    sizes = ["--dictionary", "40", "--seeds", "2", "--sweeps", "2", "--set", "n_components=8"]
-    result = mnist_glove.main(["--data", str(path), *sizes, "--json", str(tmp_path)])
-    assert len(result["seeds"]) == 2
-    assert 0 <= result["all"]["p"] <= 1
-    assert recorded(tmp_path) == result
-    work = tmp_path / "work"
+    sizes = ["--data", str(path), "--dictionary", "40", "--sweeps", "2", "--set", "n_components=8"]
+    result = mnist_glove.main([*sizes, "--seeds", "2", "--json", str(tmp_path)])
+    assert set(result["contexts"]) == {"3", "whole"}
+    found = result["contexts"]["3"]
+    assert len(found["seeds"]) == 2
+    assert 0 <= found["by_image"]["p"] <= 1
+    assert json.loads(json.dumps(result)) == recorded(tmp_path)
+    work = ["--work", str(tmp_path / "work")]
     with pytest.raises(SystemExit) as stopped:
-        mnist_glove.main(["--data", str(path), *sizes, "--work", str(work), "--minutes", "0"])
+        mnist_glove.main([*sizes, "--seeds", "1", *work, "--minutes", "0"])
     assert stopped.value.code == mnist_glove.UNFINISHED
-    again = mnist_glove.main(["--data", str(path), *sizes, "--work", str(work)])
-    assert again == result
-    assert mnist_glove.main(["--data", str(path), *sizes, "--work", str(work)]) == result
+    one = mnist_glove.main([*sizes, "--seeds", "1", *work])
+    assert one["contexts"]["3"]["seeds"] == found["seeds"][:1]
+    assert mnist_glove.main([*sizes, "--seeds", "2", *work]) == result
     with pytest.raises(SystemExit, match="other options"):
-        mnist_glove.main(["--data", str(path), *sizes, "--seeds", "3", "--work", str(work)])
+        mnist_glove.main([*sizes, "--sweeps", "3", *work])
+
+
+def test_slices_say_what_the_whole_says(tmp_path, monkeypatch):
+    bunch = load_digits()
+    images = np.kron(bunch.images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8)
+    train, test = (images[:200], bunch.target[:200]), (images[200:270], bunch.target[200:270])
+    settings = preset("mnist-vq").replace(dictionary=30, n_components=6)
+    with executor_for() as executor:
+        model = fit(as_source(train[0]), settings, Engine(executor))[0]
+        z = [
+            np.concatenate([part for _, part in sorted(transform(model, as_source(of), Engine(executor)))])
+            for of in (train[0], test[0])
+        ]
+    cosines, rows = nearest(z[1], z[0], mnist_glove.NEIGHBOURS)
+    whole = vote(cosines, train[1][rows], 10).argmax(axis=1) == test[1]
+    monkeypatch.setattr(mnist_glove, "SLICE", 60)
+    vectors = [model.components()[:, ::-1].copy(), model.components()]
+    steps = mnist_glove.Steps(tmp_path, np.inf)
+    right = mnist_glove.judged(steps, "x", model, vectors, train, test)
+    np.testing.assert_array_equal(right, [whole, whole])
+    assert [path.name for path in tmp_path.iterdir()] == ["x-right.npy"]
+
+
+def test_images_that_seeds_share_count_once():
+    mine, other = np.array([3, 2, 0, 1, 3]), np.array([1, 2, 1, 1, 0])
+    assert mnist_glove.mcnemar(mine, other) == {"only_first": 2, "only_second": 1, "p": 1.0}

@@ -28,6 +28,9 @@ def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto"
 
     `method`: "exact" (scikit-learn), "faiss" (its flat index, exact too but in float32), or "auto": FAISS for more than
     100,000 points where it is installed. Memory: what the libraries take, and 16 (k + 1) bytes a point.
+
+    >>> nearest_neighbours(np.array([[0.0], [1.0], [3.0], [4.5]]), 1).ravel()
+    array([1, 0, 3, 2])
     """
     n = len(points)
     if not 1 <= k < n:
@@ -85,7 +88,12 @@ def symmetric_lists(numbers: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
 
 
 def mean_context(numbers: Numbers) -> Context:
-    """Return the second-order context in which a point is compared with the mean of its symmetrised neighbours."""
+    """Return the second-order context in which a point is compared with the mean of its symmetrised neighbours.
+
+    >>> context = mean_context(np.array([[1], [0], [1]]))
+    >>> context.numbers.tolist(), context.weights.tolist()
+    ([[1, 0], [0, 2], [1, 2]], [[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]])
+    """
     lists, filled = symmetric_lists(numbers)
     return Context(lists, filled / filled.sum(axis=1, keepdims=True), 2)
 
@@ -96,6 +104,10 @@ def locally_linear_context(
     """Return the second-order context of weights that rebuild a point from its neighbours (Roweis and Saul 2000).
 
     The neighbours are those given, as in scikit-learn, not symmetrised: each point is rebuilt by itself.
+
+    >>> points = np.array([[0.0], [1.0], [4.0]])
+    >>> locally_linear_context(points, np.array([[1, 2], [0, 2], [0, 1]]), 1e-9).weights[1].round(3)
+    array([0.75, 0.25])
     """
     return Context(numbers, barycentric_weights(points, points[numbers], regularisation), 2)
 

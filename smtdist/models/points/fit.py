@@ -73,7 +73,17 @@ def fit_points(
     """Sum over points and their neighbours in one pass and solve; return the record of the pass too.
 
     `moment`: V is the "second" moment, or "centred" about the mean feature, in which the constant has no part, as in slow
-    feature analysis. Noisy pairs count both points in V.
+    feature analysis. Noisy pairs count both points in V. Memory: as the pass states, on the driver some 6 K x K arrays.
+
+    >>> from smtdist.engine.executor import SerialExecutor
+    >>> from smtdist.kernels.features import Quadratic
+    >>> from smtdist.models.points.contexts import temporal_context
+    >>> t = np.linspace(0, 2 * np.pi, 400)
+    >>> x = np.stack([np.sin(t) + np.cos(11 * t) ** 2, np.cos(11 * t)], axis=1)
+    >>> source = in_context(x, temporal_context([400]))
+    >>> model, _ = fit_points(source, Quadratic(2), Engine(SerialExecutor()), n_components=1, moment="centred")
+    >>> abs(np.corrcoef(model.transform(x)[:, 0], np.sin(t))[0, 1]).round(3)
+    np.float64(1.0)
     """
     if moment not in MOMENTS:
         raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
@@ -86,10 +96,19 @@ def fit_points(
 
 
 def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:
-    """Return two noisy copies of every point, as neighbours; `points` are as in `smtdist.data.table.as_table`."""
+    """Return two noisy copies of every point, as neighbours; `points` are as in `smtdist.data.table.as_table`.
+
+    >>> noisy_pairs(np.zeros((10, 3)), 0.1).shape
+    (10, 1, 2, 4)
+    """
     return NoisePairs(as_table(points), noise, seed)
 
 
 def in_context(points: Any, context: Context) -> NeighbourSource:
-    """Return points with their neighbours."""
+    """Return points with their neighbours; `points` are as in `smtdist.data.table.as_table`.
+
+    >>> from smtdist.models.points.contexts import temporal_context
+    >>> in_context(np.zeros((10, 3)), temporal_context([10])).shape
+    (10, 1, 2, 4)
+    """
     return NeighbourSource.of(points, context.numbers, context.weights)

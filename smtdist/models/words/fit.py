@@ -40,6 +40,16 @@ def fit_words(
 
     With `vocabulary` its words are used and only pairs are counted. Memory: as the passes state, and while solving
     about 60 bytes a pair and 24 L bytes a word.
+
+    >>> import pathlib, tempfile
+    >>> from smtdist.engine.executor import SerialExecutor
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "a.txt")
+    ...     _ = path.write_text("a cat sat here\\na dog sat there\\na cat ran there\\na dog ran here\\n" * 20)
+    ...     asked = WordSettings(window=2, n_components=2, max_words=64)
+    ...     model, passes = fit_words(TextSource.open([str(path)]), asked, Engine(SerialExecutor()))
+    >>> model.vectors().shape, model.most_cooccurring("cat", 1)[0].word, [record["name"] for record in passes]
+    ((7, 2), 'a', ['vocabulary', 'statistics', 'solve'])
     """
     started = time.perf_counter()
     engine.events.emit("run_started", passes=[*([] if vocabulary else ["vocabulary"]), "statistics", "solve"])

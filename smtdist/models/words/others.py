@@ -56,7 +56,12 @@ def glove(near: scipy.sparse.csr_array, settings: GloveSettings) -> Glove:
 
     f(x) = min(1, (x / most)^power). `near` X is (K, K), symmetric, counts of both orders. The entries are taken in an
     order drawn from the seed, one at a time, so that a result depends on counts and settings alone. Memory: 32 K L
-    bytes and 36 bytes an entry.
+    bytes and 36 bytes an entry. Raises ModelError where no two words are near one another.
+
+    >>> near = scipy.sparse.csr_array(np.array([[0, 9, 1], [9, 0, 1], [1, 1, 0]]))
+    >>> found = glove(near, GloveSettings(n_components=2, sweeps=50))
+    >>> found.vectors().shape, found.losses[-1] < found.losses[0] / 2
+    ((3, 2), True)
     """
     upper = scipy.sparse.triu(near).tocoo()
     positive = upper.data > 0
@@ -107,7 +112,7 @@ def ppmi_svd(sums: WordSums, n_components: int, power: float = 0.5) -> Float64:
     """Return U_L S_L^power of the singular value decomposition of the positive pointwise mutual information, (K, L).
 
     Levy, Goldberg and Dagan (2015) found powers of 0 and 0.5 better than 1. The matrix is symmetric, so the
-    decomposition is found from its eigenvalues of largest magnitude.
+    decomposition is found from its eigenvalues of largest magnitude. Memory: 12 bytes an entry, and what the solve takes.
     """
     information = positive_information(sums.cooccurrence())
     values, vectors = largest_eigenvectors(information, n_components, which="LM")
