@@ -15,6 +15,8 @@ SOLVES: Final = ("spectral", "codes", "whitened", "pca", "pca-whitened")
 """What makes components of the sums: the generalised eigenproblem, or what an ablation puts in its place."""
 SHARED: Final = {"n_components": 1, "drop": 0}
 """Settings that readings of one fit may differ in, as they stand in its key."""
+SOLVED: Final = {"null_tolerance": None, "moment": "second", "pool_size": 1, "pool_stride": 1}
+"""Settings that fits with the same sums may differ in beside those, as they stand in the key of the sums."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,15 @@ class Fit:
     @property
     def key(self) -> str:
         """Hash of all that its sums depend on, and how they are pooled."""
-        settings = self.settings.replace(**SHARED)
+        return self._key(SHARED)
+
+    @property
+    def sums(self) -> str:
+        """Hash of all that its sums depend on."""
+        return self._key({**SHARED, **SOLVED})
+
+    def _key(self, changes: dict[str, Any]) -> str:
+        settings = self.settings.replace(**changes)
         told = json.dumps([self.data, self.n_train, settings.to_dict(), self.quality], sort_keys=True)
         return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
@@ -262,7 +272,7 @@ def _recipe() -> Iterator[Cell]:
         "threshold": (0.2, 0.25, 0.3, 0.35),
         "dictionary_method": ("random", "diverse", "spherical"),
         "zero_code": ("leave_out", "activate_best"),
-        "null_tolerance": (None, 1e-6, 1e-5, 1e-4, 1e-3),
+        "null_tolerance": (None, 1e-5, 1e-4, 1e-3, 1e-2),
         "drop": (0, 8, 16, 24, 32),
         "n_components": (256, 384, 512),
     }

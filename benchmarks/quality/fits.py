@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from benchmarks.quality.cells import Fit, Part
+from benchmarks.quality.cells import SOLVED, Fit, Part
 from benchmarks.quality.images import read, without_scaling
 from benchmarks.quality.work import Work
 from smtdist.engine.events import EventStream
@@ -27,6 +28,8 @@ RANK: Final = 1e-10
 def fitted(work: Work, asked: Fit, components: int, data: Path, executor: Executor) -> Model:
     """Return the model of a fit with at least so many components, with its sums; from its file if it was fitted before."""
     path = work.path(f"models/{asked.key}.h5")
+    if not path.exists() and _solved_again(work, asked, components, path):
+        return load(path)
     if not path.exists():
         work.heed()
         settings = without_scaling(asked.settings).replace(n_components=components, drop=0)
@@ -37,6 +40,7 @@ def fitted(work: Work, asked: Fit, components: int, data: Path, executor: Execut
         model, passes = fit(images.source, settings, engine)
         save(model, path)
         work.keep(f"models/{asked.key}.json", {"passes": passes, "settings": asked.settings.to_dict()})
+        work.keep(f"models/{asked.sums}-sums.json", asked.key)
         work.forget(f"models/{asked.key}.checkpoint")
         return model
     model = load(path)
@@ -45,6 +49,25 @@ def fitted(work: Work, asked: Fit, components: int, data: Path, executor: Execut
         model = refit(model, n_components=components, drop=0)
         save(model, path, overwrite=True)
     return model
+
+
+def _solved_again(work: Work, asked: Fit, components: int, path: Path) -> bool:
+    """Make a model of the sums of another, where one has them; return whether there was one."""
+    if not work.done(f"models/{asked.sums}-sums.json"):
+        return False
+    work.heed()
+    other = work.facts(f"models/{asked.sums}-sums.json", str)
+    started = time.perf_counter()
+    model = load(work.path(f"models/{other}.h5"))
+    changes = {name: getattr(asked.settings, name) for name in SOLVED}
+    save(refit(model, **changes, n_components=components, drop=0), path)
+    # the passes are the other's, but for the solve
+    known = work.facts(f"models/{other}.json", dict)["passes"]
+    passes = [
+        {**one, "seconds": time.perf_counter() - started} if one["name"] == "solve" else one for one in known
+    ]
+    work.keep(f"models/{asked.key}.json", {"passes": passes, "settings": asked.settings.to_dict()})
+    return True
 
 
 def passes_of(work: Work, asked: Fit) -> list[dict[str, Any]]:

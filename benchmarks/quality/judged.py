@@ -81,7 +81,8 @@ class Family:
         self.members = self._members(parts)
         # the images are those of any fit: they differ in settings only
         some = next(iter(self.fits.values()))
-        self.train, self.test = read(data, some, "train", some.n_train), read(data, some, "test", tests)
+        self.train = read(data, some, "train", some.n_train)
+        self.test = judges(data, some, cells[0].judge, tests)
         sample = 4 * sum(
             (last - first) * member.pooled
             for members in self.members.values()

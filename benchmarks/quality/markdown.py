@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.quality import published
+from benchmarks.quality.earlier import measured
 
 PREFIX: Final = "quality-"
 TITLES: Final = {
@@ -30,6 +31,8 @@ RULE: Final = "|---|---:|---:|---:|---|---|---:|---:|---|"
 def newest(folder: Path) -> list[dict[str, Any]]:
     """Return the cells of all records: each cell of a table at each size, the newest of it, with date and command."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for cell in measured(folder):
+        found[(cell["table"], cell["row"], cell["column"], *_size(cell))] = cell
     for path in sorted(folder.glob(f"*-{PREFIX}*.json")):  # by date
         record = json.loads(path.read_text())
         for cell in record["result"]["cells"]:
@@ -96,8 +99,8 @@ def _line(cell: dict[str, Any]) -> str:
         deviation,
         f"{100 * low:.1f} to {100 * high:.1f}",
         size,
-        _seconds(own["seconds"]),
-        f"{own['peak_bytes'] / 1e9:.2f} GB",
+        "" if own["seconds"] is None else _seconds(own["seconds"]),
+        "" if own["peak_bytes"] is None else f"{own['peak_bytes'] / 1e9:.2f} GB",
         own["device"],
     ]
     return f"| {' | '.join(row)} |"
