@@ -186,7 +186,6 @@ def test_sums_are_solved_again(asked, data, tmp_path):
     assert len(passes) == 2
     assert passes[0][0] == passes[1][0]  # the same whitening, to the last digit of its time
     models = [smtdist.load(path) for path in (tmp_path / "work/models").glob("*.h5")]
-    assert len({model.embedding.rank for model in models}) == 2
     by_tolerance = {model.settings.null_tolerance: model for model in models}
     alone = smtdist.refit(by_tolerance[None], null_tolerance=0.01)
     np.testing.assert_array_equal(alone.embedding.components, by_tolerance[0.01].embedding.components)
