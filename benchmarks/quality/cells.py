@@ -232,6 +232,7 @@ def _figure_6() -> Iterator[Cell]:
 
 SMALL: Final = 1000
 """Training images of experiments of our own."""
+L1_ROW: Final = "codes of every third patch, 64 components"
 OURS: Final = "a size of our own; the paper prints nothing"
 
 
@@ -262,6 +263,10 @@ def _ablations() -> Iterator[Cell]:
                 **({"feature": "vq", **vq} if feature == "vq" else {}),
             )
             yield Cell("ablations", f"codes, {colour}", feature, _whole(fit), remark=OURS)
+
+    command = "python -m benchmarks.sparse.cifar --data cifar10_jpeg.h5 --train 1000 --test 1000 --units 400"
+    for feature in ("l1", "gq"):
+        yield Cell("ablations", L1_ROW, feature, (), remark=OURS, elsewhere=command)
 
 
 def _recipe() -> Iterator[Cell]:

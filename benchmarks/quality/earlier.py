@@ -1,4 +1,5 @@
-"""Cells that other benchmarks have measured, from their records: MNIST by `mnist_vq`, GloVe by `words.mnist_glove`."""
+"""Cells that other benchmarks have measured, from their records: MNIST by `mnist_vq`, GloVe by `words.mnist_glove`, L1 codes
+by `sparse.cifar`."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.quality import published
+from benchmarks.quality.cells import L1_ROW, OURS
 from smtdist.evaluate.metrics import wilson
 
 TESTS: Final = {"mnist_vq": 2000, "mnist_glove": 10_000}
@@ -16,7 +18,8 @@ TESTS: Final = {"mnist_vq": 2000, "mnist_glove": 10_000}
 
 
 def measured(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the cells of Table 1 that other records hold, as rows of a record of tables."""
+    """Yield the cells that other records hold, as rows of a record of tables."""
+    yield from _of_l1(folder)
     for path in sorted(folder.glob("*-mnist-vq-run-*.json")):
         record = json.loads(path.read_text())
         found = record["result"]
@@ -49,6 +52,24 @@ def measured(folder: Path) -> Iterator[dict[str, Any]]:
             "said": f"mean of {seeds} seeds; the transform on the same atoms {100 * found['smt']:.2f}",
         }
         yield _cell(record, path, row, "GloVe 100K", own)
+
+
+def _of_l1(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*-sparse-cifar.json")):
+        record = json.loads(path.read_text())
+        found = record["result"]
+        for feature in ("l1", "gq"):
+            part = found[feature]
+            own = {
+                "top1": part["knn"],
+                "interval": list(wilson(round(part["knn"] * found["test"]), found["test"])),
+                "n_train": found["train"],
+                "n_test": found["test"],
+                "dictionary": found["units"],
+                "seconds": part["seconds"],
+                "peak_bytes": None,
+            }
+            yield {**_cell(record, path, L1_ROW, feature, own), "table": "ablations", "remark": OURS}
 
 
 def _cell(record: dict[str, Any], path: Path, row: str, column: str, own: dict[str, Any]) -> dict[str, Any]:

@@ -42,13 +42,36 @@ def newest(folder: Path) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def differences(folder: Path) -> dict[str, list[str]]:
+    """Return for each table, from the newest records, how far cells of a row lie behind its best on the same images."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for path in sorted(folder.glob(f"*-{PREFIX}*.json")):  # by date
+        for one in json.loads(path.read_text())["result"].get("compared", []):
+            low, high = one["interval"]
+            said = f"{one['column']} by {one['points']:.1f} ({low:.1f} to {high:.1f})"
+            found.setdefault((one["table"], f"{one['row']}: {one['best']} is ahead of"), {})[
+                one["column"]
+            ] = said
+    lines: dict[str, list[str]] = {}
+    for (table, begin), said in found.items():
+        lines.setdefault(table, []).append(f"- {begin} {'; '.join(said.values())}")
+    return lines
+
+
 def _size(cell: dict[str, Any]) -> tuple[Any, ...]:
     own = cell.get("ours") or {}
     return tuple(own.get(name) for name in ("n_train", "n_test", "dictionary"))
 
 
-def rendered(cells: Sequence[dict[str, Any]], order: Iterable[tuple[str, str, str]]) -> str:
-    """Return the page; `order` says in which order cells of the tables stand, by table, row and column."""
+def rendered(
+    cells: Sequence[dict[str, Any]],
+    order: Iterable[tuple[str, str, str]],
+    compared: dict[str, list[str]] | None = None,
+) -> str:
+    """Return the page; `order` says in which order cells of the tables stand, by table, row and column.
+
+    `compared` : lines that stand under a table.
+    """
     lines = [
         "# The published tables",
         "",
@@ -68,6 +91,13 @@ def rendered(cells: Sequence[dict[str, Any]], order: Iterable[tuple[str, str, st
             own = [cell for cell in places[place] if cell.get("ours")]
             lines += [_line(cell) for cell in own or places[place][:1]]
         lines.append("")
+        if compared and table in compared:
+            lines += [
+                "Points between cells on the same images, with 95 % bootstrap intervals:",
+                "",
+                *compared[table],
+                "",
+            ]
         for name, figures in published.RIVALS.get(table, {}).items():
             said = ", ".join(f"{column} {figure}" for column, figure in figures.items())
             lines.append(f"{name}, quoted, not run: {said}.")
@@ -77,7 +107,7 @@ def rendered(cells: Sequence[dict[str, Any]], order: Iterable[tuple[str, str, st
 
 def write(results: Path, page: Path, order: Iterable[tuple[str, str, str]]) -> None:
     """Write the page anew."""
-    page.write_text(rendered(newest(results), order))
+    page.write_text(rendered(newest(results), order, differences(results)))
 
 
 def _line(cell: dict[str, Any]) -> str:
