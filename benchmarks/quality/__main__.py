@@ -94,7 +94,7 @@ def row_of(work: Work, printed: Cell, cell: Cell, options: argparse.Namespace) -
         row["elsewhere"] = cell.elsewhere
     elif work.done(_file(cell, options)):
         own = work.facts(_file(cell, options), dict)
-        row["ours"] = own
+        row["ours"] = {**own, "said": ", ".join(options.set)}
         if cell.paper is not None:
             row["deviation"] = round(100 * own["top1"] - cell.paper, 2)
     else:

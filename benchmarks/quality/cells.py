@@ -277,7 +277,7 @@ def _recipe() -> Iterator[Cell]:
         "threshold": (0.2, 0.25, 0.3, 0.35),
         "dictionary_method": ("random", "diverse", "spherical"),
         "zero_code": ("leave_out", "activate_best"),
-        "null_tolerance": (None, 1e-5, 1e-4, 1e-3, 1e-2),
+        "null_tolerance": (None, 1e-5, 1e-4, 1e-3),
         "drop": (0, 8, 16, 24, 32),
         "n_components": (256, 384, 512),
     }

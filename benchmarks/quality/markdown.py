@@ -60,7 +60,7 @@ def differences(folder: Path) -> dict[str, list[str]]:
 
 def _size(cell: dict[str, Any]) -> tuple[Any, ...]:
     own = cell.get("ours") or {}
-    return tuple(own.get(name) for name in ("n_train", "n_test", "dictionary"))
+    return tuple(own.get(name) for name in ("n_train", "n_test", "dictionary", "said"))
 
 
 def rendered(
