@@ -39,7 +39,11 @@ PAGE: Final = Path(__file__).with_name("TABLES.md")
 def chosen(options: argparse.Namespace) -> list[tuple[Cell, Cell]]:
     """Return the cells that were asked for, as they are printed and at the size of this run."""
     scale = Scale(
-        options.train, options.dictionary, options.components, tuple(map(parse_setting, options.set))
+        options.train,
+        options.dictionary,
+        options.components,
+        tuple(map(parse_setting, options.set)),
+        options.mirrored,
     )
     names = list(tables()) if options.table == "all" else [options.table]
     found = []
@@ -94,7 +98,8 @@ def row_of(work: Work, printed: Cell, cell: Cell, options: argparse.Namespace) -
         row["elsewhere"] = cell.elsewhere
     elif work.done(_file(cell, options)):
         own = work.facts(_file(cell, options), dict)
-        row["ours"] = {**own, "said": ", ".join(options.set)}
+        said = [*options.set, *(["mirrored images vote too"] if own.get("mirrored") else [])]
+        row["ours"] = {**own, "said": ", ".join(said)}
         if cell.paper is not None:
             row["deviation"] = round(100 * own["top1"] - cell.paper, 2)
     else:
@@ -161,6 +166,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--dictionary", type=int, default=0, help="atoms at most")
     parser.add_argument("--components", type=int, default=0, help="components at most")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--mirrored", action="store_true", help="mirrored training images vote too")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--plan", action="store_true", help="state costs, run nothing")
@@ -197,7 +203,10 @@ def _said(options: argparse.Namespace) -> str:
         for name in ("train", "dictionary", "test")
         if getattr(options, name)
     ]
-    return "".join(f"-{part}" for part in [*parts, *(text.replace("=", "") for text in options.set)])
+    return (
+        "".join(f"-{part}" for part in [*parts, *(text.replace("=", "") for text in options.set)])
+        + "-mirrored" * options.mirrored
+    )
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ class Cell:
     parts : of which the representation is made, side by side. paper : percent right there, None where nothing is printed.
     vote : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that measures it,
     where that is another one. judge : "test" images, or "held out" ones, the last of the training group, for choices.
+    mirrored : whether mirrored training images are learnt from too, beside the others.
     """
 
     table: str
@@ -73,12 +74,15 @@ class Cell:
     remark: str = ""
     elsewhere: str = ""
     judge: str = "test"
+    mirrored: bool = False
 
     @property
     def key(self) -> str:
         """Hash of what the figure depends on, test images aside."""
         parts = [(one.fit.key, one.n_components, one.drop, one.solve) for one in self.parts]
-        told = json.dumps([parts, self.classifier, self.vote, self.judge])
+        told = json.dumps(
+            [parts, self.classifier, self.vote, self.judge, *(["mirrored"] if self.mirrored else [])]
+        )
         return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
 
 
@@ -90,6 +94,7 @@ class Scale:
     dictionary: int = 0
     components: int = 0
     changes: tuple[tuple[str, Any], ...] = ()
+    mirrored: bool = False
 
     def fit(self, fit: Fit) -> Fit:
         """Return the fit at this scale."""
@@ -113,7 +118,8 @@ class Scale:
 
     def cell(self, cell: Cell) -> Cell:
         """Return the cell at this scale."""
-        return replace(cell, parts=tuple(map(self.part, cell.parts)))
+        mirrored = cell.mirrored or self.mirrored
+        return replace(cell, parts=tuple(map(self.part, cell.parts)), mirrored=mirrored)
 
 
 def tables() -> dict[str, Callable[[], Iterator[Cell]]]:
@@ -290,6 +296,19 @@ def _recipe() -> Iterator[Cell]:
     for vote in ("exp", "linear", "hard"):
         fit = _fit(COLOUR, "cifar10", SMALL, dictionary=2048)
         yield Cell("recipe", "vote", vote, _whole(fit), vote=vote, remark=OURS, judge="held out")
+
+    for mirrored in (False, True):
+        fit = _fit(COLOUR, "cifar10", SMALL, dictionary=2048)
+        column = "mirrored too" if mirrored else "as they are"
+        yield Cell(
+            "recipe",
+            "images that vote",
+            column,
+            _whole(fit),
+            remark=OURS,
+            judge="held out",
+            mirrored=mirrored,
+        )
 
 
 def _jpeg() -> Iterator[Cell]:

@@ -30,6 +30,11 @@ class Images:
     array: NDArray[np.uint8]
     labels: NDArray[np.int64]
 
+    def and_mirrored(self) -> Images:
+        """Return these images and, after them, their mirror images."""
+        both = np.concatenate([self.array, self.array[:, :, ::-1]])
+        return Images(both, np.concatenate([self.labels, self.labels]))
+
     @cached_property
     def source(self) -> ArraySource:
         """The images as a source."""

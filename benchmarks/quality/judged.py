@@ -82,6 +82,8 @@ class Family:
         # the images are those of any fit: they differ in settings only
         some = next(iter(self.fits.values()))
         self.train = read(data, some, "train", some.n_train)
+        if cells[0].mirrored:
+            self.train = self.train.and_mirrored()
         self.test = judges(data, some, cells[0].judge, tests)
         sample = 4 * sum(
             (last - first) * member.pooled
@@ -214,7 +216,8 @@ class Family:
             {
                 "top1": float(right.mean()),
                 "interval": list(wilson(int(right.sum()), len(right))),
-                "n_train": len(known),
+                "n_train": len(known) // (2 if cell.mirrored else 1),
+                "mirrored": cell.mirrored,
                 "n_test": len(right),
                 "dictionary": settings_of.dictionary,
                 "components": [_count(self.members[p.fit.key][_made(p)], p) for p in cell.parts],
@@ -232,7 +235,7 @@ class Family:
 
     @property
     def _clock(self) -> str:
-        return f"clocks/{'-'.join(sorted(self.fits))}-{self.name}.json"
+        return f"clocks/{'-'.join(sorted(self.fits))}-{self.name}{'-mirrored' * self.cells[0].mirrored}.json"
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -305,7 +308,7 @@ def right_ones(
 
 
 def families(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the cells in groups that share a fit, directly or through another cell, and are judged by the same images."""
+    """Return the cells in groups that share a fit, directly or through another cell, and are judged the same way."""
     if len(kinds := dict.fromkeys(cell.judge for cell in cells)) > 1:
         return [group for kind in kinds for group in families([one for one in cells if one.judge == kind])]
     groups: list[tuple[set[str], list[Cell]]] = []

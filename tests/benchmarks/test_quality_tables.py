@@ -199,6 +199,22 @@ def test_choices_are_judged_by_images_held_out(asked, data):
         asked("recipe", "--rows", "vote", "--train", "70")
 
 
+def test_mirrored_images_may_vote(asked, data):
+    """Two mirror images of each other are one image to a vote that sees both of every training image."""
+    found = asked("6", "--columns", "1,000", "--mirrored")
+    (own,) = [row["ours"] for row in found["cells"]]
+    assert own["n_train"] == 40
+    assert own["said"].endswith("mirrored images vote too")
+    (cell,) = [cell for cell in cells_of(data, "6") if cell.column == "1,000"]
+    images = read(data, cell.parts[0].fit, "train", 40)
+    both = images.and_mirrored()
+    np.testing.assert_array_equal(both.array[40:, :, ::-1], images.array)
+    _, (model,), _, wanted = separately(data, cell)
+    known = Labelled(as_source(both.array), both.labels)
+    alone = evaluated(model, known, wanted, Engine(SerialExecutor()), Neighbours())
+    assert own["top1"] == alone.top1
+
+
 def test_costs_of_what_is_not_run(asked, data, monkeypatch):
     found = asked("2", "--columns", "2", "4", "--plan")
     for row in found["cells"]:
