@@ -33,6 +33,8 @@ from smtdist.engine.session import executor_for
 from smtdist.errors import InterruptedRun
 
 UNFINISHED: Final = 3
+HELD_BYTES: Final = 2**30
+"""Most bytes of test images that are held while training images pass by."""
 PAGE: Final = Path(__file__).with_name("TABLES.md")
 
 
@@ -66,7 +68,9 @@ def run(work: Work, cells: Sequence[Cell], options: argparse.Namespace) -> None:
     open_ones = [cell for cell in cells if not work.done(_file(cell, options)) and not cell.elsewhere]
     with executor_for(workers=options.workers) as executor:
         for group in families(list({cell.key: cell for cell in open_ones}.values())):
-            Family(work, group, Path(options.data), options.test, executor, memory_limit() // 8).run()
+            Family(
+                work, group, Path(options.data), options.test, executor, min(memory_limit() // 8, HELD_BYTES)
+            ).run()
             for cell in group:
                 print(_told(row_of(work, cell, cell, options)), flush=True)
 
