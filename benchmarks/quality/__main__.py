@@ -38,8 +38,11 @@ HELD_BYTES: Final = 2**30
 PAGE: Final = Path(__file__).with_name("TABLES.md")
 
 
-def chosen(options: argparse.Namespace) -> list[tuple[Cell, Cell]]:
-    """Return the cells that were asked for, as they are printed and at the size of this run."""
+Pair = tuple[Cell, Cell]
+
+
+def of_table(options: argparse.Namespace) -> list[Pair]:
+    """Return the cells of the table, as they are printed and at the size of this run."""
     scale = Scale(
         options.train,
         options.dictionary,
@@ -48,14 +51,17 @@ def chosen(options: argparse.Namespace) -> list[tuple[Cell, Cell]]:
         options.mirrored,
     )
     names = list(tables()) if options.table == "all" else [options.table]
-    found = []
-    for name in names:
-        for cell in tables()[name]():
-            if options.rows and cell.row not in options.rows:
-                continue
-            if options.columns and cell.column not in options.columns:
-                continue
-            found.append((cell, scale.cell(cell)))
+    return [(cell, scale.cell(cell)) for name in names for cell in tables()[name]()]
+
+
+def chosen(pairs: Sequence[Pair], options: argparse.Namespace) -> list[Cell]:
+    """Return the cells that were asked for, at the size of this run."""
+    found = [
+        cell
+        for _, cell in pairs
+        if (not options.rows or cell.row in options.rows)
+        and (not options.columns or cell.column in options.columns)
+    ]
     if not found:
         raise SystemExit(
             f"Table {options.table} has no such cell; leave out --rows and --columns to see all."
@@ -116,12 +122,14 @@ def row_of(work: Work, printed: Cell, cell: Cell, options: argparse.Namespace) -
 def compared(
     work: Work, cells: Sequence[Cell], options: argparse.Namespace, draws: int = 2000
 ) -> list[dict[str, Any]]:
-    """Return how each cell differs from the best of its row, on the same test images: points, 95 % bootstrap interval."""
+    """Return how far each cell of a group lies behind the best, on the same test images: points, 95 % bootstrap interval."""
     done = [cell for cell in cells if not cell.elsewhere and work.done(_file(cell, options))]
     right = {id(cell): np.load(work.path(_file(cell, options, "-right.npy"))) for cell in done}
     generator, found = np.random.default_rng(0), []
-    for row in dict.fromkeys((cell.table, cell.row) for cell in done):
-        own = [cell for cell in done if (cell.table, cell.row) == row]
+    # in Figure 6 the rows compete, elsewhere the columns
+    group = {id(cell): (cell.table, cell.column if cell.table == "figure-6" else cell.row) for cell in done}
+    for place in dict.fromkeys(group.values()):
+        own = [cell for cell in done if group[id(cell)] == place]
         best = max(own, key=lambda cell: right[id(cell)].mean())
         for cell in own:
             if cell is best:
@@ -132,9 +140,9 @@ def compared(
             found.append(
                 {
                     "table": cell.table,
-                    "row": cell.row,
-                    "best": best.column,
-                    "column": cell.column,
+                    "group": place[1],
+                    "best": best.row if cell.table == "figure-6" else best.column,
+                    "other": cell.row if cell.table == "figure-6" else cell.column,
                     "points": round(100 * float(gap.mean()), 2),
                     "interval": [round(100 * float(low), 2), round(100 * float(high), 2)],
                 }
@@ -177,18 +185,29 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", help="folder for the dated result")
     parser.add_argument("--page", type=Path, default=PAGE, help="the generated tables")
     options = parser.parse_args(arguments)
-    both = chosen(options)
-    cells = [cell for _, cell in both]
+    pairs = of_table(options)
+    cells = chosen(pairs, options)
     work = Work(Path(options.work), options.minutes)
     unfinished = None
     try:
         (plans if options.plan else run)(work, cells, options)
     except InterruptedRun as error:
         unfinished = error
-    rows = [row_of(work, printed, cell, options) for printed, cell in both]
+    # what earlier runs in the same folder have done belongs to the record too
+    keys = {cell.key for cell in cells}
+    told = [
+        (printed, cell)
+        for printed, cell in pairs
+        if cell in cells or (cell.key not in keys and work.done(_file(cell, options)))
+    ]
+    rows = [row_of(work, printed, cell, options) for printed, cell in told]
     for row in rows:
         print(_told(row))
-    result = {"table": options.table, "cells": rows, "compared": compared(work, cells, options)}
+    result = {
+        "table": options.table,
+        "cells": rows,
+        "compared": compared(work, [cell for _, cell in told], options),
+    }
     if unfinished is not None:
         print("The minutes are over; repeat the command to go on.", flush=True)
         raise SystemExit(UNFINISHED) from unfinished

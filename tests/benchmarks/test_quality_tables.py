@@ -112,6 +112,8 @@ def test_cells_equal_separate_fits(asked, data, tmp_path):
         assert own["said"] == "drop=2, dictionary_rounds=1, dictionary_samples=0"
         assert own["seconds"] > 0
         assert own["peak_bytes"] > 1e6
+    again = asked("3", "--rows", "original", "--columns", "GQ 8192")
+    assert again["cells"] == found["cells"]  # what was done before is told again
     (record,) = tmp_path.glob("*-quality-3-*.json")
     assert json.loads(record.read_text())["result"] == found
     page = (tmp_path / "T.md").read_text()
@@ -153,8 +155,10 @@ def test_what_follows_the_codes(asked, data):
     whitened = ours["whitened codes", "K = 8,192"]
     assert whitened["top1"] == ours["PCA, whitened", "8,192 components"]["top1"]
     assert whitened["components"] == [ours["codes alone", "K = 8,192"]["components"][0]] == [40]
-    differences = {(row["row"], row["column"]): row["points"] for row in found["compared"]}
-    assert all(points >= 0 for points in differences.values())
+    for one in found["compared"]:
+        best, other = (ours[one[name], one["group"]]["top1"] for name in ("best", "other"))
+        assert one["points"] == round(100 * (best - other), 2) >= 0
+        assert one["interval"][0] <= one["points"] <= one["interval"][1]
 
 
 def test_a_run_goes_on_where_it_ended(asked, data, monkeypatch, tmp_path):
