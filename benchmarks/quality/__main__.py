@@ -194,12 +194,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     except InterruptedRun as error:
         unfinished = error
     # what earlier runs in the same folder have done belongs to the record too
-    keys = {cell.key for cell in cells}
-    told = [
-        (printed, cell)
-        for printed, cell in pairs
-        if cell in cells or (cell.key not in keys and work.done(_file(cell, options)))
-    ]
+    seen, told = {cell.key for cell in cells}, list[Pair]()
+    for printed, cell in pairs:
+        if cell in cells or (cell.key not in seen and work.done(_file(cell, options))):
+            told.append((printed, cell))
+            seen.add(cell.key)
     rows = [row_of(work, printed, cell, options) for printed, cell in told]
     for row in rows:
         print(_told(row))
