@@ -1,18 +1,23 @@
 """The reference, from the code itself: `python docs/build.py [FOLDER]` (needs `pip install '.[docs]'`).
 
-Writes `commands.md` (every command and option), `settings.md` (every setting), and `api/` (the docstrings, as HTML).
+Writes `commands.md` (every command and option), `settings.md` (every setting), `gallery.md` with `gallery/` (every picture, and
+the notebooks), and `api/` (the docstrings, as HTML).
 """
 
 from __future__ import annotations
 
 import argparse
 import pkgutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pdoc
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import smtdist
+from docs import gallery
 from smtdist.cli.commands import COMMANDS, load
 from smtdist.configuration import PRESETS, described
 
@@ -91,13 +96,16 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "commands.md").write_text(commands())
     (folder / "settings.md").write_text(settings())
+    gallery.write(folder)
     pdoc.render.configure(docformat="markdown", math=True)
     vars(smtdist).update(
         {name: getattr(smtdist, name) for name in smtdist.__all__}
     )  # lazy names, made visible
     parts = [f"smtdist.{part.name}" for part in pkgutil.iter_modules(smtdist.__path__)]
     pdoc.pdoc("smtdist", *parts, output_directory=folder / "api")
-    print(f"{folder}/commands.md, {folder}/settings.md, {folder}/api/index.html")
+    print(
+        *(folder / name for name in ("commands.md", "settings.md", "gallery.md", "api/index.html")), sep=", "
+    )
 
 
 if __name__ == "__main__":

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from smtdist import plot
 from smtdist.cli import commands
 from smtdist.cli.commands import load
 from smtdist.configuration import FIELDS, described
@@ -47,6 +50,19 @@ def test_the_public_names_are_in_the_api_reference(reference):
     page = (reference / "api" / "smtdist.html").read_text()
     for name in ("SMT", "Configuration", "Model", "load"):
         assert name in page
+
+
+def test_the_gallery_shows_every_picture_and_every_notebook(reference):
+    page = (reference / "gallery.md").read_text()
+    drawing = [name for name in plot.__all__ if name not in ("sheet", "atoms_as_patches")]
+    for name in drawing:
+        assert f"(gallery/{name}.png)" in page
+        with Image.open(reference / "gallery" / f"{name}.png") as picture:
+            pixels = np.asarray(picture.convert("L"))
+        assert min(pixels.shape) > 150
+        assert pixels.std() > 5, f"{name} is blank"
+    for notebook in (ROOT / "deploy" / "jupyter").glob("*.ipynb"):
+        assert f"(`{notebook.name}`): " in page
 
 
 def test_readme_names_every_command():

@@ -242,7 +242,7 @@ def _concepts(path: Path) -> Facts:
         "n_concepts": model.n_concepts,
         "n_dense": int(model.dense.sum()),
         "members": {
-            "fewest": int(model.members.min(initial=0)),
+            "fewest": int(model.members.min()) if model.n_concepts else 0,
             "median": float(np.median(model.members)) if model.n_concepts else 0.0,
             "most": int(model.members.max(initial=0)),
         },

@@ -27,8 +27,10 @@ from smtdist.plot import (
 )
 from smtdist.report.concepts import analogram_picture, sizes_picture
 from smtdist.report.facts import KINDS, kind_of
+from smtdist.report.kernels import kernel_sections
 from smtdist.report.looks import Looked, matching_windows
 from smtdist.report.page import Facts, Picture, Section, Table, Text, drawn
+from smtdist.report.video import video_sections
 
 SHOWN: Final = 10
 """Misclassified images that are shown."""
@@ -252,5 +254,7 @@ BY_KIND: Final = {
     "concepts": of_concepts,
     "s3c": of_coder,
     "sparse": of_coder,
+    "video": video_sections,
+    "kernel": kernel_sections,
 }
 """Sections of a kind of file beside `about`."""

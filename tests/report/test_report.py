@@ -1,167 +1,45 @@
 """Reports are complete in themselves, and say what the files say."""
 
-import html.parser
 import itertools
 import json
-import re
 
 import h5py
 import numpy as np
 import pytest
-from drawing import small_images
-from typer.testing import CliRunner
+from report_pages import assert_complete, make_files, page_of, run
 
 import smtdist
 from smtdist import plot
-from smtdist.cli import app
+from smtdist.data.video import open_clips
 from smtdist.evaluate.knn import evaluate_knn
+from smtdist.models.functional.files import load_video
+from smtdist.models.functional.straightness import straightness
+from smtdist.models.kernel.files import load_kernel
+from smtdist.models.words.files import load_words
 from smtdist.report.looks import matching_windows
 
-SETTINGS = ["patch=3", "dictionary=20", "n_components=5", "pool_size=2", "threshold=0.4"]
-# elements of HTML that have no end
-VOID = {"meta", "img", "source", "link", "br", "hr", "input"}
-
-
-class Page(html.parser.HTMLParser):
-    """Reads a page: tables by caption, pictures, addresses, and whether every element ends."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tables, self.images, self.addresses, self.headings = {}, [], [], []
-        self.sources, self.open, self.ids, self.facts, self.row, self.caption, self.cell = (
-            [],
-            [],
-            [],
-            None,
-            None,
-            None,
-            None,
-        )
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        if tag not in VOID:
-            self.open.append((tag, attrs))
-        self.addresses += [attrs[name] for name in ("src", "href", "srcset", "action") if name in attrs]
-        self.ids += [attrs["id"]] if "id" in attrs else []
-        if tag == "source":
-            self.sources.append(attrs)
-        if tag == "img":
-            self.images.append(attrs)
-        if tag == "tr":
-            self.row = []
-        if tag in ("td", "th", "caption"):
-            self.cell = ""
-
-    def handle_endtag(self, tag):
-        assert self.open.pop()[0] == tag
-        if tag == "caption":
-            self.caption, self.cell = self.cell, None
-            assert self.caption not in self.tables
-            self.tables[self.caption] = []
-        if tag in ("td", "th"):
-            self.row.append(self.cell)
-            self.cell = None
-        if tag == "tr":
-            self.tables[self.caption].append(self.row)
-
-    def handle_data(self, data):
-        if self.cell is not None:
-            self.cell += data
-        tag, attrs = self.open[-1] if self.open else ("", {})
-        if attrs.get("id") == "facts":
-            self.facts = json.loads(data)
-        if tag in ("h1", "h2"):
-            self.headings.append((tag, data))
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result.stderr if code else result.stdout
+KINDS = [
+    "model <b>.h5",
+    "colour.h5",
+    "digits.h5",
+    "words.h5",
+    "concepts.h5",
+    "sparse.h5",
+    "kernel.h5",
+    "video.h5",
+    "z.h5",
+    "data.h5",
+]
 
 
 @pytest.fixture(scope="module")
 def at(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 120)
-    images = small_images(0, 120, 9, 8)
-    images[labels == 1, :4] //= 3
-    with h5py.File(folder / "data.h5", "w") as file:
-        for group, rows in (("train", slice(0, 90)), ("test", slice(90, 120))):
-            file[f"{group}/images"], file[f"{group}/labels"] = images[rows], labels[rows]
-            file[group].attrs["classes"] = ["<plain>", "darker & cut", "third"]
-    words = [f"w{number}" for number in rng.integers(0, 20, 900)]
-    (folder / "text.txt").write_text("\n".join(" ".join(words[at : at + 30]) for at in range(0, 900, 30)))
-    changes = [word for text in SETTINGS for word in ("--set", text)]
-    model = folder / "model <b>.h5"
-    printed = run(
-        "fit", folder / "data.h5", "--dataset", "train/images", "--out", model, *changes, "--json", "--quiet"
-    )
-    (folder / "fit.json").write_text(printed)
-    run(
-        "words",
-        folder / "text.txt",
-        "--out",
-        folder / "words.h5",
-        "--vocabulary",
-        15,
-        "--components",
-        4,
-        "--quiet",
-    )
-    run(
-        "transform",
-        model,
-        folder / "data.h5",
-        "--dataset",
-        "train/images",
-        "--out",
-        folder / "z.h5",
-        "--quiet",
-    )
-    run(
-        "concepts",
-        folder / "z.h5",
-        "--dataset",
-        "z",
-        "--n-concepts",
-        4,
-        "--out",
-        folder / "concepts.h5",
-        "--quiet",
-    )
-    coder = folder / "sparse.h5"
-    small = ["units=8", "patch=3", "rounds=2", "images=60"]
-    changes = [word for text in small for word in ("--set", text)]
-    run("sparse", "fit", folder / "data.h5", "--dataset", "train/images", "--out", coder, *changes, "--quiet")
+    make_files(folder)
     return folder
 
 
-def page_of(at, name, *options):
-    out = at / f"{name.split('.')[0]}.html"
-    run("report", at / name, "--out", out, "--overwrite", *options)
-    text = out.read_text()
-    assert out.stat().st_size < 15e6
-    return text, Page(text)
-
-
-def assert_complete(text, page):
-    """Nothing is fetched from anywhere, pictures have words, places exist once, headings are in order."""
-    assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
-    assert {attrs["media"] for attrs in page.sources} <= {"screen and (prefers-color-scheme: dark)"}
-    assert not re.search(r"url\(|@import|<link", text)
-    assert all(len(image["alt"]) > 10 for image in page.images)
-    assert len(page.ids) == len(set(page.ids))
-    assert {address[1:] for address in page.addresses if address.startswith("#")} <= set(page.ids)
-    assert [tag for tag, _ in page.headings].count("h1") == 1
-    assert page.headings[0][0] == "h1"
-
-
-@pytest.mark.parametrize("name", ["model <b>.h5", "words.h5", "concepts.h5", "sparse.h5", "z.h5", "data.h5"])
+@pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_file_has_a_page_with_its_facts(at, name):
     text, page = page_of(at, name)
     assert_complete(text, page)
@@ -232,6 +110,93 @@ def test_a_model_of_images_and_its_images(at):
     printed = json.loads((at / "fit.json").read_text().strip().splitlines()[-1])["passes"]
     rows = page.tables["Memory and time of each pass, beside what was planned"][1:]
     assert [row[0] for row in rows] == [one["name"] for one in printed]
+
+
+@pytest.mark.parametrize(("name", "data"), [("colour.h5", "colour-data.h5"), ("digits.h5", "data.h5")])
+def test_numbers_of_images_are_those_of_the_file(at, name, data):
+    """Of colour patches with many active atoms, and of grey ones with one: whatever the page says is in the file."""
+    images = ["--data", at / data, "--train", "train", "--test", "test"]
+    text, page = page_of(at, name, *images)
+    assert_complete(text, page)
+    with h5py.File(at / name) as file:
+        values = file["embedding/eigenvalues"][()]
+        alive = int((file["statistics/activity"][()] > 0).sum())
+        samples = int(file["statistics/n_samples"][()])
+    holds = dict(page.tables["The file"])
+    assert holds["atoms"] == f"20, of which {20 - alive} never fire"
+    assert holds["components"] == f"{len(values)} stored"
+    middle = values[len(values) // 2]
+    assert holds["eigenvalues"] == f"{values[0]:.4g} to {values[-1]:.4g}, median {middle:.4g}"
+    assert f"{len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}" in text
+    ((_, added, _, _),) = page.tables["Data added and withdrawn, in order"][1:]
+    assert int(added) == samples
+    judged = json.loads(
+        run("evaluate", at / name, at / data, "--train", "train", "--test", "test", "--json", "--quiet")
+    )
+    own = page.facts["evaluation"]
+    for key in ("top1", "top5", "interval", "confusion", "n_train", "n_test"):
+        assert own[key] == judged[key]
+    low, high = judged["interval"]
+    assert f"{100 * judged['top1']:.2f} % of {judged['n_test']} test images are right" in text
+    assert f"(95 % interval {100 * low:.1f} to {100 * high:.1f}); {100 * judged['top5']:.2f} %" in text
+
+
+def test_numbers_of_words_are_those_of_the_file(at):
+    text, page = page_of(at, "words.h5")
+    model = load_words(at / "words.h5")
+    rows = page.tables["Words and those nearest to them"][1:]
+    assert rows
+    for word, near in rows:
+        assert near == ", ".join(one.word for one in model.nearest(word, 8))
+    with h5py.File(at / "words.h5") as file:
+        values, tokens = file["embedding/eigenvalues"][()], int(file["statistics/n_positions"][()])
+    holds = dict(page.tables["The file"])
+    assert holds["eigenvalues"] == f"{values[0]:.4g} to {values[-1]:.4g}"
+    assert holds["components"].startswith(f"{len(values)} stored")
+    assert f"{tokens:,} tokens" in holds["text"]
+    assert f"{len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}" in text
+
+
+def test_numbers_of_concepts_are_those_of_the_file(at):
+    _, page = page_of(at, "concepts.h5")
+    with h5py.File(at / "concepts.h5") as file:
+        sizes, weights = file["size"][()], file["weight"][()]
+        points = len(file["concepts"])
+    rows = [
+        [str(number), str(size), f"{size / points:.1%}", f"{weight:.4g}"]
+        for number, (size, weight) in enumerate(zip(sizes, weights, strict=True))
+    ]
+    assert page.tables["Concepts"][1:] == rows
+    holds = dict(page.tables["The file"])
+    assert holds["concepts"].startswith(f"{len(sizes)} of {points} points")
+    assert holds["members"].startswith(f"{sizes.min()} to {sizes.max()}, median")
+
+
+def test_numbers_of_kernels_are_those_of_the_file(at):
+    text, page = page_of(at, "kernel.h5")
+    model = load_kernel(at / "kernel.h5")
+    values = model.spectrum.eigenvalues
+    assert f"{len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}" in text
+    shown = model.encoder(model.encoder.rows[:2000])
+    (caption,) = [name for name in page.tables if name.startswith("Components over")]
+    assert caption == f"Components over {len(shown):,} remembered samples"
+    means = [row[1] for row in page.tables[caption][1:]]
+    assert means == [f"{value:.4g}" for value in shown.mean(axis=0)]
+
+
+def test_straightness_is_that_of_the_sequences_of_the_fit(at):
+    """It follows from the sums in the file, and equals what the codes of all the sequences say."""
+    _, page = page_of(at, "video.h5")
+    ((layer, codes, embedded, ratio),) = page.tables["How straight paths run"][1:]
+    model, clips = load_video(at / "video.h5"), open_clips(str(at / "clips.h5"))
+    with model.sequences(clips).opened() as reader:
+        rows = reader.read(0, reader.source.n_samples)[:, 0]
+    alone = model.codes(rows)
+    expected = [straightness(one).second_difference for one in (alone, alone @ model.components.T)]
+    np.testing.assert_allclose([float(codes), float(embedded)], expected, rtol=2e-3)
+    assert float(ratio) == pytest.approx(float(codes) / float(embedded), rel=2e-3)
+    assert layer == "1"
+    assert expected[1] < expected[0]
 
 
 def test_several_files_on_one_page(at):

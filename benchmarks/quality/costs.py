@@ -1,0 +1,44 @@
+"""What a fit would cost here, as `smtdist plan` has it, without doing it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.quality.cells import Fit
+from benchmarks.quality.images import read, without_scaling
+from smtdist.engine.memory import resident_bytes
+from smtdist.errors import MemoryBudgetError
+from smtdist.models.calibrate import asked
+from smtdist.models.forecast import FitPlan, Planner, calibrated, local_machines, with_seconds
+from smtdist.models.plan import fit_steps
+
+
+def planned(fit: Fit, components: int, data: Path) -> dict[str, Any]:
+    """Return time and memory of a fit in one process of this machine, or why it does not fit: plain JSON.
+
+    Times are measured on some of the data, for at most ten seconds.
+    """
+    settings = without_scaling(fit.settings).replace(n_components=components, drop=0)
+    source = read(data, fit, "train", fit.n_train).source
+    machines, shared = local_machines(0, None, None, None, None)
+    planner = Planner(
+        source, settings, replace(machines, driver_baseline=resident_bytes()), True, shared=shared
+    )
+    size = {"n_train": source.n_samples, "dictionary": settings.dictionary}
+    try:
+        costs = planner.costs()
+    except MemoryBudgetError as error:
+        return {**size, "refused": str(error)}
+    steps = fit_steps(source, settings)
+    worker = machines.worker
+    question = asked(source, settings, steps, costs, worker.threads, 1)
+    calibration, baselines = calibrated(question, planner, None)
+    driver = max(planner.machines.driver_baseline, *baselines.values())
+    planner = replace(
+        planner, machines=replace(planner.machines, baselines=baselines, driver_baseline=driver)
+    )
+    timed = with_seconds(planner.costs(), calibration, planner)
+    plan = FitPlan(tuple(timed), planner.machines, True, calibration, None)
+    return {**size, "seconds": plan.seconds, "peak_bytes": plan.driver_bytes}

@@ -1,0 +1,93 @@
+"""Cells that other benchmarks have measured, from their records: MNIST by `mnist_vq`, GloVe by `words.mnist_glove`, L1 codes
+by `sparse.cifar`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.quality import published
+from benchmarks.quality.cells import L1_ROW, OURS
+from smtdist.evaluate.metrics import wilson
+
+TESTS: Final = {"mnist_vq": 2000, "mnist_glove": 10_000}
+"""Test images that the commands take by themselves."""
+
+
+def measured(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the cells that other records hold, as rows of a record of tables."""
+    yield from _of_l1(folder)
+    for path in sorted(folder.glob("*-mnist-vq-run-*.json")):
+        record = json.loads(path.read_text())
+        found = record["result"]
+        settings, passes = found["configuration"], found["passes"]
+        row = "whole image" if settings["context"] == "whole" else f"{settings['context']} pixels"
+        own = {
+            "top1": found["top1"],
+            "interval": found["interval"],
+            "n_train": next(one["n_samples"] for one in passes if one["name"] == "statistics"),
+            "n_test": _option(record, "--test", TESTS["mnist_vq"]),
+            "dictionary": settings["dictionary"],
+            "seconds": found["seconds"],
+            "peak_bytes": max(one["peak_bytes"] for one in passes),
+        }
+        yield _cell(record, path, row, "VQ 16384", own)
+    for path in sorted(folder.glob("*-mnist-glove-*.json")):
+        record = json.loads(path.read_text())
+        found = record["result"]
+        row = "whole image" if found["context"] == "whole" else f"{found['context']} pixels"
+        count = _option(record, "--test", TESTS["mnist_glove"])
+        seeds = len(found["seeds"])
+        own = {
+            "top1": found["glove"],
+            "interval": list(wilson(round(found["glove"] * count), count)),
+            "n_train": _option(record, "--train", 60_000),
+            "n_test": count,
+            "dictionary": found["configuration"]["dictionary"],
+            "seconds": None,
+            "peak_bytes": None,
+            "said": f"mean of {seeds} seeds; the transform on the same atoms {100 * found['smt']:.2f}",
+        }
+        yield _cell(record, path, row, "GloVe 100K", own)
+
+
+def _of_l1(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*-sparse-cifar.json")):
+        record = json.loads(path.read_text())
+        found = record["result"]
+        for feature in ("l1", "gq"):
+            part = found[feature]
+            own = {
+                "top1": part["knn"],
+                "interval": list(wilson(round(part["knn"] * found["test"]), found["test"])),
+                "n_train": found["train"],
+                "n_test": found["test"],
+                "dictionary": found["units"],
+                "seconds": part["seconds"],
+                "peak_bytes": None,
+            }
+            yield {**_cell(record, path, L1_ROW, feature, own), "table": "ablations", "remark": OURS}
+
+
+def _cell(record: dict[str, Any], path: Path, row: str, column: str, own: dict[str, Any]) -> dict[str, Any]:
+    paper = published.TABLE_1.get((row, column))
+    return {
+        "table": "1",
+        "row": row,
+        "column": column,
+        "paper": paper,
+        "remark": "",
+        "deviation": None if paper is None else round(100 * own["top1"] - paper, 2),
+        "ours": {**own, "device": f"CPU, {record['machine']['cores']} cores"},
+        "date": record["date"],
+        "command": record["command"],
+        "record": path.name,
+    }
+
+
+def _option(record: dict[str, Any], name: str, default: int) -> int:
+    words = shlex.split(record["command"])
+    return int(words[words.index(name) + 1]) if name in words else default

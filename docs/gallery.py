@@ -1,0 +1,103 @@
+"""The gallery of the reference: every picture that `smtdist.plot` draws, of a model of handwritten digits, and the notebooks."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+import smtdist
+from smtdist import plot
+from smtdist.data.array import ArraySource
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.plot.figures import as_png, theme
+from smtdist.report.looks import look, matching_windows
+
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "deploy" / "jupyter"
+PREPARED = """\
+digits = load_digits()
+images = np.clip(digits.images * 16, 0, 255).astype(np.uint8)
+model = smtdist.SMT(patch=4, dictionary=128, n_components=16, pool_size=2).fit(images[:1200]).model_
+known, asked = ((ArraySource(images[part]), digits.target[part]) for part in (slice(1200), slice(1200, 1500)))
+looked = look(model, known, asked, Engine(SerialExecutor()))
+wrong = np.flatnonzero(looked.found != looked.asked_labels)[:6]
+"""
+PICTURES = {
+    "spectrum": "plot.spectrum(model)",
+    "dictionary": "plot.dictionary(model)",
+    "atom_neighbours": "plot.atom_neighbours(model)",
+    "image_map": "plot.image_map(looked.asked_z, looked.asked)",
+    "confusion": "plot.confusion(looked.evaluation.confusion)",
+    "neighbours": "plot.neighbours(looked.asked[wrong], looked.known[looked.rows[wrong]])",
+    "matching_patches": (
+        "plot.matching_patches(looked.asked[0], looked.known[looked.rows[0, 0]], "
+        "matching_windows(looked, 0, int(looked.rows[0, 0])))"
+    ),
+    "curve": 'plot.curve(np.bincount(digits.target), "class", "digits")',
+    "filter_axes": "plot.filter_axes(plot.atoms_as_patches(model)[:64])",
+}
+"""What draws each picture; `sheet` and `atoms_as_patches` return arrays, which these show."""
+
+
+def names() -> dict[str, Any]:
+    """Return what the examples of the gallery may use, prepared."""
+    found: dict[str, Any] = {
+        "np": np,
+        "smtdist": smtdist,
+        "plot": plot,
+        "load_digits": load_digits,
+        "ArraySource": ArraySource,
+        "Engine": Engine,
+        "SerialExecutor": SerialExecutor,
+        "look": look,
+        "matching_windows": matching_windows,
+    }
+    exec(PREPARED, found)
+    return found
+
+
+def first_sentence(function: Callable[..., Any]) -> str:
+    """Return what a function does, in its own words."""
+    text = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    return text.partition("; return the axes")[0].rstrip(".") + "."
+
+
+def about(notebook: Path) -> tuple[str, str]:
+    """Return title and first paragraph of a notebook."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    text = "".join(next(cell for cell in cells if cell["cell_type"] == "markdown")["source"])
+    title, _, rest = text.partition("\n")
+    return title.removeprefix("# "), " ".join(rest.strip().split("\n\n")[0].split())
+
+
+def write(folder: Path) -> Path:
+    """Draw all pictures to FOLDER/gallery and write FOLDER/gallery.md."""
+    pictures = folder / "gallery"
+    pictures.mkdir(parents=True, exist_ok=True)
+    known = names()
+    lines = [
+        "# Gallery",
+        "",
+        "Each function draws into matplotlib axes and returns them. All of these are of one model:",
+        "",
+    ]
+    lines += ["```python", *PREPARED.strip().splitlines(), "```", ""]
+    for name, example in PICTURES.items():
+        with theme():
+            axes = eval(example, known)
+            (pictures / f"{name}.png").write_bytes(as_png(axes.figure))
+        said = first_sentence(getattr(plot, name))
+        lines += [f"## {name}", "", said, "", f"![{said}](gallery/{name}.png)", "", f"    {example}", ""]
+    lines += ["# Notebooks", "", "In `deploy/jupyter/`; `sh deploy/jupyter/lab.sh` opens them.", ""]
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        title, paragraph = about(notebook)
+        lines += [f"- **{title}** (`{notebook.name}`): {paragraph}"]
+    page = folder / "gallery.md"
+    page.write_text("\n".join([*lines, ""]))
+    return page

@@ -1,0 +1,271 @@
+"""The published tables, tiny: cells equal separate fits, go on where they ended, and say what they are."""
+
+import io
+import json
+import shlex
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+import smtdist
+from benchmarks.quality import __main__ as quality
+from benchmarks.quality import costs, markdown
+from benchmarks.quality.cells import Scale, tables
+from benchmarks.quality.images import read, without_scaling
+from benchmarks.quality.judged import families
+from benchmarks.quality.work import Work
+from smtdist.data.array import as_source
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import InterruptedRun, MemoryBudgetError
+from smtdist.evaluate.probe import evaluate_linear
+from smtdist.evaluate.run import Labelled, Neighbours, evaluated
+from smtdist.models.fit import fit
+from smtdist.models.transform import transform
+
+SMALL = ["--train", "40", "--test", "24", "--dictionary", "40", "--components", "6"]
+SETTINGS = ["--set", "drop=2", "--set", "dictionary_rounds=1", "--set", "dictionary_samples=0"]
+
+
+def pictures(rng, count, size):
+    """Images of three kinds, each a pattern of its own under noise."""
+    labels = rng.integers(0, 3, count)
+    rows, columns = np.mgrid[:size, :size]
+    patterns = np.stack([np.sin(rows), np.sin(columns), np.sin(rows + columns)])[labels]
+    noise = rng.normal(0, 25, (count, size, size, 3))
+    images = 128 + 60 * patterns[..., None] * np.array([1, 0.6, 0.3]) + noise
+    return images.clip(0, 255).astype(np.uint8), labels
+
+
+def encoded(file, group, images, labels):
+    parts = []
+    for image in images:
+        room = io.BytesIO()
+        Image.fromarray(image).save(room, "JPEG", quality=95)
+        parts.append(np.frombuffer(room.getvalue(), np.uint8))
+    file[f"{group}/bytes"] = np.concatenate(parts)
+    file[f"{group}/offsets"] = np.cumsum([0, *map(len, parts)])
+    file[f"{group}/labels"] = labels
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for name, size in (("cifar10_jpeg.h5", 12), ("tiny_imagenet_100_jpeg.h5", 14)):
+        with h5py.File(folder / name, "w") as file:
+            for group, count in (("train", 70), ("test", 30)):
+                encoded(file, group, *pictures(rng, count, size))
+    with h5py.File(folder / "mnist.h5", "w") as file:
+        for group, count in (("train", 70), ("test", 30)):
+            images, labels = pictures(rng, count, 12)
+            file[f"{group}/images"], file[f"{group}/labels"] = images[..., 0], labels
+    return folder
+
+
+@pytest.fixture
+def asked(data, tmp_path):
+    """Run a table, tiny, and return what it found."""
+
+    def run(table, *more, work="work"):
+        arguments = [table, "--data", str(data), "--work", str(tmp_path / work), *SMALL, *SETTINGS]
+        return quality.main([*arguments, *more])
+
+    return run
+
+
+def cells_of(data, table, *more):
+    """Return the cells that a tiny run judges."""
+    parser = [table, "--data", str(data), "--work", "", *SMALL, *SETTINGS, *more]
+    pairs = {name: parser[parser.index(name) + 1] for name in ("--train", "--dictionary", "--components")}
+    sizes = [int(value) for value in pairs.values()]
+    scale = Scale(*sizes, (("drop", 2), ("dictionary_rounds", 1), ("dictionary_samples", 0)))
+    return [scale.cell(cell) for cell in tables()[table]()]
+
+
+def separately(data, cell):
+    """Return what a fit of each part, and the ordinary evaluation, find."""
+    engine, models = Engine(SerialExecutor()), []
+    for part in cell.parts:
+        settings = without_scaling(part.fit.settings).replace(n_components=part.n_components, drop=part.drop)
+        images = read(data, part.fit, "train", part.fit.n_train)
+        models.append(fit(images.source, settings, engine)[0])
+    parts = [read(data, cell.parts[0].fit, group, count) for group, count in (("train", 40), ("test", 24))]
+    known, wanted = (Labelled(as_source(one.array), one.labels) for one in parts)
+    found = evaluated(models[0], known, wanted, engine, Neighbours(vote=cell.vote), others=models[1:])
+    return found, models, known, wanted
+
+
+def test_cells_equal_separate_fits(asked, data, tmp_path):
+    found = asked("3", "--columns", "GQ 8192", "--json", str(tmp_path), "--page", str(tmp_path / "T.md"))
+    cells = [cell for cell in cells_of(data, "3") if cell.column == "GQ 8192"]
+    assert [row["row"] for row in found["cells"]] == ["original", "greyscale", "original + greyscale"]
+    assert len({row["ours"]["top1"] for row in found["cells"]}) > 1
+    for row, cell in zip(found["cells"], cells, strict=True):
+        own = row["ours"]
+        alone, models, _, _ = separately(data, cell)
+        assert own["top1"] == alone.top1
+        assert tuple(own["interval"]) == alone.interval
+        assert (own["n_train"], own["n_test"], own["dictionary"]) == (40, 24, len(models[0].dictionary.grid))
+        assert row["deviation"] == round(100 * own["top1"] - row["paper"], 2)
+        assert own["said"] == "drop=2, dictionary_rounds=1, dictionary_samples=0"
+        assert own["seconds"] > 0
+        assert own["peak_bytes"] > 1e6
+    again = asked("3", "--rows", "original", "--columns", "GQ 8192")
+    assert again["cells"] == found["cells"]  # what was done before is told again
+    (record,) = tmp_path.glob("*-quality-3-*.json")
+    assert json.loads(record.read_text())["result"] == found
+    page = (tmp_path / "T.md").read_text()
+    for row in found["cells"]:
+        (line,) = [one for one in page.splitlines() if f"[{row['row']}, GQ 8192]" in one]
+        assert f"| {row['paper']:.1f} | {100 * row['ours']['top1']:.2f} | {row['deviation']:+.1f} |" in line
+    assert "SimCLR (ResNet18), quoted, not run: original 68.3" in page
+
+
+def test_components_and_probe_from_one_fit(asked, data, tmp_path):
+    columns = ["50", "110"]
+    found = asked("7", "--columns", *columns, "--components", "12")
+    assert len(list((tmp_path / "work/models").glob("*.h5"))) == 1
+    cells = [cell for cell in cells_of(data, "7") if cell.column == "50" and cell.classifier == "linear"]
+    probe = next(row["ours"] for row in found["cells"] if row["row"] == "linear probe")
+    part = cells[0].parts[0]
+    assert probe["components"] == [12]
+    engine = Engine(SerialExecutor())
+    settings = part.fit.settings.replace(n_components=12, drop=2)
+    images = read(data, part.fit, "train", 40)
+    model, _ = fit(images.source, settings, engine)
+    z = []
+    for group, count in (("train", 40), ("test", 24)):
+        source = read(data, part.fit, group, count).source
+        rows = np.empty((count, *model.feature_shape(12)), np.float32)
+        for first, values in transform(model, source, engine):
+            rows[first : first + len(values)] = values
+        z.append(rows.reshape(count, -1))
+    labels = [read(data, part.fit, group, count).labels for group, count in (("train", 40), ("test", 24))]
+    assert probe["top1"] == evaluate_linear(z[0], labels[0], z[1], labels[1]).top1
+
+
+def test_what_follows_the_codes(asked, data):
+    """Whitened codes are all components of the embedding, under any rotation; codes alone are not."""
+    found = asked(
+        "figure-6", "--columns", "K = 8,192", "8,192 components", "--components", "0", "--train", "30"
+    )
+    ours = {(row["row"], row["column"]): row["ours"] for row in found["cells"]}
+    whitened = ours["whitened codes", "K = 8,192"]
+    assert whitened["top1"] == ours["PCA, whitened", "8,192 components"]["top1"]
+    assert whitened["components"] == [ours["codes alone", "K = 8,192"]["components"][0]] == [40]
+    for one in found["compared"]:
+        best, other = (ours[one[name], one["group"]]["top1"] for name in ("best", "other"))
+        assert one["points"] == round(100 * (best - other), 2) >= 0
+        assert one["interval"][0] <= one["points"] <= one["interval"][1]
+
+
+def test_a_run_goes_on_where_it_ended(asked, data, monkeypatch, tmp_path):
+    whole = asked("6", "--columns", "1,000", work="whole")
+    left = [3]
+
+    def heed(work):
+        left[0] -= 1
+        if left[0] < 0:
+            raise InterruptedRun("The minutes are over.", 0)
+
+    monkeypatch.setattr(Work, "heed", heed)
+    for _ in range(2):  # fit, then test images and training images, then the verdict
+        left[0] = 2
+        with pytest.raises(SystemExit, match="3"):
+            asked("6", "--columns", "1,000")
+    left[0] = 2
+    found = asked("6", "--columns", "1,000")
+    for name in ("top1", "interval", "n_train", "n_test", "components"):
+        assert found["cells"][0]["ours"][name] == whole["cells"][0]["ours"][name]
+    assert not list((tmp_path / "work").glob("rows/*"))
+
+
+def test_sums_are_solved_again(asked, data, tmp_path):
+    """Another tolerance of the null space makes no new sums, and the figure of a fit of its own."""
+    tight = [f"null_tolerance = {value}" for value in ("None", "0.001")]
+    asked("recipe", "--rows", "null_tolerance", "--columns", *tight, "--test", "20")
+    records = [path for path in (tmp_path / "work/models").glob("*.json") if "-sums" not in path.name]
+    passes = [json.loads(path.read_text())["passes"] for path in records]
+    assert len(passes) == 2
+    assert passes[0][0] == passes[1][0]  # the same whitening, to the last digit of its time
+    models = [smtdist.load(path) for path in (tmp_path / "work/models").glob("*.h5")]
+    by_tolerance = {model.settings.null_tolerance: model for model in models}
+    alone = smtdist.refit(by_tolerance[None], null_tolerance=0.001)
+    np.testing.assert_array_equal(alone.embedding.components, by_tolerance[0.001].embedding.components)
+
+
+def test_choices_are_judged_by_images_held_out(asked, data):
+    found = asked("recipe", "--rows", "vote", "--test", "20")
+    assert [row["ours"]["n_test"] for row in found["cells"]] == [20, 20, 20]
+    with pytest.raises(SystemExit, match="leaves 0 training images"):
+        asked("recipe", "--rows", "vote", "--train", "70")
+
+
+def test_mirrored_images_may_vote(asked, data):
+    """Two mirror images of each other are one image to a vote that sees both of every training image."""
+    found = asked("6", "--columns", "1,000", "--mirrored")
+    (own,) = [row["ours"] for row in found["cells"]]
+    assert own["n_train"] == 40
+    assert own["said"].endswith("mirrored images vote too")
+    (cell,) = [cell for cell in cells_of(data, "6") if cell.column == "1,000"]
+    images = read(data, cell.parts[0].fit, "train", 40)
+    both = images.and_mirrored()
+    np.testing.assert_array_equal(both.array[40:, :, ::-1], images.array)
+    _, (model,), _, wanted = separately(data, cell)
+    known = Labelled(as_source(both.array), both.labels)
+    alone = evaluated(model, known, wanted, Engine(SerialExecutor()), Neighbours())
+    assert own["top1"] == alone.top1
+
+
+def test_costs_of_what_is_not_run(asked, data, monkeypatch):
+    found = asked("2", "--columns", "2", "4", "--plan")
+    for row in found["cells"]:
+        assert row["ours"] is None
+        (plan,) = row["plan"]["fits"]
+        assert plan["seconds"] > 0
+        assert plan["peak_bytes"] > 1e6
+        assert (plan["n_train"], plan["dictionary"]) == (40, 40)
+
+    def refused(planner):
+        raise MemoryBudgetError("The solve needs too much; use less.")
+
+    monkeypatch.setattr(costs.Planner, "costs", refused)
+    found = asked("5", "--columns", "4", "--plan")
+    assert "refused: The solve needs too much" in markdown.rendered(found["cells"], [("5", "k-NN", "4")])
+
+
+def test_every_cell_of_every_table_can_be_asked_for():
+    every = [cell for make in tables().values() for cell in make()]
+    places = [(cell.table, cell.row, cell.column) for cell in every]
+    assert len(places) == len(set(places))
+    scale = Scale(10, 48, 8)
+    for cell in every:
+        assert cell.elsewhere or all(
+            part.n_components + part.drop <= part.fit.settings.dictionary for part in cell.parts
+        )
+        for part in scale.cell(cell).parts:
+            assert part.fit.settings.dictionary <= 48
+            assert part.n_components + part.drop <= 48
+    together = families([cell for cell in every if cell.table == "7"])
+    assert len(together) == 1
+
+
+def test_records_of_other_benchmarks_are_cells(tmp_path):
+    settings = {"context": 3, "dictionary": 4096}
+    passes = [{"name": "statistics", "n_samples": 60000, "peak_bytes": 5}]
+    result = {
+        "top1": 0.99,
+        "interval": [0.98, 0.995],
+        "seconds": 9,
+        "configuration": settings,
+        "passes": passes,
+    }
+    command = shlex.join(["python", "-m", "benchmarks.quality.mnist_vq", "run", "--test", "10000"])
+    record = {"date": "2020-01-01", "command": command, "machine": {"cores": 2}, "result": result}
+    (tmp_path / "2020-01-01-mnist-vq-run-60000-K4096.json").write_text(json.dumps(record))
+    (cell,) = markdown.newest(tmp_path)
+    assert (cell["row"], cell["column"], cell["paper"]) == ("3 pixels", "VQ 16384", 99.2)
+    assert cell["ours"]["n_test"] == 10000
+    assert "99.00 | -0.2 | 98.0 to 99.5" in markdown.rendered([cell], [("1", "3 pixels", "VQ 16384")])
