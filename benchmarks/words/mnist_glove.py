@@ -15,11 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import tempfile
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,10 +28,10 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from benchmarks.record import write_record
+from benchmarks.steps import UNFINISHED, Steps
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.data.array import as_source
 from smtdist.engine.events import EventStream
-from smtdist.engine.executor import StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import InterruptedRun
@@ -48,7 +44,6 @@ from smtdist.models.words.others import GloveSettings, glove
 
 SLICE: Final = 2500
 """Images whose representations are one step."""
-UNFINISHED: Final = 3
 TABLE_1: Final = {
     "whole": {"smt 16384": 99.0, "smt 65536": 98.9, "glove 100K": 98.8},
     "3": {"smt 16384": 99.2, "smt 65536": 99.3, "glove 100K": 99.0},
@@ -60,41 +55,6 @@ def read(path: str, group: str, count: int) -> tuple[Any, Any]:
     """Return the first images and labels."""
     with h5py.File(path, "r") as file:
         return file[f"{group}/images"][:count], file[f"{group}/labels"][:count].astype(np.int64)
-
-
-class Steps:
-    """Results of steps in a folder, so that a comparison of hours may be stopped and go on where it was.
-
-    A step is a file that appears whole. Once `minutes` are over the next step raises InterruptedRun, and so does a
-    fit at its next task, which leaves its checkpoint.
-    """
-
-    def __init__(self, folder: Path, minutes: float) -> None:
-        self.folder, self.stop = folder, StopRequest()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._until = time.monotonic() + 60 * minutes
-        if np.isfinite(minutes):
-            timer = threading.Timer(60 * minutes, self.stop.set)
-            timer.daemon = True
-            timer.start()
-
-    def array(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """Return an array that was made before, or make and keep it."""
-        path = self.folder / f"{name}.npy"
-        if not path.exists():
-            if time.monotonic() > self._until:
-                raise InterruptedRun("The minutes are over.", 0)
-            made, part = make(), path.with_suffix(".part")
-            with part.open("wb") as file:
-                np.save(file, made)
-            part.replace(path)
-        found: NDArray[Any] = np.load(path)
-        return found
-
-    def forget(self, pattern: str) -> None:
-        """Remove what later steps have made needless."""
-        for path in self.folder.glob(pattern):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def represent(steps: Steps, name: str, model: Model, images: Any, engine: Engine) -> NDArray[np.float32]:
@@ -208,14 +168,10 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         **dict(map(parse_setting, options.set)),
     )
     asked = {**vars(options), "data": Path(options.data).name}
-    known = json.dumps(
+    steps = Steps(folder, options.minutes)
+    steps.same(
         {name: value for name, value in asked.items() if name not in ("minutes", "work", "json", "workers")}
     )
-    steps = Steps(folder, options.minutes)
-    told = folder / "asked.json"
-    if told.exists() and told.read_text() != known:
-        raise SystemExit(f"{folder} holds a comparison with other options; give another --work.")
-    told.write_text(known)
     found = [
         compared(steps, seed, base.replace(seed=seed), options, train, test) for seed in range(options.seeds)
     ]

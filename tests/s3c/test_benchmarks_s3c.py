@@ -82,12 +82,8 @@ def test_labels_and_transfer(digits, tmp_path):
             "--draws", "2", "--thresholds", "0.1", "0.5", *FAST, "--json", str(tmp_path),
         ]
     )  # fmt: skip
-    assert set(found["sweeps"]) == {
-        "s3c, feature h",
-        "sc, penalty 1.0",
-        "omp, threshold 0.1",
-        "omp, threshold 0.5",
-    }
+    assert set(found["sweeps"]) == {"s3c", "sc", "omp"}
+    assert set(found["sweeps"]["omp"]["validated"]) == {"0.1", "0.5"}
     assert all(len(one["sweep"]) == 2 for one in found["sweeps"].values())
     assert only_record(tmp_path) == found
 

@@ -1,5 +1,7 @@
 """A manifold transform on L1 codes: its sums by brute force, its constraint, the same bits anywhere, its representation."""
 
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.s3c.features import features_of
-from smtdist.models.sparse.files import load_any, load_sparse, save_manifold
+from smtdist.models.coders.features import features_of
+from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
+from smtdist.models.sparse.files import load_any, load_sparse, save_sparse
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.statistics.float_codes import FloatCodeSums
 from smtdist.statistics.patch_rows import PatchRows
@@ -27,13 +29,12 @@ def coder():
     return fit_sparse(ArraySource(small_images(0, 600, 12, 10)), settings, Engine(SerialExecutor()))[0]
 
 
-def test_sums_are_those_over_pairs_of_positions():
+@pytest.mark.parametrize("sparse", [True, False])
+def test_sums_are_those_over_pairs_of_positions(sparse):
     rng = np.random.default_rng(0)
     codes = np.maximum(rng.standard_normal((4, 6, 5)) - 0.5, 0)
     codes[1, 2] = codes[3, :4] = 0
-    statistic = FloatCodeSums(
-        PatchRows((9, 9, 1), 3, 6, 0.0, 0), np.zeros((5, 9), np.float32), 1.0, True, "coordinate", 1e-3
-    )
+    statistic = FloatCodeSums(PatchRows((9, 9, 1), 3, 6, 0.0, 0), SimpleNamespace(n_codes=5, sparse=sparse))
     state = statistic.zero()
     statistic.add(state, codes[:2])
     statistic.add(state, codes[2:])
@@ -61,8 +62,8 @@ def test_an_embedding_keeps_its_constraint_and_has_the_same_bits_anywhere(coder,
     assert (np.diff(model.eigenvalues) >= 0).all()
     statistic = FloatCodeSums(
         PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten),
-        coder.atoms.astype(np.float32), 0.5, True, "coordinate", coder.settings.gap,
-    )  # fmt: skip
+        coder,
+    )
     state = statistic.zero()
     statistic.update(state, images, 0)
     count = int(state["n_positions"])
@@ -97,14 +98,14 @@ def test_what_cannot_be_embedded_is_refused(coder):
     with pytest.raises(ConfigurationError):
         fit_manifold(source, coder, WANTED.replace(n_components=21), Engine(SerialExecutor()))
     model, _ = fit_manifold(source, coder, WANTED, Engine(SerialExecutor()))
-    with pytest.raises(ModelError, match="give images like them"):
+    with pytest.raises(ModelError, match="give images like those"):
         model.represent(np.zeros((1, 5, 5), np.uint8))
 
 
 def test_a_file_holds_all_of_it(coder, tmp_path):
     images = small_images(4, 40, 12, 10)
     model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
-    save_manifold(model, tmp_path / "m.h5")
+    save_sparse(model, tmp_path / "m.h5")
     again = load_any(tmp_path / "m.h5")
     assert again.settings == model.settings
     np.testing.assert_array_equal(again.represent(images[:3]), model.represent(images[:3]))

@@ -15,7 +15,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, InterruptedRun, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import set_threads, threads
-from smtdist.models.s3c.features import features_of
+from smtdist.models.coders.features import features_of
 from smtdist.models.sparse.estimator import SparseCoding
 from smtdist.models.sparse.files import load_sparse, save_sparse
 from smtdist.models.sparse.fit import Learned, fit_sparse, gradient_step, learned
