@@ -168,7 +168,8 @@ def plan_pass(
     # samples in the driver's memory travel with the task that needs them, once as sent and once as received
     carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
     block = min(leaf, block_samples(source))
-    reading = block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
+    ahead = min(2, -(-per_task * leaf // block))  # the next block is read while the work on one goes on
+    reading = ahead * block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
     fixed = carried + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
     carries = state + (DIGEST_BYTES * source.n_samples if fingerprint else 0)

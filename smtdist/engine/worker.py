@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.ahead import read_ahead
 from smtdist.data.fingerprint import Digests, sample_digests
 from smtdist.data.retry import Ranges, joined_ranges, opened_patiently, phrase, sound_pieces, within
 from smtdist.data.source import Reader, Source
@@ -155,8 +156,12 @@ def _stream(
         if job.statistic.on_device
         else partial.state
     )
-    with opened_patiently(data or job.source) as reader:
-        for leaf in (leaf for start, stop in covers for leaf in range(start, stop)):
+    leaves = [leaf for start, stop in covers for leaf in range(start, stop)]
+    blocks = [
+        one for leaf in leaves for one in block_ranges(job.bounds[leaf], job.bounds[leaf + 1], job.block)
+    ]
+    with opened_patiently(data or job.source) as opened_reader, read_ahead(opened_reader, blocks) as reader:
+        for leaf in leaves:
             digests: list[Digests] | None = [] if job.fingerprint else None
             for first, images in batches(
                 reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, digests, skipped
@@ -222,6 +227,15 @@ def _counted(counters: Counters) -> dict[str, int]:
     }
 
 
+def block_ranges(start: int, stop: int, block: int) -> list[tuple[int, int]]:
+    """Return what is read at once of samples `start` to `stop`.
+
+    >>> block_ranges(0, 10, 4)
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    return [(begin, min(begin + block, stop)) for begin in range(start, stop, block)]
+
+
 def batches(
     reader: Reader,
     start: int,
@@ -236,8 +250,7 @@ def batches(
     With `digests` the hashes of the samples are appended to it; with `skipped` the ranges that cannot be read are
     appended to that, left out, and have zeros for hashes.
     """
-    for begin in range(start, stop, block):
-        end = min(begin + block, stop)
+    for begin, end in block_ranges(start, stop, block):
         hashes = np.zeros(end - begin, np.uint64)
         for first, images in sound_pieces(reader, begin, end, skipped):
             if digests is not None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import OpenBLASController, ThreadpoolController  # type: ignore[import-untyped]
 
 from smtdist.errors import ConfigurationError
 
@@ -21,10 +21,10 @@ class _State:
         self.count = _available()
         self.pool: ThreadPoolExecutor | None = None
         self.pool_key = (0, 0)
-        self.controller: ThreadpoolController | None = None
+        self.blas: list[Any] | None = None
         self.lock = threading.Lock()
         self.blas_depth = 0
-        self.blas_limit: Any = None
+        self.blas_before: list[int] = []
 
 
 def _available() -> int:
@@ -113,11 +113,11 @@ def single_blas() -> Iterator[None]:
     The limit belongs to the process, so nested and concurrent uses share one: the first sets it, the last lifts it.
     """
     with _state.lock:
-        if _state.controller is None:
-            _state.controller = ThreadpoolController()
+        if _state.blas is None:
+            _state.blas = ThreadpoolController().select(user_api="blas").lib_controllers
         if _state.blas_depth == 0:
-            _state.blas_limit = _state.controller.limit(limits=1, user_api="blas")
-            _state.blas_limit.__enter__()
+            _state.blas_before = [library.num_threads for library in _state.blas]
+            _limit_blas(_state.blas, [1] * len(_state.blas))
         _state.blas_depth += 1
     try:
         yield
@@ -125,4 +125,17 @@ def single_blas() -> Iterator[None]:
         with _state.lock:
             _state.blas_depth -= 1
             if _state.blas_depth == 0:
-                _state.blas_limit.__exit__(None, None, None)
+                _limit_blas(_state.blas, _state.blas_before)
+
+
+def _limit_blas(libraries: Sequence[Any], counts: Sequence[int]) -> None:
+    """Set the threads of each library, from whatever thread.
+
+    Since threadpoolctl 3.8 OpenBLAS heeds only the thread that set it last, as long as that one lives; but the first to
+    ask for one thread here need not be the last to need it.
+    """
+    disown = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    disown(force=True)
+    for library, count in zip(libraries, counts, strict=True):
+        library.set_num_threads(count)
+    disown(force=True)

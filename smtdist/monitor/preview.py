@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from smtdist.engine.partial import Cover
 from smtdist.errors import SmtdistError
 from smtdist.kernels.device import to_host
+from smtdist.kernels.threads import single_blas
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.solve.generalized import smallest_components
 from smtdist.statistics.base import State, Statistic
@@ -36,6 +38,8 @@ PATCHES: Final = 42
 
 Look = Callable[..., list[tuple[Cover, Any]]]
 """Calls function(state, ...) on each partial sum there is, where it lies; returns (cover, value) of each."""
+Calm = Callable[[], AbstractContextManager[None]]
+"""Makes the context in which a preview calculates, once it has what it looked for."""
 
 
 @dataclass
@@ -56,7 +60,9 @@ class Chosen:
         return packed(patches.reshape(-1, geometry.patch, geometry.patch, geometry.channels))
 
 
-def preview(statistic: Statistic, look: Look, chosen: Chosen) -> dict[str, Any] | None:
+def preview(
+    statistic: Statistic, look: Look, chosen: Chosen, calm: Calm = single_blas
+) -> dict[str, Any] | None:
     """Return what the sums so far say, as plain JSON types; None where there is nothing to say yet.
 
     All have `leaves`, `n_samples` and `n_positions` covered. A whitening pass has the `spectrum` of the patch
@@ -68,13 +74,13 @@ def preview(statistic: Statistic, look: Look, chosen: Chosen) -> dict[str, Any] 
         if isinstance(statistic, CodeSums):
             if statistic.rows is not None:
                 return None  # a tile of rows has no spectrum
-            return _codes(statistic, look, chosen)
+            return _codes(statistic, look, chosen, calm)
         if isinstance(statistic, PatchMoment) and statistic.whitener.geometry.pixels <= MOST_PIXELS:
-            return _covariance(statistic, look)
+            return _covariance(statistic, look, calm)
         if isinstance(statistic, Candidates):
-            return _candidates(statistic, look, chosen)
+            return _candidates(statistic, look, chosen, calm)
         if isinstance(statistic, Centroids):
-            return _centroids(statistic, look, chosen)
+            return _centroids(statistic, look, chosen, calm)
     except (SmtdistError, ArithmeticError, np.linalg.LinAlgError):
         return None  # too few samples yet for a statistic to have a meaning
     except (KeyError, RuntimeError):
@@ -115,17 +121,26 @@ def _sum(statistic: Statistic, parts: list[tuple[Cover, State]]) -> State:
     return total
 
 
-def _codes(sums: CodeSums, look: Look, chosen: Chosen) -> dict[str, Any] | None:
+def _codes(sums: CodeSums, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
     if chosen.atoms is None:
         counted = look(part, ("activity",), None)
         total = _sum(sums, counted)["activity"] if counted else np.zeros(0)
         if not total.any():
             return None
         chosen.atoms = np.sort(np.argsort(-total, kind="stable")[:MOST_ATOMS])
-    atoms = chosen.atoms
-    looks = look(looked_at, atoms)
+    looks = look(looked_at, chosen.atoms)
     if not looks:
         return None
+    with calm():
+        return _codes_seen(sums, looks, chosen, chosen.atoms)
+
+
+def _codes_seen(
+    sums: CodeSums,
+    looks: list[tuple[Cover, tuple[State, NDArray[np.int64]]]],
+    chosen: Chosen,
+    atoms: NDArray[np.int64],
+) -> dict[str, Any]:
     activity = np.sum([each for _, (_, each) in looks], axis=0)
     parts = [(covers, own) for covers, (own, _) in looks]
     counts, state = _counts(parts), _sum(sums, parts)
@@ -181,17 +196,18 @@ def unpacked(pictured: dict[str, Any]) -> NDArray[np.uint8]:
     return np.frombuffer(base64.b64decode(pictured["pixels"]), np.uint8).reshape(pictured["shape"])
 
 
-def _covariance(moments: PatchMoment, look: Look) -> dict[str, Any] | None:
+def _covariance(moments: PatchMoment, look: Look, calm: Calm) -> dict[str, Any] | None:
     parts = look(part, None, None)
     counts = _counts(parts)
     if not counts["n_positions"]:
         return None
-    matrix, _ = covariance(_sum(moments, parts), moments.whitener)
-    values = np.linalg.eigvalsh(matrix)[::-1]
+    with calm():
+        matrix, _ = covariance(_sum(moments, parts), moments.whitener)
+        values = np.linalg.eigvalsh(matrix)[::-1]
     return {**counts, "spectrum": [float(value) for value in values[:COMPONENTS]]}
 
 
-def _candidates(sketch: Candidates, look: Look, chosen: Chosen) -> dict[str, Any] | None:
+def _candidates(sketch: Candidates, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
     """Show the patches with the smallest hashes so far: the first atoms of a random dictionary, if nothing smaller comes."""
     parts = look(part, ("n_samples", "n_positions", "hash", "vector"), PATCHES)
     if not parts:
@@ -199,21 +215,24 @@ def _candidates(sketch: Candidates, look: Look, chosen: Chosen) -> dict[str, Any
     states = [state for _, state in parts]
     vectors = np.concatenate([state["vector"] for state in states])
     first = np.argsort(np.concatenate([state["hash"] for state in states]), kind="stable")[:PATCHES]
-    return {**_counts(parts), "patches": chosen.pictures(sketch.whitener, vectors[first])}
+    with calm():
+        return {**_counts(parts), "patches": chosen.pictures(sketch.whitener, vectors[first])}
 
 
-def _centroids(round_: Centroids, look: Look, chosen: Chosen) -> dict[str, Any] | None:
+def _centroids(round_: Centroids, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
     """Show the atoms that a k-means round has used so far, the busiest ones as they were when it began."""
     parts = look(part, ("n_samples", "n_positions", "counts"), None)
     if not parts:
         return None
     counts = np.sum([state["counts"] for _, state in parts], axis=0)
     busiest = np.argsort(-counts, kind="stable")[:PATCHES]
+    with calm():
+        pictures = chosen.pictures(round_.encoder.whitener, round_.encoder.atoms[busiest])
     return {
         **_counts(parts),
         "atoms": len(counts),
         "atoms_in_use": int(np.count_nonzero(counts)),
-        "patches": chosen.pictures(round_.encoder.whitener, round_.encoder.atoms[busiest]),
+        "patches": pictures,
     }
 
 

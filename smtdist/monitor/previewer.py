@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from smtdist.engine.events import Event
@@ -36,6 +37,7 @@ class Previewer:
         self._changed, self._over = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._pass = ""
+        self._calculating = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
@@ -46,6 +48,8 @@ class Previewer:
         elif event["kind"] in ("pass_finished", "pass_failed", "run_failed"):
             self._over.set()
             self._changed.set()
+            with self._calculating:
+                pass  # what comes after the pass must have all threads of BLAS: with fewer, its last bits differ
         elif self._grew(event) and not self._over.is_set():
             self._changed.set()
             if self._thread is None:
@@ -84,8 +88,7 @@ class Previewer:
         # the time of this thread and of those who looked for it: what it waits for them is not spent
         started, spent = time.thread_time(), reduction.spent
         try:
-            with single_blas():  # threads of BLAS spin on after each call, at the cost of the kernels
-                found = preview(reduction.job.statistic, reduction.peek, chosen)
+            found = preview(reduction.job.statistic, reduction.peek, chosen, lambda: self._calm(over))
         finally:
             self._last = time.thread_time() - started + reduction.spent - spent
             self._spent += self._last
@@ -93,3 +96,16 @@ class Previewer:
             self._apart = APART
             total = {"n_leaves": reduction.n_leaves, "of_samples": reduction.plan.n_samples}
             self._engine.events.emit("preview", **{"pass": name}, **total, cost=self._last, **found)
+
+    @contextlib.contextmanager
+    def _calm(self, over: threading.Event) -> Iterator[None]:
+        """Calculate while the pass goes on, on one thread: those of BLAS spin on after each call, and kernels want the cores."""
+        with self._calculating:
+            if over.is_set():
+                raise _PassOver
+            with single_blas():
+                yield
+
+
+class _PassOver(Exception):
+    """The pass has ended while its sums were looked at."""

@@ -238,7 +238,7 @@ def test_waiting_for_a_batch_to_end_is_no_cost_but_looking_is(monkeypatch):
         class plan:
             n_samples = 9
 
-    def waits(statistic, look, chosen):
+    def waits(statistic, look, chosen, calm):
         threading.Event().wait(0.2)
         Slow.spent += 3.0
         return {"leaves": 0}

@@ -1,7 +1,11 @@
 """A preview of sums so far is the statistic of the samples so far, and making one changes nothing."""
 
+import threading
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
@@ -133,3 +137,78 @@ def test_previews_keep_to_their_share_of_the_time():
     previewer = Previewer(Engine(SerialExecutor(1)), share=0.01)
     previewer._last = previewer._spent = 1.0
     assert 90 < previewer._pause() < 200  # one second in a hundred, and this one was not saved up yet
+
+
+class Passing:
+    """An engine in the middle of its statistics pass, with a sum to look at."""
+
+    def __init__(self):
+        self.events = EventStream()
+        self.current = SimpleNamespace(
+            job=SimpleNamespace(name="statistics", statistic=None),
+            peek=None,
+            spent=0.0,
+            n_leaves=2,
+            plan=SimpleNamespace(n_samples=2),
+        )
+        self.previewer = Previewer(self, share=1.0)
+        self.events.subscribe(self.previewer)
+        self.events.emit("pass_started", **{"pass": "statistics"})
+
+    def grow(self):
+        self.events.emit("sums", **{"pass": "statistics"}, covers=((0, 1),))
+
+    def finish(self):
+        self.events.emit("pass_finished", **{"pass": "statistics"})
+
+
+def blas_threads():
+    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
+def test_a_pass_ends_when_the_preview_under_way_has_given_blas_its_threads_back(monkeypatch):
+    """The solve came out with other last bits where it began on the one thread that a preview had left to BLAS."""
+    calculating, go_on = threading.Event(), threading.Event()
+
+    def slow(statistic, look, chosen, calm):
+        with calm():
+            calculating.set()
+            assert go_on.wait(60)
+        return {}
+
+    monkeypatch.setattr("smtdist.monitor.previewer.preview", slow)
+    with threadpool_limits(2, user_api="blas"):
+        passing = Passing()
+        passing.grow()
+        assert calculating.wait(60)
+        assert blas_threads() == {1}
+        ended = threading.Thread(target=passing.finish)
+        ended.start()
+        assert passing.previewer._over.wait(60)
+        assert ended.is_alive()
+        go_on.set()
+        ended.join(60)
+        assert not ended.is_alive()
+        assert blas_threads() == {2}
+
+
+def test_a_preview_that_has_looked_too_late_calculates_nothing(monkeypatch):
+    looking, ended, done, calculated = (threading.Event() for _ in range(4))
+
+    def late(statistic, look, chosen, calm):
+        looking.set()
+        assert ended.wait(60)
+        try:
+            with calm():
+                calculated.set()
+        finally:
+            done.set()
+
+    monkeypatch.setattr("smtdist.monitor.previewer.preview", late)
+    passing = Passing()
+    passing.grow()
+    assert looking.wait(60)
+    passing.finish()
+    ended.set()
+    assert done.wait(60)
+    assert not calculated.is_set()
