@@ -258,6 +258,15 @@ def test_whole_images_are_one_patch(stored):
     assert coder.represent(small_images(5, 3, 8, 8)).shape == (3, 1, 16)
 
 
+@pytest.mark.parametrize("start", ["patches", "random"])
+def test_passes_over_whole_images_stay_within_their_projections(start):
+    images = np.random.default_rng(0).integers(0, 256, (256, 20, 20, 3), dtype=np.uint8)
+    wanted = S3CSettings(units=100, patch=20, patches=0, images=0, rounds=1, pooling=(1,), start=start)
+    _, records = fit_coder(ArraySource(images), wanted, Engine(SerialExecutor(1)))
+    for record in records:
+        assert record["peak_bytes"] <= record["projected_bytes"], record["name"]
+
+
 def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     coder, _ = fit_coder(stored, SMALL, Engine(SerialExecutor()))
     save_coder(coder, tmp_path / "m.h5")
