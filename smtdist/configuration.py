@@ -15,6 +15,8 @@ from typing import Any, Final
 from smtdist.errors import ConfigurationError
 
 FEATURES: Final = ("gq", "vq")
+CODED: Final = ("l1", "s3c", "omp")
+"""Codes of floats, which the sums of whole numbers do not take: `smtdist.models.coded`."""
 MEANS: Final = ("context", "patch", "channel", "global")
 POLICIES: Final = ("leave_out", "activate_best")
 DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given")
@@ -179,6 +181,11 @@ class Configuration:
             object.__setattr__(self, "pixel_range", tuple(given))
         for name, (good, expected) in _RULES.items():
             value = getattr(self, name)
+            if name == "feature" and value in CODED:
+                raise ConfigurationError(
+                    f"feature={value} is a code of floats, which only a fit takes: smtdist fit --set feature={value}, or in "
+                    f"Python smtdist.models.coded.CodedSMT(feature={value!r})."
+                )
             if not good(value):
                 raise ConfigurationError(f"The setting {name} is {value!r}; it must be {expected}.")
 

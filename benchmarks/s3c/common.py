@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.steps import Steps
 from smtdist.data.array import ArraySource
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import labels_name, open_source
 from smtdist.data.source import Source
+from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.models.s3c.features import features_of
+from smtdist.models.coders.features import features_of
+from smtdist.models.s3c.files import load_coder, save_coder
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.model import PatchCoder
 from smtdist.models.s3c.settings import S3CSettings
 
 COLOUR = SimpleNamespace(resize=32, crop=32, channels=3)
+SLICE: Final = 100
+"""Images whose features are one step."""
 
 
 def images_of(path: str, group: str, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -41,6 +47,27 @@ def fitted(images: NDArray[Any], settings: S3CSettings) -> tuple[PatchCoder, flo
 def features(coder: PatchCoder, images: NDArray[Any]) -> NDArray[np.float32]:
     """Return pooled features, (n, features)."""
     return features_of(coder, ArraySource(images), Engine(SerialExecutor()))
+
+
+def fitted_in_steps(steps: Steps, key: str, images: NDArray[Any], settings: S3CSettings) -> PatchCoder:
+    """Fit in this process, or go on with that, or read what was fitted before."""
+    path, folder = steps.folder / f"{key}.h5", steps.folder / f"{key}-checkpoint"
+    if not path.exists():
+        engine = Engine(SerialExecutor(), EventStream(), folder, settings.to_json(), steps.stop)
+        save_coder(fit_coder(ArraySource(images), settings, engine)[0], path)
+    steps.forget(folder.name)
+    return load_coder(path)
+
+
+def represented_in_steps(
+    steps: Steps, key: str, coder: PatchCoder, images: NDArray[Any]
+) -> NDArray[np.float32]:
+    """Return pooled features, (n, features), made a slice of images at a time."""
+    parts = [
+        steps.array(f"{key}-{start}", partial(features, coder, images[start : start + SLICE]))
+        for start in range(0, len(images), SLICE)
+    ]
+    return np.concatenate(parts)
 
 
 def with_settings(pairs: list[str], **changes: Any) -> S3CSettings:

@@ -1,35 +1,128 @@
 """Accuracy against the number of labels (Figure 3), and transfer: features from one data set, few labels of another.
 
-python -m benchmarks.s3c.labels --data cifar10.h5 --units 400 --train 10000 --json benchmarks/results
-python -m benchmarks.s3c.labels --unlabelled tiny_imagenet.h5 --data cifar10.h5 --labels 120 --name transfer ...
+    python -m benchmarks.s3c.labels --data cifar10.h5 --units 400 --train 10000 --json benchmarks/results
+    python -m benchmarks.s3c.labels --unlabelled tiny_imagenet.h5 --data cifar10.h5 --labels 120 --name transfer ...
+
+Of several penalties or thresholds the one with the best cross-validated accuracy on the first `--choose` training images, all
+of them labelled, is used; test images play no part in that. With --work the steps are kept in a folder, and the same command
+goes on where it was; --minutes ends it after so long, with exit code 3. Two of them with other --models may share a folder.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from dataclasses import replace
-from typing import Any
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from benchmarks.s3c.common import features, fitted, images_of, with_settings
-from smtdist.evaluate.few_labels import label_sweep
-from smtdist.models.s3c.settings import OMP_THRESHOLDS, SC_PENALTIES
+from benchmarks.s3c.common import fitted_in_steps, images_of, represented_in_steps, with_settings
+from benchmarks.steps import UNFINISHED, Steps
+from smtdist.errors import InterruptedRun
+from smtdist.evaluate.few_labels import C_GRID, MANY, in_span, judged_draw, mean_interval, standardised
+from smtdist.evaluate.svm import cross_validate
+from smtdist.models.s3c.settings import OMP_THRESHOLDS, SC_PENALTIES, S3CSettings
 
-COUNTS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+COUNTS: Final = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+GRIDS: Final = {"s3c": "feature", "sc": "penalty", "omp": "threshold"}
+"""The setting of each model that is chosen."""
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def chosen(
+    steps: Steps, settings: S3CSettings, values: list[Any], unlabelled: NDArray[np.uint8], known: Labelled
+) -> tuple[S3CSettings, dict[str, float]]:
+    """Return the settings with the value that validates best, and the accuracy of each."""
+    name, found = GRIDS[settings.model], {}
+    for value in values if len(values) > 1 else ():
+        wanted, key = settings.replace(**{name: value}), f"{settings.model}-{name}-{value}"
+
+        def judged(wanted: S3CSettings = wanted, key: str = key) -> NDArray[np.float64]:
+            coder = fitted_in_steps(steps, key, unlabelled, wanted)
+            (z,) = standardised(represented_in_steps(steps, f"{key}-choose", coder, known[0]))
+            span = in_span(z, z[:0])[0]
+            path = cross_validate(span, known[1], C_GRID, standardise=False, solver="stream")
+            return np.array(max(one["top1"] for one in path))
+
+        found[str(value)] = float(steps.array(f"{key}-chosen", judged))
+        steps.forget(f"{key}-choose-*")
+    best = max(values, key=lambda value: found.get(str(value), 0.0))
+    return settings.replace(**{name: best}), found
+
+
+def swept(
+    steps: Steps, key: str, count: int, draws: int, known: list[NDArray[Any]], asked: list[NDArray[Any]]
+) -> dict[str, Any]:
+    """Return what one number of labels gives, as `label_sweep` says it; each draw is a step."""
+    found: list[list[float]] = []
+    for draw in range(draws):
+        C = found[0][1] if found and count > MANY else None
+        judged = partial(judged_draw, *known, *asked, count, draw, C=C)
+        found.append(
+            steps.array(f"{key}-labels-{count}-{draw}", lambda judged=judged: np.array(judged())).tolist()
+        )
+    accuracies, costs = (list(each) for each in zip(*found, strict=True))
+    return {"labels": count, **mean_interval(accuracies), "draws": accuracies, "C": costs}
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Compare all models, step by step."""
+    steps = Steps(folder, options.minutes)
+    apart = ("models", "minutes", "work", "json", "name")
+    asked = {name: value for name, value in vars(options).items() if name not in apart}
+    steps.same({**asked, "data": Path(options.data).name})
+    images, labels = images_of(options.data, "train", options.train)
+    test, wanted = images_of(options.data, "test", options.test)
+    unlabelled = images
+    if options.unlabelled:
+        unlabelled = images_of(options.unlabelled, "train", options.learn)[0]
+    grids = {"s3c": options.features, "sc": options.penalties, "omp": options.thresholds}
+    result: dict[str, Any] = {"units": options.units, "train": len(images), "test": len(test), "sweeps": {}}
+    for model in options.models:
+        settings = with_settings(
+            options.set, model=model, units=options.units, pooling=tuple(options.pooling)
+        )
+        if model != "s3c":  # the rivals' dictionaries settle in fewer rounds
+            settings = settings.replace(rounds=min(settings.rounds, options.rival_rounds))
+        first = (images[: options.choose], labels[: options.choose])
+        settings, validated = chosen(steps, settings, grids[model], unlabelled, first)
+        key = f"{model}-{GRIDS[model]}-{getattr(settings, GRIDS[model])}"
+        coder = fitted_in_steps(steps, key, unlabelled, settings)
+        parts = [partial(represented_in_steps, steps, f"{key}-{name}", coder, part)
+                 for name, part in (("train", images), ("test", test))]  # fmt: skip
+        active = float(np.mean(parts[1]()[:100] > 0))
+        z, far = standardised(parts[0](), parts[1]())
+        sweep = [
+            swept(steps, key, count, options.draws, [z, labels], [far, wanted]) for count in options.labels
+        ]
+        result["sweeps"][model] = {
+            "chosen": {GRIDS[model]: getattr(settings, GRIDS[model])},
+            "validated": validated,
+            "features": int(z.shape[1]),
+            "active": active,
+            "sweep": sweep,
+        }
+        print(key, validated, [(one["labels"], round(100 * one["mean"], 1)) for one in sweep], flush=True)
+    return result
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Parse the command line and run it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", required=True)
     parser.add_argument("--unlabelled", help="data set that features are learned on; the same by default")
+    parser.add_argument("--learn", type=int, default=10000, help="images of it")
     parser.add_argument("--units", type=int, default=400)
     parser.add_argument("--pooling", type=int, nargs="+", default=[3])
     parser.add_argument("--train", type=int, default=10000)
     parser.add_argument("--test", type=int, default=0)
+    parser.add_argument("--choose", type=int, default=1000, help="training images that choose settings")
     parser.add_argument("--labels", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--models", nargs="+", default=["s3c", "sc", "omp"])
@@ -43,41 +136,16 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--rival-rounds", type=int, default=30)
     parser.add_argument("--name", default="labels")
+    parser.add_argument("--work", help="folder that keeps the steps, so that the command can go on")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many; needs --work")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
-    images, labels = images_of(options.data, "train", options.train)
-    asked, wanted = images_of(options.data, "test", options.test)
-    unlabelled = images_of(options.unlabelled, "train", options.train)[0] if options.unlabelled else images
-    result: dict[str, Any] = {"units": options.units, "train": len(images), "test": len(asked), "sweeps": {}}
-    for model in options.models:
-        base = {"units": options.units, "pooling": tuple(options.pooling)}
-        # the rivals' dictionaries settle in fewer rounds
-        settings = with_settings(options.set, model=model, **base)
-        if model != "s3c":
-            settings = settings.replace(rounds=min(settings.rounds, options.rival_rounds))
-        grids: dict[str, list[tuple[str, Any]]] = {
-            "s3c": [("feature", one) for one in options.features],
-            "sc": [("penalty", one) for one in options.penalties],
-            "omp": [("threshold", one) for one in options.thresholds],
-        }
-        coder, seconds = fitted(unlabelled, settings)
-        for name, value in grids[model]:
-            if name == "penalty" and value != coder.settings.penalty:
-                coder, seconds = fitted(unlabelled, settings.replace(penalty=value))
-            coder = replace(coder, settings=coder.settings.replace(**{name: value}))
-            started = time.perf_counter()
-            z, far = features(coder, images), features(coder, asked)
-            coding = time.perf_counter() - started
-            sweep = label_sweep(z, labels, far, wanted, options.labels, draws=options.draws)
-            key = f"{model}, {name} {value}"
-            result["sweeps"][key] = {
-                "fit_seconds": seconds,
-                "coding_seconds": coding,
-                "features": int(z.shape[1]),
-                "active": float(np.mean(z[:100] > 0)),
-                "sweep": sweep,
-            }
-            print(key, [(one["labels"], round(100 * one["mean"], 1)) for one in sweep], flush=True)
+    with tempfile.TemporaryDirectory(prefix="smtdist-labels-") as name:
+        try:
+            result = run(options, Path(options.work or name))
+        except InterruptedRun as error:
+            print(f"{error} Repeat the command to go on.", flush=True)
+            raise SystemExit(UNFINISHED) from error
     if options.json:
         write_record(options.json, f"s3c-{options.name}-N{options.units}", result)
     return result

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.record import write_record
-from benchmarks.s3c.common import fitted, images_of, with_settings
+from benchmarks.s3c.common import fitted_in_steps, images_of, with_settings
+from benchmarks.steps import Steps
 from smtdist.kernels.spike_slab import Posterior, Schedule, SpikeSlab, energy, iterate
 from smtdist.kernels.spike_slab_steps import iterate_conjugate
 
@@ -56,7 +60,7 @@ def products(name: str, setting: str, curve: list[tuple[float, float]], target: 
     return 1e9 if np.isinf(reached) else reached
 
 
-def compare(rows: Any, model: SpikeSlab, repeats: int) -> dict[str, Any]:
+def compare(rows: Any, model: SpikeSlab, repeats: int, damping: Sequence[float] = DAMPING) -> dict[str, Any]:
     """Return the best time of each method to the same energy functional."""
     curves: dict[str, dict[str, list[tuple[float, float]]]] = {
         "fixed": {},
@@ -64,14 +68,14 @@ def compare(rows: Any, model: SpikeSlab, repeats: int) -> dict[str, Any]:
         "preconditioned": {},
     }
     for _ in range(repeats):
-        for eta_h, eta_s in itertools.product(DAMPING, DAMPING):
+        for eta_h, eta_s in itertools.product(damping, damping):
             # the first step may turn signs, see the model's documentation
             schedule = Schedule((eta_h,) * ITERATIONS, (0.7,) + (eta_s,) * (ITERATIONS - 1))
             _keep(
                 curves["fixed"], f"h {eta_h}, s {eta_s}", timed(iterate(rows, model, schedule), rows, model)
             )
         _keep(curves["fixed"], "schedule in use", timed(iterate(rows, model, Schedule()), rows, model))
-        for eta, steps in itertools.product(DAMPING, STEPS):
+        for eta, steps in itertools.product(damping, STEPS):
             for name in ("conjugate", "preconditioned"):
                 ways = iterate_conjugate(
                     rows, model, (eta,) * ITERATIONS, steps, preconditioned=name == "preconditioned"
@@ -101,6 +105,15 @@ def compare(rows: Any, model: SpikeSlab, repeats: int) -> dict[str, Any]:
     return found
 
 
+def ratios(found: dict[str, Any], share: float) -> dict[str, float | None]:
+    """Return how many times longer than the fixed point the other ways take; None for one that does not arrive."""
+    seconds = {name: one["seconds"] for name, one in found[f"seconds_to_{share}"].items()}
+    fixed = seconds.pop("fixed")
+    return {
+        name: None if fixed is None or other is None else other / fixed for name, other in seconds.items()
+    }
+
+
 def _keep(into: dict[str, list[tuple[float, float]]], name: str, curve: list[tuple[float, float]]) -> None:
     if name not in into or curve[-1][0] < into[name][-1][0]:
         into[name] = curve
@@ -117,21 +130,38 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--examples", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--damping", type=float, nargs="+", default=list(DAMPING))
+    parser.add_argument("--work", help="folder that keeps fitted coders")
+    parser.add_argument("--only-fit", action="store_true", help="fit what is to be timed, and time nothing")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="smtdist-timing-") as name:
+        return run(options, Steps(Path(options.work or name), math.inf))
+
+
+def run(options: argparse.Namespace, steps: Steps) -> dict[str, Any]:
+    """Time every size."""
     images, _ = images_of(options.data, options.group, options.images)
-    result = {}
+    result: dict[str, Any] = {"damping": options.damping, "examples": options.examples}
     for patch, units in itertools.product(options.patch, options.units):
-        coder, _ = fitted(images, with_settings(options.set, units=units, patch=patch))
+        wanted = with_settings(options.set, units=units, patch=patch)
+        coder = fitted_in_steps(steps, f"s3c-{patch}-{units}", images, wanted)
+        if options.only_fit:
+            continue
         model = coder.parameters.astype(np.float32)
         rows = coder.rows(images[: max(1, options.examples // 4)])
         chosen = np.random.default_rng(0).choice(len(rows), options.examples, replace=False)
-        result[f"{patch}x{patch}, N = {units}"] = compare(rows[chosen], model, options.repeats)
-    if options.json:
+        result[f"{patch}x{patch}, N = {units}"] = compare(
+            rows[chosen], model, options.repeats, options.damping
+        )
+        for share in (0.9, 0.99):
+            print(
+                f"{patch}x{patch}, N = {units}", share, ratios(result[f"{patch}x{patch}, N = {units}"], share)
+            )
+    if options.json and not options.only_fit:
         write_record(options.json, "s3c-timing", result)
     return result
 
 
 if __name__ == "__main__":
-    for name, found in main().items():
-        print(name, found)
+    main()

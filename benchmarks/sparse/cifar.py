@@ -19,10 +19,10 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.run import Linear, Neighbours, classified
 from smtdist.kernels.threads import set_threads
+from smtdist.models.coders.features import features_of
+from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.fit import fit
-from smtdist.models.s3c.features import features_of
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.models.transform import transform
 

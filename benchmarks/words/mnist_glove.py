@@ -18,12 +18,7 @@ images as new ones would make chance differences look certain.
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import tempfile
-import threading
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,10 +30,10 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from benchmarks.record import write_record
+from benchmarks.steps import UNFINISHED, Steps
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.data.array import as_source
 from smtdist.engine.events import EventStream
-from smtdist.engine.executor import StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import InterruptedRun
@@ -57,7 +52,6 @@ SLICE: Final = 5000
 BATCH: Final = 250
 """Images coded at a time."""
 NEIGHBOURS: Final = 30
-UNFINISHED: Final = 3
 METHODS: Final = ("smt", "glove")
 TABLE_1: Final = {
     "whole": {"smt 16384": 99.0, "smt 65536": 98.9, "glove 100K": 98.8},
@@ -73,41 +67,6 @@ def read(path: str, group: str, count: int) -> Images:
     """Return the first images and labels."""
     with h5py.File(path, "r") as file:
         return file[f"{group}/images"][:count], file[f"{group}/labels"][:count].astype(np.int64)
-
-
-class Steps:
-    """Results of steps in a folder, so that a comparison of hours may be stopped and go on where it was.
-
-    A step is a file that appears whole. Once `minutes` are over the next step raises InterruptedRun, and so does a
-    fit at its next task, which leaves its checkpoint.
-    """
-
-    def __init__(self, folder: Path, minutes: float) -> None:
-        self.folder, self.stop = folder, StopRequest()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._until = time.monotonic() + 60 * minutes
-        if np.isfinite(minutes):
-            timer = threading.Timer(60 * minutes, self.stop.set)
-            timer.daemon = True
-            timer.start()
-
-    def array(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """Return an array that was made before, or make and keep it."""
-        path = self.folder / f"{name}.npy"
-        if not path.exists():
-            if time.monotonic() > self._until:
-                raise InterruptedRun("The minutes are over.", 0)
-            made, part = make(), path.with_suffix(".part")
-            with part.open("wb") as file:
-                np.save(file, made)
-            part.replace(path)
-        found: NDArray[Any] = np.load(path, mmap_mode="r")
-        return found
-
-    def forget(self, pattern: str) -> None:
-        """Remove what later steps have made needless."""
-        for path in self.folder.glob(pattern):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def represented(
@@ -278,12 +237,8 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     base = preset("mnist-vq").replace(dictionary=options.dictionary, **dict(map(parse_setting, options.set)))
     asked = {**vars(options), "data": Path(options.data).name}
     free = ("minutes", "work", "json", "workers", "seeds", "context")
-    known = json.dumps({name: value for name, value in asked.items() if name not in free})
     steps = Steps(folder, options.minutes)
-    before = folder / "asked.json"
-    if before.exists() and before.read_text() != known:
-        raise SystemExit(f"{folder} holds a comparison with other options; give another --work.")
-    before.write_text(known)
+    steps.same({name: value for name, value in asked.items() if name not in free})
     contexts = {}
     for context in options.context:
         found = []

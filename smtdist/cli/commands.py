@@ -83,7 +83,7 @@ COMMANDS: Final = {
     "evaluate": Command(
         "evaluate",
         "evaluate",
-        "Classify test images in the representation: by their nearest training images (soft k-NN), or linearly.",
+        "Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM.",
         "model.h5 data.h5 --train train --test test --metric knn",
     ),
     "tune": Command(

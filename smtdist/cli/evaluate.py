@@ -14,8 +14,9 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Labelled, Linear, Neighbours, Settings, classifier, evaluated
+from smtdist.evaluate.run import Labelled, Linear, Neighbours, Settings, Svm, classifier, evaluated
 from smtdist.models import files
+from smtdist.models.coders.files import is_coder
 from smtdist.models.kernel.files import is_kernel_model
 from smtdist.monitor import tables
 
@@ -25,6 +26,7 @@ class Metric(enum.StrEnum):
 
     knn = "knn"
     linear = "linear"
+    svm = "svm"
 
 
 class Vote(enum.StrEnum):
@@ -60,6 +62,9 @@ def evaluate(
     vote: Annotated[
         Vote, typer.Option(help="Weight of a neighbour: exp(cosine / T), the cosine, or one.")
     ] = Vote.exp,
+    folds: Annotated[
+        int, typer.Option(min=2, help="Folds of the cross-validation that chooses the penalty (svm).")
+    ] = 5,
     validation: Annotated[
         float,
         typer.Option(callback=_share, help="Share of the training images that chooses the penalty (linear)."),
@@ -73,10 +78,27 @@ def evaluate(
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Classify test images in the representation: by their nearest training images (soft k-NN), or linearly."""
+    """Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM."""
     settings: Settings = Linear(validation)
     if metric is Metric.knn:
         settings = Neighbours(neighbours, temperature, vote.value)
+    elif metric is Metric.svm:
+        settings = Svm(folds=folds)
+    if is_coder(model):
+        if components is not None or drop is not None or with_:
+            raise WrongUsage("A coder is judged alone and whole; leave out --components, --drop and --with.")
+        from smtdist.cli.patch_coders import Features, say_evaluation
+        from smtdist.models.coded import load_coded
+
+        features = Features(
+            load_coded(model),
+            data,
+            (train, test),
+            Where(workers, cluster, quiet),
+            "smtdist transform and a classifier",
+        )
+        say_evaluation(features.judged(settings), model, json)
+        return
     if is_kernel_model(model):
         if components is not None or drop is not None or with_ or len(data) > 1:
             raise WrongUsage(
@@ -107,6 +129,7 @@ def _report(found: Evaluation | LinearEvaluation, model: Path, what: str, as_jso
     result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
     if isinstance(found, LinearEvaluation) and not found.converged:
         line = (
-            f"The probe has not converged in {found.n_iter} iterations; with more its accuracy could change."
+            f"The {found.metric} classifier has not converged in {found.n_iter} iterations; with more its accuracy could "
+            f"change."
         )
         result_console().print(line, style="yellow", highlight=False)

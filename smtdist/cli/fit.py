@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,8 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.runfile import Run, read_run, write_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.locations import full_location
+from smtdist.configuration import CODED
+from smtdist.data.locations import Location, full_location
 from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
@@ -28,11 +30,27 @@ from smtdist.models.model import Model
 from smtdist.monitor import tables
 
 
+class Kind(enum.StrEnum):
+    """What is fitted."""
+
+    smt = "smt"
+    s3c = "s3c"
+    omp = "omp"
+    sc = "sc"
+    l1 = "l1"
+
+
 def fit(
     data: opt.Data,
     dataset: opt.Dataset,
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
-    model: opt.OtherModel = None,
+    model: Annotated[
+        Kind,
+        typer.Option(
+            help="The sparse manifold transform; or a coder of patches alone: s3c, omp, sc (as smtdist s3c fit) l1 "
+            "(as smtdist sparse fit), or kernel-contrastive, kernel-spectral, kernel-autoencoder (as smtdist kernel fit)."
+        ),
+    ] = Kind.smt,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
@@ -47,8 +65,22 @@ def fit(
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once."""
-    opt.refuse_model(model)
+    """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
+
+    --set feature=l1, s3c or omp fits a transform on a code of floats, whose settings are those of its coder and n_components,
+    drop, positions, stride, moment, pool_size and pool_stride; repeat such a fit with --checkpoint to resume it.
+    """
+    feature = coded_feature(set_)
+    if model is not Kind.smt or feature is not None:
+        if preset or from_model or atoms or on_bad_chunk or events:
+            what = f"--model {model}" if feature is None else f"feature={feature}"
+            raise WrongUsage(
+                f"{what} goes without --preset, --from-model, --atoms, --on-bad-chunk and --events; leave them out."
+            )
+        _fit_coder(
+            model, data, dataset, out, set_, Where(workers, cluster, quiet), checkpoint, overwrite, json
+        )
+        return
     check_target(out, overwrite)
     base, given = inputs(from_model, atoms)
     run = Run(
@@ -85,6 +117,33 @@ def resume(
     check_target(run.out, run.overwrite)
     base, given = inputs(run.from_model, run.atoms)
     _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
+
+
+def coded_feature(assignments: list[str] | None) -> str | None:
+    """Return the code of floats that --set feature= asks for, if it does."""
+    given = [text.partition("=") for text in assignments or []]
+    found = [value for name, _, value in given if name == "feature"]
+    return found[-1] if found and found[-1] in CODED else None
+
+
+def _fit_coder(
+    kind: Kind,
+    data: Location,
+    dataset: str,
+    out: Path,
+    assignments: list[str] | None,
+    where: Where,
+    checkpoint: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    from smtdist.cli.patch_coders import fit_coded_command, fit_coder_command
+
+    options: dict[str, Any] = {"checkpoint": checkpoint, "overwrite": overwrite, "json": as_json}
+    if kind is Kind.smt:
+        fit_coded_command(data, dataset, out, assignments, where, **options)
+    else:
+        fit_coder_command(kind.value, data, dataset, out, assignments, where, **options)
 
 
 def _opened(run: Run) -> Source:

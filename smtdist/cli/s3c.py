@@ -1,4 +1,4 @@
-"""`s3c fit`, `s3c transform`, `s3c evaluate` and `s3c filters`: patch coders and classification with few labels.
+"""`s3c fit`, `embed`, `transform`, `evaluate` and `filters`: patch coders and classification with few labels.
 
 A group of its own, not `fit --model`: the settings, presets, dictionaries and model files of the sparse manifold transform
 mean nothing here, and the other way round, so that almost every option of `fit` would have to be refused.
@@ -7,31 +7,25 @@ mean nothing here, and the other way round, so that almost every option of `fit`
 from __future__ import annotations
 
 import enum
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
-from smtdist.cli.coders import asked_for, changed, require_room, write_features
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.locations import Location
-from smtdist.data.opening import open_labels, open_source
-from smtdist.data.source import Source
-from smtdist.data.writing import check_target
-from smtdist.engine.memory import memory_limit
-from smtdist.evaluate.few_labels import label_sweep
-from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import Linear, Neighbours, classified
-from smtdist.evaluate.svm import evaluate_svm
-from smtdist.models.s3c.features import features_of, represented
-from smtdist.models.s3c.files import load_coder, save_coder
-from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.settings import S3CSettings
+from smtdist.cli.patch_coders import (
+    Features,
+    embed_command,
+    filters_command,
+    fit_coder_command,
+    say_evaluation,
+    transform_command,
+    with_changes,
+)
+from smtdist.cli.session import Where, print_json, result_console
+from smtdist.evaluate.run import Linear, Neighbours, Settings, Svm
+from smtdist.models.s3c.files import FORMAT, load_coder
 from smtdist.monitor import tables
 
 s3c = typer.Typer(
@@ -57,7 +51,6 @@ class Metric(enum.StrEnum):
     knn = "knn"
 
 
-CHANGEABLE = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho")
 Coder = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist s3c fit.")]
 
 
@@ -83,22 +76,17 @@ def fit(
     debug: opt.Debug = False,
 ) -> None:
     """Fit a patch coder: whitening, a start, then rounds of inference and learning; repeat with --checkpoint to resume."""
-    check_target(out, overwrite)
-    settings = asked_for(S3CSettings(), set_, model=model.value)
-    source = open_source(data, dataset)
-    key = f"{settings.to_json()} {source.describe()}"
-    where = Where(workers, cluster, quiet)
-    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
-        coder, records = fit_coder(source, settings, engine)
-    size = save_coder(coder, out, overwrite=overwrite)
-    result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.passes_table(records[:3]))
-    figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
-    console.print(f"{result['out']}: {tables.size(size)}, {figures}", highlight=False, soft_wrap=True)
+    fit_coder_command(
+        model.value,
+        data,
+        dataset,
+        out,
+        set_,
+        Where(workers, cluster, quiet),
+        checkpoint=checkpoint,
+        overwrite=overwrite,
+        json=json,
+    )
 
 
 @s3c.command(
@@ -118,23 +106,42 @@ def transform(
     debug: opt.Debug = False,
 ) -> None:
     """Write the pooled features of every image to an HDF5 file, piece by piece; --set changes feature or pooling."""
-    started = time.perf_counter()
-    check_target(out, overwrite)
-    coder = changed(load_coder(model), set_, CHANGEABLE)
-    source = open_source(data, dataset)
-    attributes = {
-        "configuration": coder.settings.to_json(),
-        "model": str(model.absolute()),
-        "source": source.name,
-    }
-    write_features(
+    where = Where(workers, cluster, quiet)
+    transform_command(
+        FORMAT.load(model), model, data, dataset, out, set_, where, overwrite=overwrite, json=json
+    )
+
+
+@s3c.command(
+    "embed",
+    epilog="Example: smtdist s3c embed s3c.h5 data.h5 --dataset train/images --set n_components=64 --out smt.h5",
+)
+def embed(
+    model: Coder,
+    data: opt.Data,
+    dataset: opt.Dataset,
+    out: Annotated[
+        Path, typer.Option(metavar="SMT.h5", help="Model file to write, for transform and evaluate.")
+    ],
+    set_: opt.Set = None,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Fit a manifold transform on the codes of a patch coder: one pass for their sums, then the eigenproblem."""
+    where = Where(workers, cluster, quiet)
+    embed_command(
+        load_coder(model),
+        data,
+        dataset,
         out,
-        source,
-        lambda engine: represented(coder, source, engine),
-        coder.feature_shape,
-        attributes,
-        Where(workers, cluster, quiet),
-        started=started,
+        set_,
+        where,
+        checkpoint=checkpoint,
         overwrite=overwrite,
         json=json,
     )
@@ -166,28 +173,18 @@ def evaluate(
     """Classify test images by pooled features: a linear L2-SVM, with all labels or with few."""
     if labels and metric is not Metric.svm:
         raise WrongUsage("--labels goes with --metric svm; leave one of them out.")
-    coder = changed(load_coder(model), set_, CHANGEABLE)
-    parts = [(open_source(data, name), name) for name in (train, test)]
-    command = "smtdist s3c transform and an SVM"
-    require_room(coder.feature_shape, [source for source, _ in parts], command)
-    y = [checked(data, name, source) for source, name in parts]
-    with engine_for(Where(workers, cluster, quiet), parts[0][0]) as engine:
-        z = [features_of(coder, source, engine) for source, _ in parts]
-        if labels:
-            sweep = label_sweep(z[0], y[0], z[1], y[1], labels, draws=draws, folds=folds)
-            _show_sweep(sweep, json)
-            return
-        if metric is Metric.svm:
-            memory = memory_limit() // 4
-            found: Any = evaluate_svm(z[0], y[0], z[1], y[1], folds=folds, memory_bytes=memory)
-        else:
-            settings = Linear() if metric is Metric.linear else Neighbours()
-            found = classified(z[0], y[0], z[1], y[1], engine, settings)
-    if json:
-        print_json({**found.to_dict(), "model": str(model.absolute())})
+    coder = with_changes(FORMAT.load(model), set_)
+    where = Where(workers, cluster, quiet)
+    features = Features(coder, data, (train, test), where, "smtdist s3c transform and an SVM")
+    if labels:
+        _show_sweep(features.swept(labels, draws, folds), json)
         return
-    title = f"{found.n_test:,} test images, {found.n_train:,} training images, {found.n_classes} classes"
-    result_console().print(tables.accuracy_table(title, [(metric.value, found.to_dict())]))
+    chosen: dict[Metric, Settings] = {
+        Metric.svm: Svm(folds=folds),
+        Metric.linear: Linear(),
+        Metric.knn: Neighbours(),
+    }
+    say_evaluation(features.judged(chosen[metric]), model, json)
 
 
 @s3c.command("filters", epilog="Example: smtdist s3c filters s3c.h5 --out filters.png")
@@ -200,24 +197,7 @@ def filters(
     debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a patch coder as patches of pixels."""
-    from smtdist.plot.filters import save_filters
-
-    check_target(out, overwrite)
-    coder = load_coder(model)
-    save_filters(coder.filters(), out, most)
-    result = {"out": str(out.absolute()), "filters": min(most, coder.parameters.n_units)}
-    if json:
-        print_json(result)
-    else:
-        result_console().print(
-            f"{result['out']}: {result['filters']} filters", highlight=False, soft_wrap=True
-        )
-
-
-def checked(data: Location, name: str, source: Source) -> NDArray[np.int64]:
-    """Return the labels that lie beside images."""
-    found = open_labels(data, name, source)
-    return checked_labels(found, source.n_samples, f"labels of {name}")
+    filters_command(load_coder(model), out, most, whitened=False, overwrite=overwrite, json=json)
 
 
 def _show_sweep(sweep: list[dict[str, Any]], json: bool) -> None:

@@ -6,10 +6,6 @@ A group of its own for the reason that `s3c` is one: settings, presets and files
 from __future__ import annotations
 
 import enum
-import hashlib
-import time
-from dataclasses import asdict
-from json import dumps as to_json
 from pathlib import Path
 from typing import Annotated
 
@@ -17,20 +13,19 @@ import numpy as np
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.coders import asked_for, changed, require_room, write_features
-from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.opening import open_labels, open_source
-from smtdist.data.writing import check_target
+from smtdist.cli.patch_coders import (
+    Features,
+    embed_command,
+    filters_command,
+    fit_coder_command,
+    say_evaluation,
+    transform_command,
+    with_changes,
+)
+from smtdist.cli.session import Where, print_json, result_console
 from smtdist.errors import ConfigurationError
-from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import Linear, Neighbours, classified
-from smtdist.models.s3c.features import features_of, represented
-from smtdist.models.sparse.files import load_any, load_sparse, save_manifold, save_sparse
-from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.manifold import ManifoldSettings, SparseManifold, fit_manifold
-from smtdist.models.sparse.model import SparseCoder
-from smtdist.models.sparse.settings import SparseSettings
-from smtdist.monitor import tables
+from smtdist.evaluate.run import Linear, Neighbours, Settings, Svm
+from smtdist.models.sparse.files import FORMAT, load_sparse
 
 sparse = typer.Typer(
     help="L1 sparse coding of patches with overcomplete dictionaries, positive or signed.",
@@ -39,8 +34,6 @@ sparse = typer.Typer(
 )
 
 Coder = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist sparse fit.")]
-CHANGEABLE = ("feature", "k", "threshold", "penalty", "pooling", "method", "gap")
-AFTERWARDS = ("pool_size", "pool_stride")
 
 
 class Metric(enum.StrEnum):
@@ -48,6 +41,7 @@ class Metric(enum.StrEnum):
 
     knn = "knn"
     linear = "linear"
+    svm = "svm"
 
 
 @sparse.command(
@@ -68,22 +62,17 @@ def fit(
     debug: opt.Debug = False,
 ) -> None:
     """Learn a dictionary: whitening, a start, then rounds of codes and a step; repeat with --checkpoint to resume."""
-    check_target(out, overwrite)
-    settings = asked_for(SparseSettings(), set_)
-    source = open_source(data, dataset)
-    key = f"sparse {settings.to_json()} {source.describe()}"
-    where = Where(workers, cluster, quiet)
-    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
-        coder, records = fit_sparse(source, settings, engine)
-    size = save_sparse(coder, out, overwrite=overwrite)
-    result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.passes_table(records[:3]))
-    figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
-    console.print(f"{result['out']}: {tables.size(size)}, {figures}", highlight=False, soft_wrap=True)
+    fit_coder_command(
+        "l1",
+        data,
+        dataset,
+        out,
+        set_,
+        Where(workers, cluster, quiet),
+        checkpoint=checkpoint,
+        overwrite=overwrite,
+        json=json,
+    )
 
 
 @sparse.command(
@@ -103,25 +92,9 @@ def transform(
     debug: opt.Debug = False,
 ) -> None:
     """Write the pooled codes of every image to an HDF5 file, piece by piece; --set changes feature, penalty or pooling."""
-    started = time.perf_counter()
-    check_target(out, overwrite)
-    coder = _changed(load_any(model), set_)
-    source = open_source(data, dataset)
-    attributes = {
-        "configuration": json_of(coder),
-        "model": str(model.absolute()),
-        "source": source.name,
-    }
-    write_features(
-        out,
-        source,
-        lambda engine: represented(coder, source, engine),
-        coder.feature_shape,
-        attributes,
-        Where(workers, cluster, quiet),
-        started=started,
-        overwrite=overwrite,
-        json=json,
+    where = Where(workers, cluster, quiet)
+    transform_command(
+        FORMAT.load(model), model, data, dataset, out, set_, where, overwrite=overwrite, json=json
     )
 
 
@@ -146,34 +119,18 @@ def embed(
     debug: opt.Debug = False,
 ) -> None:
     """Fit a manifold transform on the L1 codes of a dictionary: one pass for their sums, then the eigenproblem."""
-    check_target(out, overwrite)
-    coder = load_sparse(model)
-    settings = asked_for(ManifoldSettings(), set_)
-    source = open_source(data, dataset)
-    digest = hashlib.sha256(coder.atoms.tobytes()).hexdigest()
-    key = f"sparse embed {settings} {coder.settings.to_json()} {digest} {source.describe()}"
-    with engine_for(
-        Where(workers, cluster, quiet), source, checkpoint and checkpoint.absolute(), key
-    ) as engine:
-        fitted, records = fit_manifold(source, coder, settings, engine)
-    size = save_manifold(fitted, out, overwrite=overwrite)
-    result = {
-        "units": len(coder.atoms),
-        "components": len(fitted.components),
-        "eigenvalues": fitted.eigenvalues[[0, -1]].tolist(),
-        "out": str(out.absolute()),
-        "bytes": size,
-        "passes": records,
-    }
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.passes_table(records))
-    line = (
-        f"{result['out']}: {tables.size(size)}, {result['components']} components of {result['units']} atoms"
+    where = Where(workers, cluster, quiet)
+    embed_command(
+        load_sparse(model),
+        data,
+        dataset,
+        out,
+        set_,
+        where,
+        checkpoint=checkpoint,
+        overwrite=overwrite,
+        json=json,
     )
-    console.print(line, highlight=False, soft_wrap=True)
 
 
 @sparse.command(
@@ -194,23 +151,15 @@ def evaluate(
     debug: opt.Debug = False,
 ) -> None:
     """Classify test images by pooled codes, or by the embedding of a model that smtdist sparse embed wrote."""
-    coder = _changed(load_any(model), set_)
-    parts = [(open_source(data, name), name) for name in (train, test)]
-    command = "smtdist sparse transform and a classifier"
-    require_room(coder.feature_shape, [source for source, _ in parts], command)
-    y = [
-        checked_labels(open_labels(data, name, source), source.n_samples, f"labels of {name}")
-        for source, name in parts
-    ]
-    with engine_for(Where(workers, cluster, quiet), parts[0][0]) as engine:
-        z = [features_of(coder, source, engine) for source, _ in parts]
-        settings = Linear() if metric is Metric.linear else Neighbours()
-        found = classified(z[0], y[0], z[1], y[1], engine, settings)
-    if json:
-        print_json({**found.to_dict(), "model": str(model.absolute())})
-        return
-    title = f"{found.n_test:,} test images, {found.n_train:,} training images, {found.n_classes} classes"
-    result_console().print(tables.accuracy_table(title, [(metric.value, found.to_dict())]))
+    coder = with_changes(FORMAT.load(model), set_)
+    where = Where(workers, cluster, quiet)
+    features = Features(coder, data, (train, test), where, "smtdist sparse transform and a classifier")
+    chosen: dict[Metric, Settings] = {
+        Metric.svm: Svm(),
+        Metric.linear: Linear(),
+        Metric.knn: Neighbours(),
+    }
+    say_evaluation(features.judged(chosen[metric]), model, json)
 
 
 @sparse.command("filters", epilog="Example: smtdist sparse filters sparse.h5 --out atoms.png")
@@ -226,16 +175,7 @@ def filters(
     debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a dictionary as patches."""
-    from smtdist.plot.filters import save_filters
-
-    check_target(out, overwrite)
-    coder = load_sparse(model)
-    save_filters(coder.whitened_filters() if whitened else coder.filters(), out, most)
-    result = {"out": str(out.absolute()), "filters": min(most, len(coder.atoms))}
-    if json:
-        print_json(result)
-    else:
-        result_console().print(f"{result['out']}: {result['filters']} atoms", highlight=False, soft_wrap=True)
+    filters_command(load_sparse(model), out, most, whitened=whitened, overwrite=overwrite, json=json)
 
 
 @sparse.command("gabors", epilog="Example: smtdist sparse gabors sparse.h5 --most 500")
@@ -266,17 +206,3 @@ def gabors(
         return
     line = f"{result['share']:.1%} of {len(found)} atoms have R² of at least {least}; the median is {result['median']:.3f}"
     result_console().print(line, highlight=False, soft_wrap=True)
-
-
-def _changed(
-    model: SparseCoder | SparseManifold, assignments: list[str] | None
-) -> SparseCoder | SparseManifold:
-    """Return either kind of model with other features."""
-    return changed(model, assignments, AFTERWARDS if isinstance(model, SparseManifold) else CHANGEABLE)
-
-
-def json_of(model: SparseCoder | SparseManifold) -> str:
-    """Return the settings of either kind of model as JSON."""
-    if isinstance(model, SparseCoder):
-        return model.settings.to_json()
-    return to_json({"sparse": asdict(model.coder.settings), "embedding": asdict(model.settings)})

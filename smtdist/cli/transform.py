@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.models import files
+from smtdist.models.coders.files import is_coder
 from smtdist.models.fit import left_out
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import feature_count
@@ -51,6 +53,19 @@ def transform(
     """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
     started = time.perf_counter()
     check_target(out, overwrite)
+    if is_coder(model):
+        if components is not None or drop is not None or with_ or on_bad_chunk:
+            raise WrongUsage(
+                "A coder is taken alone and whole; leave out --components, --drop, --with and --on-bad-chunk."
+            )
+        from smtdist.cli.patch_coders import transform_command
+        from smtdist.models.coded import load_coded
+
+        where = Where(workers, cluster, quiet)
+        transform_command(
+            load_coded(model), model, data, dataset, out, None, where, overwrite=overwrite, json=json
+        )
+        return
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
     bad = opt.bad_chunk(on_bad_chunk) or "raise"
     source = open_source(data, dataset, fitted.settings, fitted=True, skip_damaged=bad == "skip")

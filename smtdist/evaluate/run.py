@@ -23,6 +23,7 @@ from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
+from smtdist.evaluate.svm import C_GRID, evaluate_svm
 from smtdist.models.model import Model
 from smtdist.models.transform import feature_count, transform
 
@@ -61,14 +62,22 @@ class Linear:
     validation: float = 0.1
 
 
-Settings = Neighbours | Linear
+@dataclass(frozen=True)
+class Svm:
+    """Settings of the linear L2-SVM: costs C of which cross-validation over k folds chooses."""
+
+    C: tuple[float, ...] = C_GRID
+    folds: int = 5
+
+
+Settings = Neighbours | Linear | Svm
 Found = Evaluation | LinearEvaluation
 
 
 def classifier(found: Found) -> str:
     """Return what a table calls the classifier."""
     if isinstance(found, LinearEvaluation):
-        return f"linear (C = {found.C:g})"
+        return f"{found.metric} (C = {found.C:g})"
     return f"k-NN (k = {found.k}, {found.vote} vote)"
 
 
@@ -102,7 +111,8 @@ def classified(
     settings: Settings,
 ) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
-    name, total = ("linear", len(train_y)) if isinstance(settings, Linear) else ("knn", len(test_y))
+    names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm"}
+    name, total = names[type(settings)], len(test_y if isinstance(settings, Neighbours) else train_y)
     engine.events.emit(
         "pass_started",
         **{"pass": name},
@@ -139,6 +149,17 @@ def judged(
             test_z,
             test_y,
             validation=settings.validation,
+            memory_bytes=budget,
+            progress=progress,
+        )
+    if isinstance(settings, Svm):
+        return evaluate_svm(
+            train_z,
+            train_y,
+            test_z,
+            test_y,
+            C=settings.C,
+            folds=settings.folds,
             memory_bytes=budget,
             progress=progress,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ MAX_ITERATIONS: Final = 1000
 FLOOR: Final = 0.01
 """Added to every variance, as a share of the median one, before features are brought to unit deviation."""
 PIECES: Final = 16
+HISTORY: Final = 10
+"""Pairs of steps and gradients that L-BFGS remembers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,7 @@ def fit_svm(
     tolerance: float = TOLERANCE,
     max_iter: int = MAX_ITERATIONS,
     memory_bytes: int = MEMORY_BYTES,
+    chosen: NDArray[np.bool_] | None = None,
 ) -> Svm:
     """Minimise ½‖w_c‖² + C Σ_i max(0, 1 - y_ic w_cᵀ x_i)² for every class c.
 
@@ -77,6 +80,7 @@ def fit_svm(
     as the others are. `standardise` first brings features to zero mean and unit deviation, divided by √F so that C means the
     same for any number of them; `moments` are (centre, scale) of your own.
 
+    chosen : (n,) which rows take part; None for all.
     solver : "liblinear" takes rows in memory to LinearSVC itself; "stream" runs L-BFGS over blocks of rows, kept in memory where
     they fit in `memory_bytes`, else read again by each iteration, products in their type and on a device where there is one;
     "auto" is liblinear where rows in float64 fit and there is no device. A streamed fit ends where no entry of the gradient is
@@ -89,7 +93,8 @@ def fit_svm(
     if C <= 0:
         raise ConfigurationError(f"C is {C}; it must lie above 0.")
     labels = checked_labels(y, len(z), "training labels")
-    classes, targets = np.unique(labels, return_inverse=True)
+    classes = np.unique(labels if chosen is None else labels[chosen])
+    targets = np.searchsorted(classes, labels)
     if len(classes) < 2:
         raise DataError("The training labels hold fewer than two classes; an SVM needs at least two.")
     features = int(np.prod(z.shape[1:]))
@@ -99,20 +104,21 @@ def fit_svm(
             f"The weights of {len(classes)} classes x {features:,} features take {readable(memory_bytes - budget)} with the "
             f"memory of L-BFGS, but {readable(memory_bytes)} are allowed; raise the memory limit, or pool more."
         )
-    rows = Rows(z, targets, "training", budget, n_outputs(len(classes)), keep=True)
+    rows = Rows(z, targets, "training", budget, n_outputs(len(classes)), chosen=chosen, keep=True)
     if moments is None:
         moments = standard(rows) if standardise else (np.zeros(features), np.ones(features))
     in_memory = isinstance(z, np.ndarray) and 16 * rows.count * features <= memory_bytes
     if solver == "liblinear" or (solver == "auto" and in_memory and not gpu_available()):
         return _by_liblinear(rows, classes, moments, C, tolerance, max_iter)
     problem = _Problem(rows, moments, C, len(classes))
-    weights = np.zeros(problem.shape) if start is None else start.weights.copy()
+    weights = np.zeros(problem.shape) if start is None else start.weights / problem.unit
     small = tolerance * float(np.abs(problem(np.zeros(problem.size))[1]).max())
     minimise: Any = scipy.optimize.minimize  # its stubs know fewer ways to call it
-    options = {"maxiter": max_iter, "maxfun": 3 * max_iter, "gtol": small, "ftol": 0.0}
+    options = {"maxiter": max_iter, "maxfun": 3 * max_iter, "gtol": small, "ftol": 0.0, "maxcor": HISTORY}
     found = minimise(problem, weights.reshape(-1), (), jac=True, method="L-BFGS-B", options=options)
     converged = bool(np.abs(found.jac).max() <= small) or found.status == 0
-    return Svm(found.x.reshape(problem.shape), classes, *moments, C, int(found.nit), converged)
+    weights = found.x.reshape(problem.shape) * problem.unit
+    return Svm(weights, classes, *moments, C, int(found.nit), converged)
 
 
 def _by_liblinear(
@@ -145,16 +151,25 @@ def scale_of(deviation: Float64) -> Float64:
 
 
 class _Problem:
-    """All classes' objectives added up, over n C, and the gradient: one pass over the rows a call."""
+    """All classes' objectives added up, over n C, and the gradient: one pass over the rows a call.
+
+    Weights are counted in units of 1 / √(diagonal of the Hessian) with every row inside the margin. Where the columns are
+    orthogonal, as in `few_labels.in_span`, the Hessian then differs from the identity by the rows outside only.
+    """
 
     def __init__(self, rows: Rows, moments: tuple[Float64, Float64], C: float, n_classes: int) -> None:
         self.rows, self.moments, self.n_classes = rows, moments, n_classes
         self.shape = (n_outputs(n_classes), rows.features + 1)
         self.size = self.shape[0] * self.shape[1]
         self.penalty = 1 / (C * rows.count)
+        squares = np.zeros(rows.features)
+        for block, _ in rows.blocks(*moments):
+            squares += np.einsum("ij,ij->j", block, block, dtype=np.float64)
+        curvature = self.penalty + 2 * np.append(squares / rows.count, 1.0)
+        self.unit = 1 / np.sqrt(curvature)
 
     def __call__(self, flat: Float64) -> tuple[float, Float64]:
-        weights = flat.reshape(self.shape)
+        weights = flat.reshape(self.shape) * self.unit
         loss, slope = 0.0, np.zeros(self.shape)
         for block, targets in self.rows.blocks(*self.moments):
             placed = place(block)
@@ -167,7 +182,7 @@ class _Problem:
             slope[:, :-1] += to_host(_down(placed, like(placed, pull.astype(block.dtype))))
             slope[:, -1] += pull.sum(axis=0)
         loss, slope = loss / self.rows.count, slope / self.rows.count
-        slope += self.penalty * weights
+        slope = (slope + self.penalty * weights) * self.unit
         return loss + 0.5 * self.penalty * float((weights * weights).sum()), slope.reshape(-1)
 
     def _signs(self, targets: Int64) -> Float64:
@@ -223,11 +238,13 @@ def evaluate_svm(
     folds: int = 5,
     seed: int = 0,
     memory_bytes: int = MEMORY_BYTES,
+    progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> SvmEvaluation:
     """Fit the SVM, of several C the best in k-fold cross-validation, and count how many test rows it gets right.
 
-    `settings` are those of `fit_svm`. Test labels that training lacks count as wrong.
+    `settings` are those of `fit_svm`. Test labels that training lacks count as wrong. Rows are read in blocks within
+    `memory_bytes`, those of folds too. `progress` is called with (fits that are done, all).
 
     >>> z = np.repeat(np.eye(3), 10, axis=0)
     >>> evaluate_svm(z, np.repeat([0, 1, 2], 10), z[::10], [0, 1, 2], C=1.0).top1
@@ -242,18 +259,24 @@ def evaluate_svm(
     grid = sorted({float(value) for value in np.atleast_1d(np.asarray(C, float))})
     path: list[dict[str, Any]] = []
     chosen = grid[0]
+    every = 1 + (folds * len(grid) if len(grid) > 1 else 0)
     if len(grid) > 1:
-        path = cross_validate(train_z, labels, grid, folds, seed, memory_bytes=memory_bytes, **settings)
+
+        def told(done: int) -> None:
+            if progress is not None:
+                progress(done, every)
+
+        path = cross_validate(
+            train_z, labels, grid, folds, seed, progress=told, memory_bytes=memory_bytes, **settings
+        )
         chosen = max(path, key=lambda one: one["top1"])["C"]
     fitted = fit_svm(train_z, labels, C=chosen, memory_bytes=memory_bytes, **settings)
     n_classes = int(max(labels.max(), asked.max())) + 1
     first = five = 0
     confusion = np.zeros((n_classes, n_classes), np.int64)
-    for start in range(0, len(asked), 1024):
-        block = np.asarray(test_z[start : start + 1024]).reshape(-1, len(fitted.centre))
+    for block, here in _plain(test_z, asked, "test", memory_bytes).blocks(*_UNCHANGED):
         scores = np.full((len(block), n_classes), -np.inf)
         scores[:, fitted.classes] = fitted.scores(block)
-        here = asked[start : start + len(block)]
         first, five = first + int(hits(scores, here, 1).sum()), five + int(hits(scores, here, 5).sum())
         confusion += confusion_matrix(scores.argmax(axis=1), here, n_classes)
     n = len(asked)
@@ -289,26 +312,56 @@ def fold_numbers(labels: Int64, folds: int, seed: int) -> Int64:
 
 
 def cross_validate(
-    z: Any, y: Any, grid: Sequence[float], folds: int = 5, seed: int = 0, **settings: Any
+    z: Any,
+    y: Any,
+    grid: Sequence[float],
+    folds: int = 5,
+    seed: int = 0,
+    *,
+    progress: Callable[[int], None] | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+    **settings: Any,
 ) -> list[dict[str, Any]]:
     """Return for every C its mean accuracy over k folds, plain JSON: C, top1, folds (each one's accuracy).
 
-    As many folds as rows leave one out. z : (n, ...) in memory or a dataset; the rows of a fold are read into memory.
+    As many folds as rows leave one out. z : (n, ...) in memory or a dataset, whose rows are read in blocks. `progress` is
+    called with the number of fits that are done.
     """
     labels = checked_labels(y, len(z), "training labels")
     numbers = fold_numbers(labels, folds, seed)
     scores: dict[float, list[float]] = {float(C): [] for C in grid}
+    done = 0
     for fold in range(folds):
-        known, held = np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)
-        if not len(held) or len(np.unique(labels[known])) < 2:
+        known = numbers != fold
+        if known.all() or len(np.unique(labels[known])) < 2:
             continue
-        near, far = np.asarray(z[known]), np.asarray(z[held]).reshape(len(held), -1)
         last = None
         for C in sorted(scores):
-            last = fit_svm(near, labels[known], C=C, start=last, **settings)
-            scores[C].append(float((last.predict(far) == labels[held]).mean()))
+            # the rows are standardised in one way for all C
+            moments: Any = None if last is None else (last.centre, last.scale)
+            last = fit_svm(
+                z, labels, C=C, start=last, chosen=known, memory_bytes=memory_bytes,
+                **{"moments": moments, **settings},
+            )  # fmt: skip
+            held = _plain(z, labels, "training", memory_bytes, ~known).blocks(*_UNCHANGED)
+            right = sum(int((last.predict(block) == targets).sum()) for block, targets in held)
+            scores[C].append(right / int((~known).sum()))
+            done += 1
+            if progress is not None:
+                progress(done)
     if not all(scores.values()):
         raise DataError(
             "No fold holds rows of two classes outside it; give more labelled rows or fewer folds."
         )
     return [{"C": C, "top1": float(np.mean(each)), "folds": each} for C, each in scores.items()]
+
+
+_UNCHANGED: Final = (np.zeros(1), np.ones(1))
+"""Centre and scale of rows that are left as they are."""
+
+
+def _plain(
+    z: Any, labels: Int64, name: str, memory_bytes: int, chosen: NDArray[np.bool_] | None = None
+) -> Rows:
+    """Return rows that are read once, in blocks."""
+    return Rows(z, labels, name, memory_bytes, 1, chosen=chosen)

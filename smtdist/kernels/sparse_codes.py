@@ -1,21 +1,13 @@
-"""The rivals of spike-and-slab sparse coding: OMP-1, soft thresholds, and sparse coding (Coates and Ng 2011)."""
+"""Codes by one look at all products: OMP-1 and soft thresholds, with signs split (Coates and Ng 2011)."""
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from smtdist.kernels.cpu import sparse_codes as cpu
-from smtdist.kernels.device import array_module, is_host, like
+from smtdist.kernels.device import array_module, like
 from smtdist.kernels.spike_slab import tile_rows
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array
-
-STEPS: Final = 200
-"""Accelerated proximal steps on a device."""
-TOLERANCE: Final = 1e-2
-"""Coordinate descent ends where no coordinate would move by more than this share of half the penalty."""
 
 
 def omp1(rows: Array, atoms: Array) -> tuple[Array, Array]:
@@ -70,51 +62,3 @@ def soft_threshold(rows: Array, atoms: Array, threshold: float) -> Array:
     with single_blas():
         run_ranges(work, even_ranges(len(rows), tile_rows(len(atoms))))
     return result
-
-
-def sparse_code(rows: Array, atoms: Array, penalty: float, tolerance: float = TOLERANCE) -> Array:
-    """Return argmin over s of ‖x - Σ s_i W_i‖² + penalty ‖s‖₁ for every row, (n, N); atoms of unit length.
-
-    On the host greedy coordinate descent (Li and Osher 2009) with the Gram matrix of the atoms, on a device FISTA (Beck and
-    Teboulle 2009). Memory: 4 N² bytes on the host.
-
-    >>> sparse_code(np.array([[1.0, -3.0]], np.float32), np.eye(2, dtype=np.float32), 1.0).tolist()
-    [[0.5, -2.5]]
-    """
-    if not is_host(rows):
-        return fista(rows, like(rows, atoms).astype(rows.dtype), penalty)
-    atoms = np.ascontiguousarray(atoms, rows.dtype)
-    with single_blas():
-        gram = atoms @ atoms.T
-    np.fill_diagonal(gram, 1)
-    result = np.zeros((len(rows), len(atoms)), rows.dtype)
-    cut = rows.dtype.type(penalty / 2)
-
-    def work(start: int, stop: int) -> None:
-        products = rows[start:stop] @ atoms.T
-        cpu.coordinate_descent(
-            products, gram, result[start:stop], cut, cut * rows.dtype.type(tolerance), 200 * len(atoms)
-        )
-
-    with single_blas():
-        run_ranges(work, even_ranges(len(rows), tile_rows(len(atoms))))
-    return result
-
-
-def fista(rows: Array, atoms: Array, penalty: float, steps: int = STEPS) -> Array:
-    """`sparse_code` by accelerated proximal steps, on any array module; 2 products a step.
-
-    >>> fista(np.array([[1.0, -3.0]]), np.eye(2), 1.0).round(6).tolist()
-    [[0.5, -2.5]]
-    """
-    xp = array_module(rows)
-    largest = float(xp.linalg.norm(atoms @ atoms.T if len(atoms) < atoms.shape[1] else atoms.T @ atoms, 2))
-    codes = ahead = xp.zeros((len(rows), len(atoms)), rows.dtype)
-    momentum = 1.0
-    for _ in range(steps):
-        moved = ahead + (rows - ahead @ atoms) @ atoms.T / largest
-        fresh = xp.copysign(xp.maximum(xp.abs(moved) - penalty / (2 * largest), 0), moved)
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        ahead = fresh + ((momentum - 1) / following) * (fresh - codes)
-        codes, momentum = fresh, following
-    return codes

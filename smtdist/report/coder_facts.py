@@ -11,12 +11,14 @@ Facts = dict[str, Any]
 
 
 def coder_facts(path: Path) -> Facts:
-    """Return the facts about a patch coder as plain JSON types."""
-    from smtdist.models.s3c.files import load_coder
+    """Return the facts about a coder of patches, or a manifold transform on one, as plain JSON types."""
+    from smtdist.models.coded import load_coded
+    from smtdist.models.coders.manifold import Manifold
 
-    coder = load_coder(path)
-    units, pixels = coder.parameters.atoms.shape
-    return {
+    found = load_coded(path)
+    coder: Any = found.coder if isinstance(found, Manifold) else found
+    units, pixels = coder.basis.shape
+    facts: Facts = {
         "configuration": json.loads(coder.settings.to_json()),
         "provenance": coder.provenance,
         "audit": [],
@@ -26,6 +28,15 @@ def coder_facts(path: Path) -> Facts:
         "rounds": len(coder.trace),
         "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
     }
+    if hasattr(coder, "active"):
+        facts["active"] = coder.active
+    if isinstance(found, Manifold):
+        facts |= {
+            "embedding": asdict(found.settings),
+            "n_components_stored": len(found.eigenvalues),
+            "eigenvalues": [float(found.eigenvalues[0]), float(found.eigenvalues[-1])],
+        }
+    return facts
 
 
 def coder_readable(facts: Facts) -> list[tuple[str, str]]:
@@ -38,41 +49,8 @@ def coder_readable(facts: Facts) -> list[tuple[str, str]]:
     if facts["objective"]:
         first, last = facts["objective"]
         rows.append(("objective of a patch", f"{first:.4g} to {last:.4g}"))
-    return rows
-
-
-def sparse_facts(path: Path) -> Facts:
-    """Return the facts about a sparse coder, or a manifold transform on one."""
-    from smtdist.models.sparse.files import load_any
-    from smtdist.models.sparse.manifold import SparseManifold
-
-    found = load_any(path)
-    coder = found.coder if isinstance(found, SparseManifold) else found
-    units, pixels = coder.atoms.shape
-    facts: Facts = {
-        "configuration": json.loads(coder.settings.to_json()),
-        "provenance": coder.provenance,
-        "audit": [],
-        "shape": list(coder.shape),
-        "n_units": int(units),
-        "n_pixels": int(pixels),
-        "active": coder.active,
-        "rounds": len(coder.trace),
-        "objective": [float(coder.trace[0]), float(coder.trace[-1])] if coder.trace else [],
-    }
-    if isinstance(found, SparseManifold):
-        facts |= {
-            "embedding": asdict(found.settings),
-            "n_components_stored": len(found.eigenvalues),
-            "eigenvalues": [float(found.eigenvalues[0]), float(found.eigenvalues[-1])],
-        }
-    return facts
-
-
-def sparse_readable(facts: Facts) -> list[tuple[str, str]]:
-    """Return those that a person wants to see."""
-    rows = coder_readable(facts)
-    rows.insert(2, ("active", f"{facts['active']:.1f} atoms a patch"))
+    if "active" in facts:
+        rows.insert(2, ("active", f"{facts['active']:.1f} atoms a patch"))
     if "eigenvalues" in facts:
         low, high = facts["eigenvalues"]
         rows.append(

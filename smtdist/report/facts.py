@@ -17,8 +17,6 @@ from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
     coder_facts,
     coder_readable,
-    sparse_facts,
-    sparse_readable,
     video_facts,
     video_readable,
 )
@@ -336,7 +334,7 @@ KINDS: dict[str, Kind] = {
     "kernel": Kind(lambda file: "kernel_schema" in file.attrs, _kernel, _kernel_readable),
     "concepts": Kind(lambda file: "smtdist_concepts_schema" in file.attrs, _concepts, _concepts_readable),
     "s3c": Kind(lambda file: "s3c_schema" in file.attrs, coder_facts, coder_readable),
-    "sparse": Kind(lambda file: "sparse_schema" in file.attrs, sparse_facts, sparse_readable),
+    "sparse": Kind(lambda file: "sparse_schema" in file.attrs, coder_facts, coder_readable),
     "video": Kind(lambda file: "video_schema" in file.attrs, video_facts, video_readable),
     "representation": Kind(
         lambda file: "z" in file and "feature_shape" in file.attrs, _representation, _representation_readable

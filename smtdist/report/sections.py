@@ -10,8 +10,8 @@ import numpy as np
 
 from smtdist.concepts.files import load as load_concepts
 from smtdist.models import files
-from smtdist.models.s3c.files import load_coder
-from smtdist.models.sparse.files import load_sparse
+from smtdist.models.coded import load_coded
+from smtdist.models.coders.manifold import Manifold
 from smtdist.models.words.files import load_words
 from smtdist.monitor import tables
 from smtdist.plot import (
@@ -26,7 +26,7 @@ from smtdist.plot import (
     spectrum,
 )
 from smtdist.report.concepts import analogram_picture, sizes_picture
-from smtdist.report.facts import KINDS, kind_of
+from smtdist.report.facts import KINDS
 from smtdist.report.kernels import kernel_sections
 from smtdist.report.looks import Looked, matching_windows
 from smtdist.report.page import Facts, Picture, Section, Table, Text, drawn
@@ -229,7 +229,8 @@ def of_concepts(path: Path) -> list[Section]:
 
 def of_coder(path: Path) -> list[Section]:
     """Return the filters of a coder, and its objective round by round."""
-    coder = load_coder(path) if kind_of(path) == "s3c" else load_sparse(path)
+    found = load_coded(path)
+    coder: Any = found.coder if isinstance(found, Manifold) else found
     filters = coder.filters()
     shown = min(FILTERS, len(filters))
     mosaic = drawn(

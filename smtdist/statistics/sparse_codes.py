@@ -1,4 +1,4 @@
-"""Sums for the rivals' dictionaries: OMP-1 (gain-shape) and sparse coding."""
+"""Sums for a dictionary by OMP-1 (gain-shape quantisation)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.sparse_codes import omp1, sparse_code
-from smtdist.kernels.threads import single_blas
+from smtdist.kernels.sparse_codes import omp1
 from smtdist.statistics.base import State
-from smtdist.statistics.patch_rows import PANEL, PatchRows, add_panels, added_states
+from smtdist.statistics.patch_rows import PatchRows, added_states
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,63 +67,5 @@ class OmpSums:
         return self.patches.group_bytes(self._numbers) + 32 * 256 * len(self.atoms)
 
     def miniature(self) -> OmpSums:
-        """Return the same with few atoms."""
-        return replace(self, atoms=self.atoms[:8])
-
-
-@dataclass(frozen=True, eq=False)
-class CodeSums:
-    """Σ s sᵀ (N, N), Σ s xᵀ (N, D) and the objective of sparse coding ‖x - Σ s_i W_i‖² + penalty ‖s‖₁."""
-
-    patches: PatchRows
-    atoms: NDArray[np.float32]
-    penalty: float
-    view: int
-    exact: bool = False
-    on_device: bool = False
-
-    def zero(self) -> State:
-        """Return the sums over no patches."""
-        units, inputs = self.atoms.shape
-        return {
-            "n": np.zeros((), np.int64),
-            "loss": np.zeros(()),
-            "second": np.zeros((units, units)),
-            "cross": np.zeros((units, inputs)),
-        }
-
-    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add a batch."""
-        added = 0
-        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self._numbers)):
-            codes = to_host(sparse_code(place(rows), self.atoms, self.penalty))
-            with single_blas():
-                rest = rows - codes @ self.atoms
-            state["loss"] += float(np.square(rest, dtype=np.float64).sum())
-            state["loss"] += self.penalty * float(np.abs(codes).sum(dtype=np.float64))
-            add_panels(state["second"], codes, codes)
-            add_panels(state["cross"], codes, rows)
-            added += len(rows)
-        state["n"] += added
-        return added
-
-    def merge(self, left: State, right: State) -> State:
-        """Return the sum of both."""
-        return added_states(left, right)
-
-    @property
-    def _numbers(self) -> int:
-        return 3 * len(self.atoms) + 4 * int(self.atoms.shape[1])
-
-    def state_bytes(self) -> int:
-        """Return 8 N (N + D)."""
-        return 8 * len(self.atoms) * (len(self.atoms) + int(self.atoms.shape[1])) + 16
-
-    def batch_bytes(self, images: int) -> int:
-        """Return the workspace of a group, whatever the batch, with the atoms' Gram matrix."""
-        units, inputs = len(self.atoms), int(self.atoms.shape[1])
-        return self.patches.group_bytes(self._numbers) + 8 * units * units + 16 * PANEL * max(units, inputs)
-
-    def miniature(self) -> CodeSums:
         """Return the same with few atoms."""
         return replace(self, atoms=self.atoms[:8])

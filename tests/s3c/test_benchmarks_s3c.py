@@ -82,14 +82,24 @@ def test_labels_and_transfer(digits, tmp_path):
             "--draws", "2", "--thresholds", "0.1", "0.5", *FAST, "--json", str(tmp_path),
         ]
     )  # fmt: skip
-    assert set(found["sweeps"]) == {
-        "s3c, feature h",
-        "sc, penalty 1.0",
-        "omp, threshold 0.1",
-        "omp, threshold 0.5",
-    }
+    assert set(found["sweeps"]) == {"s3c", "sc", "omp"}
+    assert set(found["sweeps"]["omp"]["validated"]) == {"0.1", "0.5"}
     assert all(len(one["sweep"]) == 2 for one in found["sweeps"].values())
     assert only_record(tmp_path) == found
+
+
+def test_a_sweep_goes_on_where_it_stopped(digits, tmp_path):
+    asked = [
+        "--data", digits, "--units", "12", "--pooling", "2", "--labels", "10", "--draws", "2", "--models", "s3c",
+        *FAST, "--work", str(tmp_path / "w"),
+    ]  # fmt: skip
+    with pytest.raises(SystemExit) as stopped:
+        labels.main([*asked, "--minutes", "0"])
+    assert stopped.value.code == 3
+    found = labels.main(asked)
+    assert labels.main([*asked, "--minutes", "0"]) == found
+    with pytest.raises(SystemExit, match="holds steps of other options"):
+        labels.main([*asked, "--units", "13"])
 
 
 def test_table_1(digits, tmp_path):

@@ -6,9 +6,11 @@ import h5py
 import numpy as np
 import pytest
 from drawing import small_images
+from sklearn.svm import LinearSVC
 from typer.testing import CliRunner
 
 from smtdist.cli import app
+from smtdist.evaluate.svm import scale_of
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +173,115 @@ def test_features_can_change_after_the_fit_and_nothing_else(data, tmp_path, caps
     code, _, err = run(capsys, *change, "--out", tmp_path / "b.h5", "--set", "units=3")
     assert code == 2
     assert "units cannot change after the fit" in " ".join(err.split())
+
+
+def sets(**settings):
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
+JUDGED = ["--train", "train", "--test", "test", "--json", "-q"]
+
+
+@pytest.mark.parametrize(("feature", "units"), [("s3c", 12), ("l1", 12), ("omp", 12)])
+def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, feature, units):
+    source, fitted = data / "d.h5", tmp_path / "m.h5"
+    more = sets(
+        feature=feature, patch=4, dictionary=units, rounds=3, n_components=5, pool_size=3, positions=20
+    )
+    fit = ["fit", source, "--dataset", "train/images", "--out", fitted, *more, "--json", "-q"]
+    code, out, err = run(capsys, *fit, "--checkpoint", tmp_path / "c")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["units"], found["components"]) == (units, 5)
+    assert [one["name"] for one in found["passes"]][-1] == "statistics"
+    for metric in ("svm", "knn"):
+        code, out, err = run(
+            capsys, "evaluate", fitted, source, *JUDGED, "--metric", metric, "--neighbours", 5
+        )
+        assert code == 0, err
+        assert json.loads(out)["top1"] > 0.6
+    z = ["transform", fitted, source, "--dataset", "test/images", "--out", tmp_path / "z.h5", "--json", "-q"]
+    code, out, err = run(capsys, *z)
+    assert code == 0, err
+    # seven by seven positions, windows of three every second
+    assert json.loads(out)["n_features"] == 5 * 9
+    code, _, err = run(capsys, "info", fitted)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "feature=s3c", "--set", "context=3"], "no setting 'context' with feature=s3c"),
+        (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 goes without --preset"),
+        (["--model", "omp", "--atoms", "a.npy"], "--model omp goes without --preset, --from-model, --atoms"),
+        (["--set", "feature=l2"], "must be one of gq, vq"),
+    ],
+)
+def test_what_a_fit_on_floats_does_not_take(data, tmp_path, capsys, arguments, message):
+    given = ["fit", data / "d.h5", "--dataset", "train/images", "--out", tmp_path / "m.h5", *arguments, "-q"]
+    code, _, err = run(capsys, *given)
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_names_the_command_that_takes_floats(data, capsys):
+    code, _, err = run(capsys, "plan", data / "d.h5", "--dataset", "train/images", "--set", "feature=l1")
+    assert code == 2
+    assert "smtdist fit --set feature=l1" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("model", ["s3c", "omp", "sc", "l1"])
+def test_fit_takes_coders_by_name(data, tmp_path, capsys, model):
+    source, fitted = data / "d.h5", tmp_path / "m.h5"
+    given = [
+        "fit",
+        source,
+        "--dataset",
+        "train/images",
+        "--out",
+        fitted,
+        "--model",
+        model,
+        *SET,
+        "--json",
+        "-q",
+    ]
+    code, out, err = run(capsys, *given)
+    assert code == 0, err
+    assert json.loads(out)["units"] == 12
+    code, out, err = run(capsys, "evaluate", fitted, source, *JUDGED, "--metric", "svm", "--folds", 3)
+    assert code == 0, err
+    assert json.loads(out)["metric"] == "svm"
+    assert len(json.loads(out)["path"][0]["folds"]) == 3
+
+
+def test_an_svm_judges_the_transform_of_images(data, tmp_path, capsys):
+    source, fitted = data / "d.h5", tmp_path / "m.h5"
+    more = sets(patch=4, dictionary=30, n_components=6, pool_size=4)
+    assert run(capsys, "fit", source, "--dataset", "train/images", "--out", fitted, *more, "-q")[0] == 0
+    code, out, err = run(capsys, "evaluate", fitted, source, *JUDGED, "--metric", "svm")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["top1"] > 0.6
+    z = {}
+    for name in ("train", "test"):
+        arguments = [
+            "transform",
+            fitted,
+            source,
+            "--dataset",
+            f"{name}/images",
+            "--out",
+            tmp_path / f"{name}.h5",
+        ]
+        assert run(capsys, *arguments, "-q")[0] == 0
+        with h5py.File(tmp_path / f"{name}.h5") as file, h5py.File(source) as images:
+            z[name] = file["z"][()].reshape(len(file["z"]), -1), images[f"{name}/labels"][()]
+    z_train, z_test = z["train"][0], z["test"][0]
+    mean, deviation = z_train.mean(axis=0), z_train.std(axis=0)
+    scale = scale_of(deviation.astype(np.float64))
+    theirs = LinearSVC(C=found["C"], tol=1e-6, max_iter=100000, random_state=0)
+    theirs.fit((z_train - mean) * scale, z["train"][1])
+    assert found["top1"] == pytest.approx(theirs.score((z_test - mean) * scale, z["test"][1]), abs=0.02)

@@ -8,6 +8,7 @@ from sklearn.svm import LinearSVC
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.few_labels import draw_labelled, in_span, label_sweep, mean_interval
+from smtdist.evaluate.logistic import weight_bytes
 from smtdist.evaluate.svm import cross_validate, evaluate_svm, fit_svm, fold_numbers
 
 
@@ -93,6 +94,40 @@ def test_cross_validation_is_that_of_its_folds(digits):
     for fold, score in enumerate(one["folds"]):
         fitted = fit_svm(z[folds != fold], y[folds != fold], C=1.0)
         assert score == (fitted.predict(z[folds == fold]) == y[folds == fold]).mean()
+
+
+def test_cross_validation_reads_a_file_in_blocks(digits, tmp_path):
+    z, y = digits[0][:500].astype(np.float32), digits[1][:500]
+    whole = cross_validate(z, y, [0.1, 10.0], folds=3, solver="stream")
+    largest = []
+
+    class Watched:
+        shape, dtype = z.shape, z.dtype
+
+        def __len__(self):
+            return len(z)
+
+        def __getitem__(self, rows):
+            found = z[rows]
+            largest.append(found.nbytes)
+            return found
+
+    # room for the weights and some thirty rows
+    memory = weight_bytes(10, 64) + 64_000
+    blocks = cross_validate(Watched(), y, [0.1, 10.0], folds=3, memory_bytes=memory)
+    assert max(largest) < 64_000 < z.nbytes
+    for one, other in zip(whole, blocks, strict=True):
+        assert one["top1"] == pytest.approx(other["top1"], abs=0.01)
+
+
+def test_few_rows_in_their_span_take_few_steps(digits):
+    z, y = digits
+    wide = np.tanh(z @ np.random.default_rng(0).standard_normal((64, 300)))[:150]
+    near, _ = in_span(wide - wide.mean(axis=0), wide[:1])
+    plain = fit_svm(wide - wide.mean(axis=0), y[:150], C=100.0, standardise=False, solver="stream")
+    rotated = fit_svm(near, y[:150], C=100.0, standardise=False, solver="stream")
+    assert rotated.converged
+    assert rotated.n_iter < plain.n_iter / 2
 
 
 def test_draws_are_balanced_and_nest():

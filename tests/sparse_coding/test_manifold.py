@@ -1,19 +1,25 @@
 """A manifold transform on L1 codes: its sums by brute force, its constraint, the same bits anywhere, its representation."""
 
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
+from coding import on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
 
+from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.s3c.features import features_of
-from smtdist.models.sparse.files import load_any, load_sparse, save_manifold
+from smtdist.models.coded import CodedSMT, coded_settings, fit_coded, format_of, load_coded
+from smtdist.models.coders.features import features_of
+from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
+from smtdist.models.s3c.fit import fit_coder
+from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.statistics.float_codes import FloatCodeSums
 from smtdist.statistics.patch_rows import PatchRows
@@ -21,19 +27,26 @@ from smtdist.statistics.patch_rows import PatchRows
 WANTED = ManifoldSettings(n_components=5, positions=12, stride=2, pool_size=2, pool_stride=1)
 
 
-@pytest.fixture(scope="module")
-def coder():
-    settings = SparseSettings(units=20, patch=4, patches=3, rounds=2, penalty=0.5)
-    return fit_sparse(ArraySource(small_images(0, 600, 12, 10)), settings, Engine(SerialExecutor()))[0]
+SETTINGS = {"units": 20, "patch": 4, "patches": 3, "rounds": 2, "penalty": 0.5}
+KINDS = {
+    "l1": (fit_sparse, SparseSettings(**SETTINGS)),
+    "s3c": (fit_coder, S3CSettings(**SETTINGS)),
+    "omp": (fit_coder, S3CSettings(**SETTINGS, model="omp")),
+}
 
 
-def test_sums_are_those_over_pairs_of_positions():
+@pytest.fixture(scope="module", params=KINDS)
+def coder(request):
+    fit, settings = KINDS[request.param]
+    return fit(ArraySource(small_images(0, 600, 12, 10)), settings, Engine(SerialExecutor()))[0]
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_sums_are_those_over_pairs_of_positions(sparse):
     rng = np.random.default_rng(0)
     codes = np.maximum(rng.standard_normal((4, 6, 5)) - 0.5, 0)
     codes[1, 2] = codes[3, :4] = 0
-    statistic = FloatCodeSums(
-        PatchRows((9, 9, 1), 3, 6, 0.0, 0), np.zeros((5, 9), np.float32), 1.0, True, "coordinate", 1e-3
-    )
+    statistic = FloatCodeSums(PatchRows((9, 9, 1), 3, 6, 0.0, 0), SimpleNamespace(n_codes=5, sparse=sparse))
     state = statistic.zero()
     statistic.add(state, codes[:2])
     statistic.add(state, codes[2:])
@@ -61,8 +74,8 @@ def test_an_embedding_keeps_its_constraint_and_has_the_same_bits_anywhere(coder,
     assert (np.diff(model.eigenvalues) >= 0).all()
     statistic = FloatCodeSums(
         PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten),
-        coder.atoms.astype(np.float32), 0.5, True, "coordinate", coder.settings.gap,
-    )  # fmt: skip
+        coder,
+    )
     state = statistic.zero()
     statistic.update(state, images, 0)
     count = int(state["n_positions"])
@@ -81,7 +94,7 @@ def test_a_representation_is_pooled_embeddings_of_unit_length(coder):
     assert np.allclose(lengths[lengths > 0], 1, atol=1e-5)
     # the window at the top left: positions (0, 0), (0, 2), (2, 0), (2, 2)
     rows = coder.rows(images[:1]).reshape(9, 7, -1)[[0, 0, 2, 2], [0, 2, 0, 2]]
-    beta = coder.infer(rows)[0] @ model.components[:5].T
+    beta = coder.embeddable(rows) @ model.components[:5].T
     norms = np.linalg.norm(beta, axis=1, keepdims=True)
     beta = np.divide(beta, norms, where=norms > 0, out=np.zeros_like(beta))
     wanted = beta.mean(axis=0) / max(np.linalg.norm(beta.mean(axis=0)), 1e-12)
@@ -95,21 +108,75 @@ def test_what_cannot_be_embedded_is_refused(coder):
     with pytest.raises(ConfigurationError, match="There is no setting 'colour'"):
         WANTED.replace(colour=1)
     with pytest.raises(ConfigurationError):
-        fit_manifold(source, coder, WANTED.replace(n_components=21), Engine(SerialExecutor()))
+        fit_manifold(source, coder, WANTED.replace(n_components=41), Engine(SerialExecutor()))
     model, _ = fit_manifold(source, coder, WANTED, Engine(SerialExecutor()))
-    with pytest.raises(ModelError, match="give images like them"):
+    with pytest.raises(ModelError, match="give images like those"):
         model.represent(np.zeros((1, 5, 5), np.uint8))
 
 
 def test_a_file_holds_all_of_it(coder, tmp_path):
     images = small_images(4, 40, 12, 10)
     model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
-    save_manifold(model, tmp_path / "m.h5")
-    again = load_any(tmp_path / "m.h5")
+    layout = format_of(model)
+    layout.save(model, tmp_path / "m.h5")
+    again = load_coded(tmp_path / "m.h5")
     assert again.settings == model.settings
+    assert again.coder.settings == coder.settings
     np.testing.assert_array_equal(again.represent(images[:3]), model.represent(images[:3]))
-    np.testing.assert_array_equal(load_sparse(tmp_path / "m.h5").atoms, coder.atoms)
+    np.testing.assert_array_equal(layout.load_coder(tmp_path / "m.h5").basis, coder.basis)
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["embedding/eigenvalues"]
-    with pytest.raises(ModelError, match="not a whole sparse coder"):
-        load_any(tmp_path / "m.h5")
+    with pytest.raises(ModelError, match=f"not a whole {layout.name}"):
+        load_coded(tmp_path / "m.h5")
+    with pytest.raises(ModelError, match="is no coder of patches"):
+        load_coded(tmp_path / "none.h5")
+
+
+def test_settings_of_both_steps_have_one_list_of_names():
+    found = coded_settings("s3c", dictionary=30, expectation="hs", positions=7, seed=5, ridge=0.2)
+    assert (found.coder.units, found.coder.feature, found.coder.ridge) == (30, "hs", 0.2)
+    assert (found.embedding.positions, found.embedding.seed, found.coder.seed) == (7, 5, 5)
+    with pytest.raises(ConfigurationError, match="There is no setting 'expectation' with feature=l1"):
+        coded_settings("l1", expectation="hs")
+    with pytest.raises(ConfigurationError, match="must be one of l1, s3c, omp"):
+        coded_settings("gq")
+    with pytest.raises(ConfigurationError, match="fit --set feature=s3c, or in Python"):
+        Configuration(feature="s3c")
+
+
+def fit_s3c(source):
+    wanted = coded_settings("s3c", patch=4, dictionary=20, rounds=2, n_components=5, positions=12, stride=2)
+
+    def fit(engine):
+        model, _ = fit_coded(source, wanted, engine)
+        return model.components.tobytes() + features_of(model, source, engine).tobytes()
+
+    return fit
+
+
+def test_a_transform_on_spike_and_slab_codes_is_the_same_stopped_and_resumed(tmp_path):
+    fit = fit_s3c(stored_images(tmp_path))
+    expected = plain(fit)
+    for after in ("round-1", "statistics"):
+        assert stopped_and_resumed(fit, tmp_path / after, after) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_it_is_the_same_on_dask_workers(workers, tmp_path):
+    fit = fit_s3c(stored_images(tmp_path))
+    assert on_workers(fit, workers) == plain(fit)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_changes_nothing(tmp_path):
+    fit = fit_s3c(stored_images(tmp_path))
+    assert with_a_killed_worker(fit, "statistics", tmp_path / "c") == plain(fit)
+
+
+def test_the_estimator():
+    images = small_images(0, 300, 12, 10)
+    more = {"rounds": 1, "images": 256, "positions": 9}
+    fitted = CodedSMT(feature="omp", patch=4, dictionary=10, n_components=3, settings=more).fit(images)
+    assert fitted.transform(images[:5]).shape == (5, len(fitted.get_feature_names_out()))
+    assert [one["name"] for one in fitted.passes_] == ["whitening", "start", "round-1", "statistics"]

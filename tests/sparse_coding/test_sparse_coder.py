@@ -3,19 +3,18 @@
 import h5py
 import numpy as np
 import pytest
+from coding import everywhere, on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
 from drawing import small_images
-from executors import LossyExecutor, ThreadsExecutor
+from executors import ThreadsExecutor
 from sparse_coding.oracle_sparse import objective
 
 from smtdist.data.array import ArraySource
-from smtdist.data.opening import open_source
-from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, InterruptedRun, ModelError
+from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import set_threads, threads
-from smtdist.models.s3c.features import features_of
+from smtdist.models.coders.features import features_of
 from smtdist.models.sparse.estimator import SparseCoding
 from smtdist.models.sparse.files import load_sparse, save_sparse
 from smtdist.models.sparse.fit import Learned, fit_sparse, gradient_step, learned
@@ -33,11 +32,8 @@ def images():
 
 
 @pytest.fixture(scope="module")
-def stored(images, tmp_path_factory):
-    path = tmp_path_factory.mktemp("images") / "images.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("train/images", data=images, chunks=(100, 12, 10, 1))
-    return open_source(path, "train/images")
+def stored(tmp_path_factory):
+    return stored_images(tmp_path_factory.mktemp("images"))
 
 
 def bits(coder):
@@ -151,36 +147,20 @@ def test_atoms_that_are_never_used_are_replaced_after_a_while(learning):
 @pytest.mark.parametrize("learning", ["gradient", "sums"])
 def test_the_same_bits_from_any_executor(stored, learning):
     wanted = SMALL.replace(learning=learning, images=700)
-    found = set()
-    for executor in (
-        SerialExecutor(1),
-        SerialExecutor(3),
-        ThreadsExecutor(2),
-        ThreadsExecutor(4),
-        LossyExecutor(2),
-    ):
-        coder, records = fit_sparse(stored, wanted, Engine(executor))
-        found.add(bits(coder))
+    found = everywhere(lambda engine: fit_sparse(stored, wanted, engine))
+    for coder, records in found:
         assert [one["name"] for one in records[:3]] == ["whitening", "start", "round-1"]
-    assert len(found) == 1
-    assert len(coder.trace) == 3
+        assert len(coder.trace) == 3
+    assert len({bits(coder) for coder, _ in found}) == 1
 
 
 @pytest.mark.parametrize("learning", ["gradient", "sums"])
 def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path, learning):
-    wanted = SMALL.replace(learning=learning)
-    plain, _ = fit_sparse(stored, wanted, Engine(SerialExecutor(1)))
-    stop = StopRequest()
+    def fit(engine):
+        return fit_sparse(stored, SMALL.replace(learning=learning), engine)
 
-    def ask(event):
-        if event["kind"] == "pass_finished" and event["pass"] == "round-2":
-            stop.set(130)
-
-    engine = Engine(SerialExecutor(1), EventStream(ask), tmp_path, "k", stop)
-    with pytest.raises(InterruptedRun, match="what is done is in"):
-        fit_sparse(stored, wanted, engine)
-    resumed, records = fit_sparse(stored, wanted, Engine(ThreadsExecutor(2), checkpoint=tmp_path, key="k"))
-    assert bits(resumed) == bits(plain)
+    resumed, records = stopped_and_resumed(fit, tmp_path, "round-2")
+    assert bits(resumed) == bits(plain(fit)[0])
     assert all(one["resumed_leaves"] > 0 for one in records[:4])
 
 
@@ -300,39 +280,21 @@ def test_gabor_functions_are_told_from_noise():
     assert gabor_fits(np.ones((1, 5, 5)))[0].tolist() == [0.0]
 
 
+def all_images(source):
+    return lambda engine: fit_sparse(source, SMALL.replace(images=0), engine)[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_the_same_bits_on_dask_workers(workers, stored):
-    from smtdist.engine.local_cluster import local_executor
-
-    plain, _ = fit_sparse(stored, SMALL.replace(images=0), Engine(SerialExecutor(1)))
-    with local_executor(workers, threads=1) as executor:
-        coder, _ = fit_sparse(stored, SMALL.replace(images=0), Engine(executor))
-    assert bits(coder) == bits(plain)
+    assert bits(on_workers(all_images(stored), workers)) == bits(plain(all_images(stored)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
-    import os
-    import signal
-
-    from smtdist.engine.local_cluster import local_executor
-
-    wanted = SMALL.replace(images=0)
-    plain, _ = fit_sparse(stored, wanted, Engine(SerialExecutor(1)))
-    with local_executor(2, threads=1) as executor:
-        victim, killed = next(iter(executor.client.run(os.getpid).values())), []
-
-        def kill(event):
-            if event["kind"] == "progress" and event["pass"] == "round-2" and not killed:
-                killed.append(victim)
-                os.kill(victim, signal.SIGKILL)
-
-        engine = Engine(executor, EventStream(kill), tmp_path if checkpointed else None, "k")
-        coder, _ = fit_sparse(stored, wanted, engine)
-        assert killed
-    assert bits(coder) == bits(plain)
+    found = with_a_killed_worker(all_images(stored), "round-2", tmp_path if checkpointed else None)
+    assert bits(found) == bits(plain(all_images(stored)))
 
 
 def test_what_cannot_be_coded(stored, images):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
-
-from smtdist.data.array import as_source
+from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
-from smtdist.models.s3c.features import features_of
+from smtdist.models.coders.coder import Record
+from smtdist.models.coders.estimator import CoderEstimator
+from smtdist.models.coders.features import Streamed
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
 
 
-class SpikeSlabCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SpikeSlabCoder(CoderEstimator):
     """Pooled features of spike-and-slab sparse coding over the patches of images (Goodfellow et al. 2012).
 
     `model` "s3c", "omp" or "sc"; `units` N; `patch` its side; `pooling` grids; `settings` any other of
@@ -51,8 +47,7 @@ class SpikeSlabCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.workers = workers
         self.cluster = cluster
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Streamed, list[Record]]:
         settings = S3CSettings().replace(
             model=self.model,
             units=self.units,
@@ -60,13 +55,4 @@ class SpikeSlabCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             pooling=self.pooling,
             **(self.settings or {}),
         )
-        with executor_for(self.cluster, self.workers) as executor:
-            self.coder_, self.passes_ = fit_coder(as_source(X), settings, Engine(executor))
-        self._n_features_out = int(np.prod(self.coder_.feature_shape))
-        return self
-
-    def transform(self, X: Any) -> NDArray[np.float32]:
-        """Return pooled features, (n, features) float32, in memory; `smtdist s3c transform` works out of core."""
-        check_is_fitted(self)
-        with executor_for(self.cluster, self.workers) as executor:
-            return features_of(self.coder_, as_source(X), Engine(executor))
+        return fit_coder(source, settings, engine)

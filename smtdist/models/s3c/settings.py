@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.spike_slab import H_DAMPING, S_DAMPING, Schedule
 from smtdist.models.checks import require_choices, require_whole
+from smtdist.models.coders.settings import (
+    Settings,
+    is_number,
+    require_grids,
+    require_numbers,
+    require_pairs,
+)
 from smtdist.models.s3c.mstep import Bounds, Rates
 
 MODELS: Final = ("s3c", "omp", "sc")
@@ -46,36 +50,8 @@ _NUMBERS: Final = (
 _PAIRS: Final = ("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds")
 
 
-class PatchSettings(Protocol):
-    """How patches are made: what every coder of patches is told."""
-
-    @property
-    def patch(self) -> int: ...  # noqa: D102
-    @property
-    def contrast_bias(self) -> float: ...  # noqa: D102
-    @property
-    def seed(self) -> int: ...  # noqa: D102
-    @property
-    def pixel_range(self) -> tuple[float, float] | None: ...  # noqa: D102
-
-
-class StartSettings(PatchSettings, Protocol):
-    """How a fit begins: its whitening, and the patches that atoms start from."""
-
-    @property
-    def units(self) -> int: ...  # noqa: D102
-    @property
-    def ridge(self) -> float: ...  # noqa: D102
-    @property
-    def patches(self) -> int: ...  # noqa: D102
-    @property
-    def whiten_images(self) -> int: ...  # noqa: D102
-    @property
-    def start(self) -> str: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
-class S3CSettings:
+class S3CSettings(Settings):
     """Settings of a patch coder.
 
     model : s3c, or a rival: omp (OMP-1 dictionary, soft threshold), sc (sparse coding). units : N. patch : side in pixels; the
@@ -88,6 +64,8 @@ class S3CSettings:
     feature : h, hs or both of E_Q[h] and E_Q[h s], signs for positive and negative parts of E_Q[h s] (rivals: always). pooling :
     grids, such as [3] or [1, 2, 3]. pixel_range : (black, white) of float images.
     """
+
+    OF: ClassVar[str] = "patch coders"
 
     model: str = "s3c"
     units: int = 1600
@@ -133,22 +111,13 @@ class S3CSettings:
     def __post_init__(self) -> None:
         require_choices(self, _CHOICES)
         require_whole(self, _WHOLE)
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            if not _is_number(value) or value < 0:
-                raise ConfigurationError(f"{name} is {value!r}; it must be a number of at least 0.")
-        if not all(_is_number(value) for value in (self.bias, self.mu)) or not isinstance(self.newton, bool):
+        require_numbers(self, _NUMBERS)
+        if not all(is_number(value) for value in (self.bias, self.mu)) or not isinstance(self.newton, bool):
             raise ConfigurationError("bias and mu must be numbers, newton true or false.")
-        for name in (*_PAIRS, "pixel_range"):
-            value = getattr(self, name)
-            if value is not None and not (
-                len(value) == 2 and all(map(_is_number, value)) and value[0] < value[1]
-            ):
-                raise ConfigurationError(f"{name} is {value!r}; it must be two numbers, the lower one first.")
+        require_pairs(self, (*_PAIRS, "pixel_range"))
         if min(self.alpha, self.beta_start, self.alpha_bounds[0], self.beta_bounds[0]) <= 0:
             raise ConfigurationError("alpha and beta are precisions; start and bounds must lie above 0.")
-        if not self.pooling or not all(isinstance(grid, int) and grid >= 1 for grid in self.pooling):
-            raise ConfigurationError(f"pooling is {self.pooling!r}; give grids such as [3] or [1, 2, 3].")
+        require_grids(self.pooling)
         if self.model != "s3c" and self.feature not in (None, "signs"):
             raise ConfigurationError(
                 f"The features of {self.model} are always split by sign; leave feature out."
@@ -181,33 +150,3 @@ class S3CSettings:
     def width(self) -> int:
         """Features of a position: one or two a unit."""
         return self.units * (2 if self.resolved_feature in ("both", "signs") else 1)
-
-    def replace(self, **changes: Any) -> S3CSettings:
-        """Return settings with changes; an unknown name is a ConfigurationError."""
-        known = {field.name for field in dataclasses.fields(self)}
-        for name, value in changes.items():
-            if name not in known:
-                raise ConfigurationError(
-                    f"There is no setting {name!r}; the settings of patch coders are {', '.join(sorted(known))}."
-                )
-            if isinstance(value, list):
-                changes[name] = tuple(value)
-        if isinstance(changes.get("pooling"), int):
-            changes["pooling"] = (changes["pooling"],)
-        return dataclasses.replace(self, **changes)
-
-    def to_json(self) -> str:
-        """Return the settings as JSON."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> S3CSettings:
-        """Read settings from JSON; ConfigurationError for what is none."""
-        try:
-            return cls().replace(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise ConfigurationError(f"These are no settings of a patch coder ({error}).") from error
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

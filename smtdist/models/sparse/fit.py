@@ -11,8 +11,8 @@ from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
-from smtdist.models.s3c.fit import begun, dictionary_step, origin
-from smtdist.models.s3c.model import Record
+from smtdist.models.coders.coder import Record
+from smtdist.models.coders.start import begun, dictionary_step, origin
 from smtdist.models.sparse.model import SparseCoder
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.statistics.base import State, Statistic

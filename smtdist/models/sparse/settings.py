@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.l1 import METHODS, Method
 from smtdist.models.checks import require_choices, require_whole
+from smtdist.models.coders.settings import (
+    Settings,
+    is_number,
+    require_grids,
+    require_numbers,
+    require_pairs,
+)
 
 LEARNINGS: Final = ("gradient", "sums")
 FEATURES: Final = ("l1", "omp", "linear")
@@ -30,7 +34,7 @@ _AT_LEAST: Final = ("contrast_bias", "ridge", "threshold", "decay")
 
 
 @dataclass(frozen=True)
-class SparseSettings:
+class SparseSettings(Settings):
     """Settings of sparse coding.
 
     units : K atoms; 10 to 20 times the numbers of a patch in the paper. patch : side in pixels. contrast_bias, ridge : of
@@ -43,6 +47,8 @@ class SparseSettings:
     from patches, or random. feature : l1, omp of k atoms, or linear above `threshold`; pooling : grids, such as [2].
     pixel_range : (black, white) of float images.
     """
+
+    OF: ClassVar[str] = "sparse coding"
 
     units: int = 1024
     patch: int = 8
@@ -73,21 +79,12 @@ class SparseSettings:
     def __post_init__(self) -> None:
         require_choices(self, _CHOICES)
         require_whole(self, _WHOLE)
-        for name in _ABOVE:
-            if not _is_number(getattr(self, name)) or getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}; it must be a number above 0.")
-        for name in _AT_LEAST:
-            if not _is_number(getattr(self, name)) or getattr(self, name) < 0:
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}; it must be a number of at least 0."
-                )
-        if not _is_number(self.memory) or not 0 <= self.memory < 1:
+        require_numbers(self, _ABOVE, above=True)
+        require_numbers(self, _AT_LEAST)
+        if not is_number(self.memory) or not 0 <= self.memory < 1:
             raise ConfigurationError(f"memory is {self.memory!r}; it must be at least 0 and below 1.")
-        if not self.pooling or not all(isinstance(grid, int) and grid >= 1 for grid in self.pooling):
-            raise ConfigurationError(f"pooling is {self.pooling!r}; give grids such as [2] or [1, 2, 3].")
-        pair = self.pixel_range
-        if pair is not None and not (len(pair) == 2 and all(map(_is_number, pair)) and pair[0] < pair[1]):
-            raise ConfigurationError(f"pixel_range is {pair!r}; it must be two numbers, the lower one first.")
+        require_grids(self.pooling)
+        require_pairs(self, ("pixel_range",))
 
     @property
     def width(self) -> int:
@@ -97,33 +94,3 @@ class SparseSettings:
     def step(self, number: int) -> float:
         """Return the gradient's step in round `number`."""
         return self.rate * (0.5 ** ((number - 1) / self.decay) if self.decay else 1.0)
-
-    def replace(self, **changes: Any) -> SparseSettings:
-        """Return settings with changes; an unknown name is a ConfigurationError."""
-        known = {field.name for field in dataclasses.fields(self)}
-        for name, value in changes.items():
-            if name not in known:
-                raise ConfigurationError(
-                    f"There is no setting {name!r}; the settings of sparse coding are {', '.join(sorted(known))}."
-                )
-            if isinstance(value, list):
-                changes[name] = tuple(value)
-        if isinstance(changes.get("pooling"), int):
-            changes["pooling"] = (changes["pooling"],)
-        return dataclasses.replace(self, **changes)
-
-    def to_json(self) -> str:
-        """Return the settings as JSON."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> SparseSettings:
-        """Read settings from JSON; ConfigurationError for what is none."""
-        try:
-            return cls().replace(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise ConfigurationError(f"These are no settings of sparse coding ({error}).") from error
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

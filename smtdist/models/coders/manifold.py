@@ -1,10 +1,10 @@
-"""A sparse manifold transform whose code f is L1 sparse coding: whole-image context, any dictionary that was learned."""
+"""A sparse manifold transform whose code f is that of a coder, L1 or spike-and-slab: whole-image context."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.representation import pool, pooled_shape
 from smtdist.kernels.threads import single_blas
 from smtdist.models.checks import require_whole
-from smtdist.models.s3c.model import Record, patch_rows
-from smtdist.models.sparse.model import SparseCoder
+from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
+from smtdist.models.coders.settings import Settings
 from smtdist.solve.generalized import centred_moment, smallest_components
 from smtdist.statistics.float_codes import FloatCodeSums
 from smtdist.statistics.patch_rows import PatchRows
@@ -29,13 +29,15 @@ ROWS = 4096
 
 
 @dataclass(frozen=True)
-class ManifoldSettings:
+class ManifoldSettings(Settings):
     """What is asked of the embedding.
 
     n_components : rows of P kept, after the first `drop`. positions : of an image in the fit, drawn (0: all). stride : of the
     positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018). pool_size, pool_stride : in
     strides. seed : of the draw.
     """
+
+    OF: ClassVar[str] = "the embedding"
 
     n_components: int = 64
     drop: int = 0
@@ -60,22 +62,12 @@ class ManifoldSettings:
         if self.moment not in ("second", "centred"):
             raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
 
-    def replace(self, **changes: Any) -> ManifoldSettings:
-        """Return settings with changes; an unknown name is a ConfigurationError."""
-        unknown = sorted(set(changes) - set(self.__dataclass_fields__))
-        if unknown:
-            names = ", ".join(sorted(self.__dataclass_fields__))
-            raise ConfigurationError(
-                f"There is no setting {unknown[0]!r}; the settings of the embedding are {names}."
-            )
-        return replace(self, **changes)
-
 
 @dataclass(frozen=True, eq=False)
-class SparseManifold:
+class Manifold:
     """A coder and its embedding: components (n_components + drop, K), the rows of P, and their eigenvalues."""
 
-    coder: SparseCoder
+    coder: Coder
     settings: ManifoldSettings
     components: Float64
     eigenvalues: Float64
@@ -119,22 +111,18 @@ class SparseManifold:
 
     @property
     def dictionary_bytes(self) -> int:
-        """Bytes of the atoms, of ΦᵀΦ while coding, and of P."""
+        """Bytes of what the coder holds, and of P."""
         return self.coder.dictionary_bytes + self.components.nbytes
 
     def embed(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return β = P a / ‖P a‖ of whitened patches (n, p); zero where a patch has no code."""
-        codes = to_host(self.coder.infer(rows)[0])
+        """Return β = P f / ‖P f‖ of whitened patches (n, p); zero where a patch has no code."""
+        codes = to_host(self.coder.embeddable(rows))
         with single_blas():
             return np.asarray(unit_rows(codes @ self._projection))
 
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]:
         """Return pooled embeddings of images (m, H, W, C), (m, pooled positions, components), unit length at each."""
-        images = images[..., None] if images.ndim == 3 else images
-        if images.shape[1:] != self.shape:
-            raise ModelError(
-                f"The model takes images of {self.shape}, these are {images.shape[1:]}; give images like them."
-            )
+        images = checked_images(images, self.shape)
         step, parts = max(1, ROWS // len(self._places)), []
         for start in range(0, len(images), step):
             part = images[start : start + step]
@@ -146,27 +134,18 @@ class SparseManifold:
 
 
 def fit_manifold(
-    source: Source, coder: SparseCoder, settings: ManifoldSettings, engine: Engine
-) -> tuple[SparseManifold, list[Record]]:
+    source: Source, coder: Coder, settings: ManifoldSettings, engine: Engine
+) -> tuple[Manifold, list[Record]]:
     """Sum the codes of drawn positions in a pass, and solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, equation 8; whole image).
 
-    The code of the model is `sparse_codes` with the coder's penalty and method. Raises ConfigurationError where V has fewer
-    dimensions than components asked for. Bits depend on neither workers nor threads.
+    Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
-    wanted = coder.settings
-    patches = patch_rows(wanted, coder.shape, settings.positions or None, coder.mean, coder.whiten)
-    statistic = FloatCodeSums(
-        replace(patches, seed=settings.seed),
-        coder.atoms.astype(np.float32),
-        wanted.penalty,
-        wanted.positive,
-        wanted.method,
-        wanted.gap,
-    )
+    patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
+    statistic = FloatCodeSums(replace(patches, seed=settings.seed), coder)
     partial, record = engine.reduce("statistics", statistic, source)
     state, count = partial.state, int(partial.state["n_positions"])
     if count == 0:
-        raise ModelError("No position has an active atom; lower the penalty.")
+        raise ModelError("No position has an active atom; lower the penalty or threshold.")
     moment = state["second_moment"] / count
     if settings.moment == "centred":
         moment = centred_moment(state["second_moment"], state["activity"], count)
@@ -174,4 +153,4 @@ def fit_manifold(
         solution = smallest_components(
             state["context_scatter"] / count, moment, settings.n_components + settings.drop
         )
-    return SparseManifold(coder, settings, solution.components, solution.eigenvalues), [record]
+    return Manifold(coder, settings, solution.components, solution.eigenvalues), [record]

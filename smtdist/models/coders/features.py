@@ -15,7 +15,7 @@ from smtdist.engine.plan import block_samples
 from smtdist.engine.worker import batches, located
 from smtdist.errors import MemoryBudgetError, ModelError
 from smtdist.kernels.threads import set_threads
-from smtdist.models.s3c.model import ROWS
+from smtdist.models.coders.coder import ROWS
 from smtdist.statistics.patch_rows import PatchRows
 
 RESULT_BYTES: Final = 64 * 2**20
@@ -23,7 +23,7 @@ BATCH: Final = 64
 """Images that are handed over at a time; the coder takes them in groups of its own."""
 
 
-class Coder(Protocol):
+class Streamed(Protocol):
     """What can be streamed: images (m, height, width, channels) to (m, cells, width) float32."""
 
     @property
@@ -40,7 +40,7 @@ class Coder(Protocol):
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]: ...  # noqa: D102
 
 
-def represented(coder: Coder, source: Source, engine: Engine) -> Iterator[tuple[int, NDArray[np.float32]]]:
+def represented(coder: Streamed, source: Source, engine: Engine) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Yield (first sample, features (m, cells, width)) for all samples, in whatever order they end.
 
     Memory on a worker: see `feature_bytes`; refused beforehand where that is above its budget.
@@ -83,7 +83,7 @@ def represented(coder: Coder, source: Source, engine: Engine) -> Iterator[tuple[
     engine.events.emit("pass_finished", **{"pass": "transform"}, n_samples=done)
 
 
-def feature_bytes(coder: Coder, source: Source) -> int:
+def feature_bytes(coder: Streamed, source: Source) -> int:
     """Return what coding takes: a block that is read, a group's patches, ĥ, ŝ and features, and two results."""
     rows = max(ROWS, coder.patches.positions)
     numbers = coder.row_numbers + 6 * coder.patches.n_inputs
@@ -91,7 +91,9 @@ def feature_bytes(coder: Coder, source: Source) -> int:
     return reading + 4 * rows * numbers + 2 * RESULT_BYTES + coder.dictionary_bytes
 
 
-def represent_range(shared: tuple[Coder, int], source: Source, start: int, stop: int) -> NDArray[np.float32]:
+def represent_range(
+    shared: tuple[Streamed, int], source: Source, start: int, stop: int
+) -> NDArray[np.float32]:
     """Represent samples [start, stop) of a source."""
     coder, threads = shared
     set_threads(threads)
@@ -103,13 +105,13 @@ def represent_range(shared: tuple[Coder, int], source: Source, start: int, stop:
     return np.concatenate(parts)
 
 
-def _batch(coder: Coder) -> int:
+def _batch(coder: Streamed) -> int:
     """Return images of a batch: whole groups of the coder, so that groups do not depend on the range."""
     group = max(1, ROWS // coder.patches.positions)
     return group * max(1, BATCH // group)
 
 
-def features_of(coder: Coder, source: Source, engine: Engine) -> NDArray[np.float32]:
+def features_of(coder: Streamed, source: Source, engine: Engine) -> NDArray[np.float32]:
     """Return the features of all samples in memory, (n, features)."""
     z: NDArray[Any] = np.empty((source.n_samples, int(np.prod(coder.feature_shape))), np.float32)
     for first, values in represented(coder, source, engine):

@@ -1,0 +1,237 @@
+"""The commands of coders of patches, L1 and spike-and-slab: one body for each, whatever the coder."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.cli.coders import asked_for, changed, require_room, write_features
+from smtdist.cli.errors import WrongUsage
+from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.locations import Location
+from smtdist.data.opening import open_labels, open_source
+from smtdist.data.source import Source
+from smtdist.data.writing import check_target
+from smtdist.errors import ConfigurationError
+from smtdist.evaluate.few_labels import label_sweep
+from smtdist.evaluate.metrics import Evaluation, checked_labels
+from smtdist.evaluate.probe import LinearEvaluation
+from smtdist.evaluate.run import Settings, classified, classifier
+from smtdist.models.coded import (
+    CODES,
+    CodedSettings,
+    changeable,
+    coded_settings,
+    fit_coded,
+    format_of,
+)
+from smtdist.models.coders.coder import Coder
+from smtdist.models.coders.features import features_of, represented
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
+from smtdist.models.kernel.settings import parse_settings
+from smtdist.monitor import tables
+
+Model = Coder | Manifold
+
+
+def fit_coder_command(
+    kind: str,
+    data: Location,
+    dataset: str,
+    out: Path,
+    assignments: list[str] | None,
+    where: Where,
+    *,
+    checkpoint: Path | None,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    """Fit a coder of a kind, "l1", "s3c", "omp" or "sc", write it and say so."""
+    check_target(out, overwrite)
+    code = CODES[kind]
+    settings = asked_for(code.settings, assignments)
+    source = open_source(data, dataset)
+    key = f"{code.format.kind} {settings.to_json()} {source.describe()}"
+    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+        coder, records = code.fit(source, settings, engine)
+    size = code.format.save(coder, out, overwrite=overwrite)
+    result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
+    figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
+    _say(result, records[:3], figures, json)
+
+
+def fit_coded_command(
+    data: Location,
+    dataset: str,
+    out: Path,
+    assignments: list[str] | None,
+    where: Where,
+    *,
+    checkpoint: Path | None,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    """Fit a manifold transform on a code of floats, coder and all, write it and say so."""
+    check_target(out, overwrite)
+    try:
+        settings: CodedSettings = coded_settings(**parse_settings(assignments or []))
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+    source = open_source(data, dataset)
+    key = f"{settings} {source.describe()}"
+    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+        model, records = fit_coded(source, settings, engine)
+    _save_manifold(model, out, records, overwrite, json)
+
+
+def embed_command(
+    coder: Coder,
+    data: Location,
+    dataset: str,
+    out: Path,
+    assignments: list[str] | None,
+    where: Where,
+    *,
+    checkpoint: Path | None,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    """Fit a manifold transform on the codes of a coder, write it and say so."""
+    check_target(out, overwrite)
+    settings = asked_for(ManifoldSettings(), assignments)
+    source = open_source(data, dataset)
+    digest = hashlib.sha256(coder.basis.tobytes()).hexdigest()
+    key = f"embed {settings} {coder.settings.to_json()} {digest} {source.describe()}"
+    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+        model, records = fit_manifold(source, coder, settings, engine)
+    _save_manifold(model, out, records, overwrite, json)
+
+
+def _save_manifold(
+    model: Manifold, out: Path, records: list[dict[str, Any]], overwrite: bool, json: bool
+) -> None:
+    size = format_of(model).save(model, out, overwrite=overwrite)
+    result = {
+        "units": len(model.coder.basis),
+        "components": len(model.components),
+        "eigenvalues": model.eigenvalues[[0, -1]].tolist(),
+        "out": str(out.absolute()),
+        "bytes": size,
+        "passes": records,
+    }
+    figures = f"{result['components']} components of {result['units']} atoms"
+    _say(result, records[:2] + records[-1:], figures, json)
+
+
+def transform_command(
+    model: Model,
+    path: Path,
+    data: Location,
+    dataset: str,
+    out: Path,
+    assignments: list[str] | None,
+    where: Where,
+    *,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    """Write the features of every image, piece by piece."""
+    started = time.perf_counter()
+    check_target(out, overwrite)
+    model = with_changes(model, assignments)
+    source = open_source(data, dataset)
+    attributes = {"configuration": json_of(model), "model": str(path.absolute()), "source": source.name}
+    write_features(
+        out,
+        source,
+        lambda engine: represented(model, source, engine),
+        model.feature_shape,
+        attributes,
+        where,
+        started=started,
+        overwrite=overwrite,
+        json=json,
+    )
+
+
+class Features:
+    """Features of training and test images in memory, and their labels."""
+
+    def __init__(
+        self, model: Model, data: Location, groups: Sequence[str], where: Where, command: str
+    ) -> None:
+        self.parts = [(open_source(data, name), name) for name in groups]
+        require_room(model.feature_shape, [source for source, _ in self.parts], command)
+        self.labels = [_labels(data, name, source) for source, name in self.parts]
+        self.model, self.where = model, where
+
+    def judged(self, settings: Settings) -> Evaluation | LinearEvaluation:
+        """Classify the second group by the first."""
+        with engine_for(self.where, self.parts[0][0]) as engine:
+            z = [features_of(self.model, source, engine) for source, _ in self.parts]
+            return classified(z[0], self.labels[0], z[1], self.labels[1], engine, settings)
+
+    def swept(self, counts: list[int], draws: int, folds: int) -> list[dict[str, Any]]:
+        """Classify by few labels, several draws of them."""
+        with engine_for(self.where, self.parts[0][0]) as engine:
+            z = [features_of(self.model, source, engine) for source, _ in self.parts]
+        return label_sweep(z[0], self.labels[0], z[1], self.labels[1], counts, draws=draws, folds=folds)
+
+
+def say_evaluation(found: Evaluation | LinearEvaluation, path: Path, json: bool) -> None:
+    """Print an accuracy."""
+    if json:
+        print_json({**found.to_dict(), "model": str(path.absolute())})
+        return
+    title = f"{found.n_test:,} test images, {found.n_train:,} training images, {found.n_classes} classes"
+    result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
+
+
+def filters_command(
+    coder: Coder, out: Path, most: int, *, whitened: bool, overwrite: bool, json: bool
+) -> None:
+    """Draw atoms as patches."""
+    from smtdist.plot.filters import save_filters
+
+    check_target(out, overwrite)
+    save_filters(coder.whitened_filters() if whitened else coder.filters(), out, most)
+    result = {"out": str(out.absolute()), "filters": min(most, len(coder.basis))}
+    if json:
+        print_json(result)
+    else:
+        result_console().print(
+            f"{result['out']}: {result['filters']} filters", highlight=False, soft_wrap=True
+        )
+
+
+def with_changes(model: Model, assignments: list[str] | None) -> Model:
+    """Return a model with other features."""
+    found: Model = changed(model, assignments, changeable(model))
+    return found
+
+
+def json_of(model: Model) -> str:
+    """Return the settings of a coder, or of both steps of a transform, as JSON."""
+    if isinstance(model, Manifold):
+        return f'{{"coder": {model.coder.settings.to_json()}, "embedding": {model.settings.to_json()}}}'
+    return model.settings.to_json()
+
+
+def _labels(data: Location, name: str, source: Source) -> NDArray[np.int64]:
+    return checked_labels(open_labels(data, name, source), source.n_samples, f"labels of {name}")
+
+
+def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, json: bool) -> None:
+    if json:
+        print_json(result)
+        return
+    console = result_console()
+    console.print(tables.passes_table(records))
+    line = f"{result['out']}: {tables.size(result['bytes'])}, {figures}"
+    console.print(line, highlight=False, soft_wrap=True)

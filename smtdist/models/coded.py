@@ -1,0 +1,172 @@
+"""Sparse manifold transforms whose code f is learned and made of floats: a coder and its embedding, fitted one after another."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from smtdist.configuration import CODED
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models.coders.coder import Coder, Record
+from smtdist.models.coders.estimator import CoderEstimator
+from smtdist.models.coders.features import Streamed
+from smtdist.models.coders.files import Format, kind_in
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
+from smtdist.models.s3c.files import FORMAT as S3C
+from smtdist.models.s3c.fit import fit_coder
+from smtdist.models.s3c.settings import S3CSettings
+from smtdist.models.sparse.files import FORMAT as SPARSE
+from smtdist.models.sparse.fit import fit_sparse
+from smtdist.models.sparse.settings import SparseSettings
+
+
+class Code(NamedTuple):
+    """One kind of code: settings by default, how it is fitted, its files, and settings that may change after the fit."""
+
+    settings: Any
+    fit: Callable[[Source, Any, Engine], tuple[Any, list[Record]]]
+    format: Format[Any]
+    changeable: tuple[str, ...]
+
+
+_PATCH_CODER: Final = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho")
+CODES: Final = {
+    "l1": Code(
+        SparseSettings(),
+        fit_sparse,
+        SPARSE,
+        ("feature", "k", "threshold", "penalty", "pooling", "method", "gap"),
+    ),
+    "s3c": Code(S3CSettings(), fit_coder, S3C, _PATCH_CODER),
+    "omp": Code(S3CSettings(model="omp"), fit_coder, S3C, _PATCH_CODER),
+    "sc": Code(S3CSettings(model="sc"), fit_coder, S3C, _PATCH_CODER),
+}
+AFTERWARDS: Final = ("pool_size", "pool_stride")
+"""Settings of an embedding that may change after the fit."""
+RENAMED: Final = {"dictionary": "units", "expectation": "feature"}
+"""Names of this module's settings, where those of a coder's own differ: `feature` here is the kind of code."""
+
+
+@dataclass(frozen=True)
+class CodedSettings:
+    """feature : l1 (positive or signed L1 codes), s3c (E_Q[h]; `expectation` hs, both or signs for others) or omp.
+
+    coder, embedding : all that the two steps are told.
+    """
+
+    feature: str
+    coder: Any
+    embedding: ManifoldSettings
+
+
+def coded_settings(feature: str, **given: Any) -> CodedSettings:
+    """Return settings of both steps from one list of names; ConfigurationError for what neither has.
+
+    Names are those of the coder (`dictionary` is its units, `expectation` what S3C takes of its posterior) and of the embedding;
+    `seed` is of both, and `patch` of the coder.
+
+    >>> found = coded_settings("s3c", dictionary=100, n_components=8)
+    >>> found.coder.units, found.embedding.n_components
+    (100, 8)
+    """
+    if feature not in CODED:
+        raise ConfigurationError(f"feature is {feature!r}; it must be one of {', '.join(CODED)} here.")
+    code, embedding = CODES[feature], ManifoldSettings()
+    own = {field.name for field in dataclasses.fields(embedding)}
+    others = {field.name for field in dataclasses.fields(code.settings)} - {"feature", "pooling", "model"}
+    names = others | own | set(RENAMED) - (set() if feature == "s3c" else {"expectation"})
+    for name in given:
+        if name not in names:
+            raise ConfigurationError(
+                f"There is no setting {name!r} with feature={feature}; there are {', '.join(sorted(names))}."
+            )
+    coder = {RENAMED.get(name, name): value for name, value in given.items() if name not in own - others}
+    return CodedSettings(
+        feature,
+        code.settings.replace(**coder),
+        embedding.replace(**{name: value for name, value in given.items() if name in own}),
+    )
+
+
+def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
+    """Fit the coder, then a manifold transform on its codes; returns it with the records of all passes.
+
+    Floats, summed along the fixed tree: the same bits for any number of workers, after losses and after a resume. Memory: as
+    either step states before its passes.
+    """
+    coder, first = CODES[settings.feature].fit(source, settings.coder, engine)
+    found, then = fit_manifold(source, coder, settings.embedding, engine)
+    return found, [*first, *then]
+
+
+def format_of(model: Coder | Manifold) -> Format[Any]:
+    """Return how the file of a coder, or of a transform on one, is laid out."""
+    coder = model.coder if isinstance(model, Manifold) else model
+    return S3C if isinstance(coder.settings, S3CSettings) else SPARSE
+
+
+def load_coded(path: str | os.PathLike[str]) -> Any:
+    """Read a coder of any kind, or a transform on one; ModelError for a file that is neither, or damaged."""
+    kind = kind_in(path)
+    for one in (S3C, SPARSE):
+        if kind in (one.kind, one.manifold):
+            return one.load(path)
+    raise ModelError(f"{path} is no coder of patches; give one written by smtdist s3c or smtdist sparse.")
+
+
+def changeable(model: Coder | Manifold) -> tuple[str, ...]:
+    """Return the settings that may change after the fit."""
+    if isinstance(model, Manifold):
+        return AFTERWARDS
+    return CODES["l1"].changeable if format_of(model) is SPARSE else _PATCH_CODER
+
+
+class CodedSMT(CoderEstimator):
+    """Sparse manifold transform on L1 codes (`feature` "l1"), spike-and-slab codes ("s3c") or thresholded ones ("omp").
+
+    `settings` : others by name, as `coded_settings` takes them. `workers` and `cluster` as everywhere.
+
+    Attributes
+    ----------
+    coder_ : Manifold. passes_ : records of the passes.
+
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    >>> smt = CodedSMT(feature="s3c", patch=3, dictionary=12, n_components=4, settings={"rounds": 2})
+    >>> smt.fit_transform(images).shape
+    (40, 16)
+    """
+
+    def __init__(
+        self,
+        *,
+        feature: str = "l1",
+        patch: int = 6,
+        dictionary: int = 1024,
+        n_components: int = 64,
+        settings: dict[str, Any] | None = None,
+        workers: int | None = None,
+        cluster: Any = None,
+    ) -> None:
+        self.feature = feature
+        self.patch = patch
+        self.dictionary = dictionary
+        self.n_components = n_components
+        self.settings = settings
+        self.workers = workers
+        self.cluster = cluster
+
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Streamed, list[Record]]:
+        settings = coded_settings(
+            self.feature,
+            patch=self.patch,
+            dictionary=self.dictionary,
+            n_components=self.n_components,
+            **(self.settings or {}),
+        )
+        return fit_coded(source, settings, engine)

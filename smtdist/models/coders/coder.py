@@ -1,0 +1,152 @@
+"""A fitted coder of patches, whatever its code: whitening, patches of images, pooled features, filters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ModelError
+from smtdist.kernels.device import to_host
+from smtdist.kernels.grid_pool import grid_pool, n_cells
+from smtdist.models.coders.settings import CoderSettings, PatchSettings
+from smtdist.statistics.patch_rows import PatchRows
+
+Float64 = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+Record = dict[str, Any]
+
+ROWS: Final = 2048
+"""Patches that are coded together, in whole images."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coder(ABC):
+    """A fitted coder.
+
+    Attributes
+    ----------
+    settings : what was asked for. shape : (height, width, channels) of an image.
+    mean, whiten, unwhiten : (p,), (p, p), (p, p) of contrast-normalised patches.
+    """
+
+    settings: CoderSettings
+    shape: tuple[int, int, int]
+    mean: Float64
+    whiten: Float64
+    unwhiten: Float64
+
+    @property
+    @abstractmethod
+    def basis(self) -> Float64:
+        """Unit rows in whitened space, (K, p): the columns of the dictionary."""
+
+    @property
+    @abstractmethod
+    def row_numbers(self) -> int:
+        """float32 numbers that coding a patch takes beside the patch."""
+
+    @property
+    @abstractmethod
+    def dictionary_bytes(self) -> int:
+        """Bytes of the atoms, and of what is made of them while coding."""
+
+    @abstractmethod
+    def code(self, rows: Float32) -> Any:
+        """Return the features of whitened patches (n, p), (n, width), where they are placed."""
+
+    @abstractmethod
+    def few(self) -> Self:
+        """Return the same with few atoms."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether most entries of a code are exactly zero."""
+        return True
+
+    @property
+    def n_codes(self) -> int:
+        """Entries of the code that a manifold transform embeds, K."""
+        return self.settings.width
+
+    def embeddable(self, rows: Float32) -> Any:
+        """Return the code f of whitened patches (n, p) that a manifold transform embeds, (n, K)."""
+        return self.code(rows)
+
+    @cached_property
+    def patches(self) -> PatchRows:
+        """How its patches are made."""
+        return patch_rows(self.settings, self.shape, None, self.mean, self.whiten)
+
+    @property
+    def feature_shape(self) -> tuple[int, int]:
+        """(cells, features of a cell)."""
+        return n_cells(self.settings.pooling), self.settings.width
+
+    def rows(self, images: NDArray[np.generic]) -> Float32:
+        """Return all whitened patches of images (m, H, W, C), (m positions, p)."""
+        images = checked_images(images, self.shape)
+        places = np.tile(np.arange(self.patches.positions), (len(images), 1))
+        return self.patches.rows(images, places)
+
+    def represent(self, images: NDArray[np.generic]) -> Float32:
+        """Return pooled features of images (m, H, W, C), (m, cells, width) float32.
+
+        Memory: features of `ROWS` patches, or of those of one image, and the result.
+        """
+        images = checked_images(images, self.shape)
+        rows, columns = self.patches.grid
+        step = max(1, ROWS // self.patches.positions)
+        parts = []
+        for start in range(0, len(images), step):
+            part = images[start : start + step]
+            maps = self.code(self.rows(part)).reshape(len(part), rows, columns, -1)
+            parts.append(to_host(grid_pool(maps, self.settings.pooling)))
+        return np.concatenate(parts)
+
+    def filters(self) -> Float64:
+        """Return atoms as patches of pixels, (K, patch, patch, channels): taken back through the whitening."""
+        return self._patches(self.basis @ self.unwhiten)
+
+    def whitened_filters(self) -> Float64:
+        """Return atoms as they are, as patches of whitened pixels, (K, patch, patch, channels)."""
+        return self._patches(self.basis)
+
+    def _patches(self, atoms: Float64) -> Float64:
+        side = self.settings.patch
+        return atoms.reshape(-1, side, side, self.shape[2])
+
+
+def checked_images(images: NDArray[np.generic], shape: tuple[int, int, int]) -> NDArray[np.generic]:
+    """Return images (m, H, W, C) of a shape, or raise a ModelError."""
+    images = images[..., None] if images.ndim == 3 else images
+    if images.shape[1:] != shape:
+        raise ModelError(
+            f"The model takes images of (height, width, channels) = {shape}, these are {images.shape[1:]}; give images "
+            f"like those it was fitted on."
+        )
+    return images
+
+
+def patch_rows(
+    settings: PatchSettings,
+    shape: tuple[int, int, int],
+    count: int | None,
+    mean: Float64 | None = None,
+    whiten: Float64 | None = None,
+) -> PatchRows:
+    """Return how patches are made: as settings say, `count` of each image."""
+    return PatchRows(
+        shape,
+        settings.patch,
+        count,
+        settings.contrast_bias,
+        settings.seed,
+        mean,
+        whiten,
+        settings.pixel_range,
+    )

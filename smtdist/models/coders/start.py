@@ -1,0 +1,119 @@
+"""How the fit of a coder begins: whitening, atoms that start from patches; and the step in closed form of a dictionary."""
+
+from __future__ import annotations
+
+import math
+import platform
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.data.subset import chunk_subset
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.contrast import zca
+from smtdist.kernels.threads import single_blas
+from smtdist.models.coders.coder import Record, patch_rows
+from smtdist.models.coders.settings import StartSettings
+from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
+
+Float64 = NDArray[np.float64]
+
+LEAST_LENGTH = 0.1
+"""Share of the median length below which a whitened patch is too flat to be an atom."""
+SPARES, FEW = 0.25, 512
+"""Patches drawn beyond one for each atom: a quarter more, or as many again up to 512. Some are flat, and atoms may die."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What rounds begin with: how patches are made, the whitening, unit atoms with their spares, and two records."""
+
+    patches: PatchRows
+    mean: Float64
+    whiten: Float64
+    unwhiten: Float64
+    atoms: Float64
+    records: tuple[Record, Record]
+
+
+def begun(source: Source, settings: StartSettings, engine: Engine) -> Start:
+    """Run the passes `whitening` and `start`."""
+    shape = _shape(source, settings)
+    before = chunk_subset(source, settings.whiten_images, settings.seed)
+    count = settings.patches or None
+    bare = patch_rows(settings, shape, count)
+    partial, whitening = engine.reduce("whitening", RowMoments(bare), before)
+    if int(partial.state["n"]) < 2:
+        raise DataError(f"{source.name} has a single patch; give more images.")
+    with single_blas():
+        mean, whiten, unwhiten = zca(
+            partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.ridge
+        )
+    patches = replace(bare, mean=mean, whiten=whiten)
+    # random atoms need no patches; two say how long one is
+    wanted = _drawn(settings.units) if settings.start == "patches" else 2
+    each = max(1, -(-4 * wanted // before.n_samples))
+    found, start = engine.reduce("start", RowSample(patches, wanted, each), before)
+    atoms = _distinct(found.state["rows"].astype(np.float64), settings, source.name)
+    return Start(patches, mean, whiten, unwhiten, atoms, (whitening, start))
+
+
+def origin(source: Source) -> dict[str, Any]:
+    """Return what a model file says about its origin."""
+    return {"source": source.describe(), "versions": _versions()}
+
+
+def _drawn(units: int) -> int:
+    return units + max(math.ceil(SPARES * units), min(units, FEW))
+
+
+def _shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
+    height, width, channels = source.shape[1:]
+    if settings.patch > min(height, width):
+        raise ConfigurationError(
+            f"patch is {settings.patch}, but {source.name} has images of {height} x {width}; use a smaller patch."
+        )
+    if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
+        raise ConfigurationError(f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range.")
+    return height, width, channels
+
+
+def _distinct(rows: Float64, settings: StartSettings, name: str) -> Float64:
+    """Return unit atoms and their spares: drawn patches that are not flat, or random directions."""
+    lengths = np.sqrt((rows * rows).sum(axis=1))
+    rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
+    if settings.start == "random":
+        size = (_drawn(settings.units), rows.shape[1])
+        rows = np.random.default_rng(settings.seed).standard_normal(size)
+    if len(rows) < settings.units:
+        raise DataError(
+            f"{name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.units} units asked "
+            f"for; lower units, or give more images."
+        )
+    return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)))
+
+
+def dictionary_step(atoms: Float64, second: Float64, cross: Float64, sweeps: int = 2) -> Float64:
+    """Return atoms that lower Σ ‖x - Σ s_i W_i‖² within the unit ball, one after another (Mairal et al. 2009, algorithm 2).
+
+    Brought to unit length afterwards, as the codes' penalty is on the same scale for all. Unused atoms stay.
+    """
+    fresh = atoms.copy()
+    floor = 1e-10 * max(float(second.diagonal().max()), 1e-300)
+    for _ in range(sweeps):
+        for unit in range(len(fresh)):
+            own = second[unit, unit]
+            if own <= floor:
+                continue
+            moved = fresh[unit] + (cross[unit] - second[unit] @ fresh) / own
+            fresh[unit] = moved / max(float(np.linalg.norm(moved)), 1e-12)
+    return fresh
+
+
+def _versions() -> dict[str, str]:
+    return {"smtdist": version("smtdist"), "numpy": np.__version__, "python": platform.python_version()}
