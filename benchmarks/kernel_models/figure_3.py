@@ -11,7 +11,8 @@ the kernel models reach a small fraction of the error on what they have seen, an
 is taken off for all methods (--uncentred leaves it): a kernel decoder has no constant of its own, and what is embedded of
 a new image is shorter than one. "pca" projects on the leading components of the noisy images; a bottleneck of unit norm has
 one dimension fewer than h, a network's has h: "network, h - 1" has as many as the kernel. "network, not stopped" takes all its
-steps. With --parts FOLDER finished parts are kept.
+steps. What came out, and why the published ordering is met against the one and not against the other, is in
+docs/kernel_models.md. With --parts FOLDER finished parts are kept.
 """
 
 from __future__ import annotations
