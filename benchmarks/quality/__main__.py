@@ -194,11 +194,15 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     except InterruptedRun as error:
         unfinished = error
     # what earlier runs in the same folder have done belongs to the record too
-    seen, told = {cell.key for cell in cells}, list[Pair]()
+    seen = {cell.key: {printed.key} for printed, cell in pairs if cell in cells}
+    told = list[Pair]()
     for printed, cell in pairs:
-        if cell in cells or (cell.key not in seen and work.done(_file(cell, options))):
+        asked = cell in cells
+        # cells that only the smaller size makes equal are told once
+        fresh = cell.key not in seen or printed.key in seen[cell.key]
+        if asked or (fresh and work.done(_file(cell, options))):
             told.append((printed, cell))
-            seen.add(cell.key)
+            seen.setdefault(cell.key, set()).add(printed.key)
     rows = [row_of(work, printed, cell, options) for printed, cell in told]
     for row in rows:
         print(_told(row))

@@ -48,10 +48,9 @@ def differences(folder: Path) -> dict[str, list[str]]:
     for path in sorted(folder.glob(f"*-{PREFIX}*.json")):  # by date
         for one in json.loads(path.read_text())["result"].get("compared", []):
             low, high = one["interval"]
-            said = f"{one['column']} by {one['points']:.1f} ({low:.1f} to {high:.1f})"
-            found.setdefault((one["table"], f"{one['row']}: {one['best']} is ahead of"), {})[
-                one["column"]
-            ] = said
+            said = f"{one['other']} by {one['points']:.1f} ({low:.1f} to {high:.1f})"
+            begin = f"{one['group']}: {one['best']} is ahead of"
+            found.setdefault((one["table"], begin), {})[one["other"]] = said
     lines: dict[str, list[str]] = {}
     for (table, begin), said in found.items():
         lines.setdefault(table, []).append(f"- {begin} {'; '.join(said.values())}")

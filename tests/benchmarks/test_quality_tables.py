@@ -198,7 +198,12 @@ def test_sums_are_solved_again(asked, data, tmp_path):
 
 def test_choices_are_judged_by_images_held_out(asked, data):
     found = asked("recipe", "--rows", "vote", "--test", "20")
-    assert [row["ours"]["n_test"] for row in found["cells"]] == [20, 20, 20]
+    votes = [row["ours"] for row in found["cells"] if row["row"] == "vote"]
+    assert [own["n_test"] for own in votes] == [20, 20, 20]
+    # the same experiment under other names is told too: the preset's own mean, ridge, threshold
+    others = {row["row"]: row["ours"]["top1"] for row in found["cells"] if row["row"] != "vote"}
+    assert {"mean", "ridge", "threshold"} <= set(others)
+    assert set(others.values()) == {votes[0]["top1"]}
     with pytest.raises(SystemExit, match="leaves 0 training images"):
         asked("recipe", "--rows", "vote", "--train", "70")
 
