@@ -55,18 +55,26 @@ def chosen(
 
 
 def swept(
-    steps: Steps, key: str, count: int, draws: int, known: list[NDArray[Any]], asked: list[NDArray[Any]]
-) -> dict[str, Any]:
-    """Return what one number of labels gives, as `label_sweep` says it; each draw is a step."""
-    found: list[list[float]] = []
-    for draw in range(draws):
-        C = found[0][1] if found and count > MANY else None
-        judged = partial(judged_draw, *known, *asked, count, draw, C=C)
-        found.append(
-            steps.array(f"{key}-labels-{count}-{draw}", lambda judged=judged: np.array(judged())).tolist()
-        )
-    accuracies, costs = (list(each) for each in zip(*found, strict=True))
-    return {"labels": count, **mean_interval(accuracies), "draws": accuracies, "C": costs}
+    steps: Steps,
+    key: str,
+    counts: list[int],
+    draws: int,
+    known: list[NDArray[Any]],
+    asked: list[NDArray[Any]],
+) -> list[dict[str, Any]]:
+    """Return what `label_sweep` says; each draw is a step."""
+    results, last = [], None
+    for count in counts:
+        found: list[list[float]] = []
+        for draw in range(draws):
+            judged = partial(judged_draw, *known, *asked, count, draw, C=last if count > MANY else None)
+            found.append(
+                steps.array(f"{key}-labels-{count}-{draw}", lambda judged=judged: np.array(judged())).tolist()
+            )
+            last = found[0][1]
+        accuracies, costs = (list(each) for each in zip(*found, strict=True))
+        results.append({"labels": count, **mean_interval(accuracies), "draws": accuracies, "C": costs})
+    return results
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -96,9 +104,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                  for name, part in (("train", images), ("test", test))]  # fmt: skip
         active = float(np.mean(parts[1]()[:100] > 0))
         z, far = standardised(parts[0](), parts[1]())
-        sweep = [
-            swept(steps, key, count, options.draws, [z, labels], [far, wanted]) for count in options.labels
-        ]
+        sweep = swept(steps, key, options.labels, options.draws, [z, labels], [far, wanted])
         result["sweeps"][model] = {
             "chosen": {GRIDS[model]: getattr(settings, GRIDS[model])},
             "validated": validated,

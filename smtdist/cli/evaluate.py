@@ -87,17 +87,11 @@ def evaluate(
     if is_coder(model):
         if components is not None or drop is not None or with_:
             raise WrongUsage("A coder is judged alone and whole; leave out --components, --drop and --with.")
-        from smtdist.cli.patch_coders import Features, say_evaluation
+        from smtdist.cli.patch_coders import Judge, say_evaluation
         from smtdist.models.coded import load_coded
 
-        features = Features(
-            load_coded(model),
-            data,
-            (train, test),
-            Where(workers, cluster, quiet),
-            "smtdist transform and a classifier",
-        )
-        say_evaluation(features.judged(settings), model, json)
+        judge = Judge.open(load_coded(model), data, train, test, Where(workers, cluster, quiet))
+        say_evaluation(judge.judged(settings), model, json)
         return
     if is_kernel_model(model):
         if components is not None or drop is not None or with_ or len(data) > 1:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.cli.coders import asked_for, changed, require_room, write_features
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.locations import Location
-from smtdist.data.opening import open_labels, open_source
-from smtdist.data.source import Source
+from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.few_labels import label_sweep
-from smtdist.evaluate.metrics import Evaluation, checked_labels
+from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Settings, classified, classifier
+from smtdist.evaluate.run import Labelled, Settings, classifier, evaluated_pieces
 from smtdist.models.coded import (
     CODES,
     CodedSettings,
@@ -160,28 +158,39 @@ def transform_command(
     )
 
 
-class Features:
-    """Features of training and test images in memory, and their labels."""
+@dataclass(frozen=True)
+class Judge:
+    """A model, labelled images to learn from and to judge by, and where the work is done."""
 
-    def __init__(
-        self, model: Model, data: Location, groups: Sequence[str], where: Where, command: str
-    ) -> None:
-        self.parts = [(open_source(data, name), name) for name in groups]
-        require_room(model.feature_shape, [source for source, _ in self.parts], command)
-        self.labels = [_labels(data, name, source) for source, name in self.parts]
-        self.model, self.where = model, where
+    model: Model
+    known: Labelled
+    asked: Labelled
+    where: Where
+
+    @classmethod
+    def open(cls, model: Model, data: Location, train: str, test: str, where: Where) -> Judge:
+        """Look at both groups and read their labels."""
+        return cls(model, Labelled.open(data, train), Labelled.open(data, test), where)
 
     def judged(self, settings: Settings) -> Evaluation | LinearEvaluation:
-        """Classify the second group by the first."""
-        with engine_for(self.where, self.parts[0][0]) as engine:
-            z = [features_of(self.model, source, engine) for source, _ in self.parts]
-            return classified(z[0], self.labels[0], z[1], self.labels[1], engine, settings)
+        """Classify the second group by the first; features that are too large for memory go to a temporary file."""
+        with engine_for(self.where, self.known.source) as engine:
+            return evaluated_pieces(
+                lambda source: represented(self.model, source, engine),
+                int(np.prod(self.model.feature_shape)),
+                np.dtype(np.float32),
+                self.known,
+                self.asked,
+                engine,
+                settings,
+            )
 
-    def swept(self, counts: list[int], draws: int, folds: int) -> list[dict[str, Any]]:
-        """Classify by few labels, several draws of them."""
-        with engine_for(self.where, self.parts[0][0]) as engine:
-            z = [features_of(self.model, source, engine) for source, _ in self.parts]
-        return label_sweep(z[0], self.labels[0], z[1], self.labels[1], counts, draws=draws, folds=folds)
+    def swept(self, counts: list[int], draws: int, folds: int, command: str) -> list[dict[str, Any]]:
+        """Classify by few labels, several draws of them, in memory; `command` is what writes features instead."""
+        require_room(self.model.feature_shape, [self.known.source, self.asked.source], command)
+        with engine_for(self.where, self.known.source) as engine:
+            z, far = (features_of(self.model, one.source, engine) for one in (self.known, self.asked))
+        return label_sweep(z, self.known.labels, far, self.asked.labels, counts, draws=draws, folds=folds)
 
 
 def say_evaluation(found: Evaluation | LinearEvaluation, path: Path, json: bool) -> None:
@@ -221,10 +230,6 @@ def json_of(model: Model) -> str:
     if isinstance(model, Manifold):
         return f'{{"coder": {model.coder.settings.to_json()}, "embedding": {model.settings.to_json()}}}'
     return model.settings.to_json()
-
-
-def _labels(data: Location, name: str, source: Source) -> NDArray[np.int64]:
-    return checked_labels(open_labels(data, name, source), source.n_samples, f"labels of {name}")
 
 
 def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, json: bool) -> None:

@@ -15,7 +15,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.patch_coders import (
-    Features,
+    Judge,
     embed_command,
     filters_command,
     fit_coder_command,
@@ -175,16 +175,16 @@ def evaluate(
         raise WrongUsage("--labels goes with --metric svm; leave one of them out.")
     coder = with_changes(FORMAT.load(model), set_)
     where = Where(workers, cluster, quiet)
-    features = Features(coder, data, (train, test), where, "smtdist s3c transform and an SVM")
+    judge = Judge.open(coder, data, train, test, where)
     if labels:
-        _show_sweep(features.swept(labels, draws, folds), json)
+        _show_sweep(judge.swept(labels, draws, folds, "smtdist s3c transform and an SVM"), json)
         return
     chosen: dict[Metric, Settings] = {
         Metric.svm: Svm(folds=folds),
         Metric.linear: Linear(),
         Metric.knn: Neighbours(),
     }
-    say_evaluation(features.judged(chosen[metric]), model, json)
+    say_evaluation(judge.judged(chosen[metric]), model, json)
 
 
 @s3c.command("filters", epilog="Example: smtdist s3c filters s3c.h5 --out filters.png")

@@ -14,7 +14,7 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.patch_coders import (
-    Features,
+    Judge,
     embed_command,
     filters_command,
     fit_coder_command,
@@ -153,13 +153,13 @@ def evaluate(
     """Classify test images by pooled codes, or by the embedding of a model that smtdist sparse embed wrote."""
     coder = with_changes(FORMAT.load(model), set_)
     where = Where(workers, cluster, quiet)
-    features = Features(coder, data, (train, test), where, "smtdist sparse transform and a classifier")
+    judge = Judge.open(coder, data, train, test, where)
     chosen: dict[Metric, Settings] = {
         Metric.svm: Svm(),
         Metric.linear: Linear(),
         Metric.knn: Neighbours(),
     }
-    say_evaluation(features.judged(chosen[metric]), model, json)
+    say_evaluation(judge.judged(chosen[metric]), model, json)
 
 
 @sparse.command("filters", epilog="Example: smtdist sparse filters sparse.h5 --out atoms.png")

@@ -19,7 +19,7 @@ C_GRID: Final = (0.1, 1.0, 10.0, 100.0)
 PLAIN_C: Final = 10.0
 """C where a class has too few labels to validate with."""
 MANY: Final = 2000
-"""Labels beyond which rows are not rotated into their span, and C is that of the first draw."""
+"""Labels beyond which rows are not rotated into their span, and C is not chosen for each draw."""
 ROUGH: Final = 1e-3
 """Tolerance of the fits that choose C."""
 
@@ -91,19 +91,21 @@ def label_sweep(
     """Return for each number of labels: mean accuracy over draws, its 95 % interval (Student's t), each draw, each C.
 
     Rows are in memory. Features are standardised by all training rows, whose labels play no part in that. Each draw is as
-    `judged_draw` has it; of more than `MANY` labels only the first draw chooses C.
+    `judged_draw` has it. Of more than `MANY` labels only the first draw chooses C, or none where fewer have chosen one before.
     """
     known, asked = standardised(train_z, test_z)
-    results = []
+    results: list[dict[str, Any]] = []
+    last = None
     for count in counts:
         found: list[tuple[float, float]] = []
         for draw in range(draws):
-            C = found[0][1] if found and count > MANY else None
+            C = last if count > MANY else None
             found.append(
                 judged_draw(
                     known, train_y, asked, test_y, count, draw, C=C, grid=grid, folds=folds, seed=seed
                 )
             )
+            last = found[0][1]
         accuracies, chosen = (list(each) for each in zip(*found, strict=True))
         result = {"labels": int(count), **mean_interval(accuracies), "draws": accuracies, "C": chosen}
         results.append(result)

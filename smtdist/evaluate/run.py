@@ -72,6 +72,7 @@ class Svm:
 
 Settings = Neighbours | Linear | Svm
 Found = Evaluation | LinearEvaluation
+Pieces = Iterator[tuple[int, NDArray[Any]]]
 
 
 def classifier(found: Found) -> str:
@@ -92,12 +93,27 @@ def evaluated(
     others: Sequence[Model] = (),
 ) -> Found:
     """Represent both groups and classify the second by the first; `others` are concatenated to the representation."""
-    features = feature_count(model, components, drop, others)
-    dtype = np.dtype(model.settings.dtype)
+
+    def pieces(source: Source) -> Pieces:
+        return transform(model, source, engine, n_components=components, drop=drop, others=others)
+
+    features, dtype = feature_count(model, components, drop, others), np.dtype(model.settings.dtype)
+    return evaluated_pieces(pieces, features, dtype, known, asked, engine, settings)
+
+
+def evaluated_pieces(
+    pieces: Callable[[Source], Pieces],
+    features: int,
+    dtype: np.dtype[Any],
+    known: Labelled,
+    asked: Labelled,
+    engine: Engine,
+    settings: Settings,
+) -> Found:
+    """Classify the second group by the first, with what `pieces` makes of either: (first sample, values) as they end."""
     with _room(features, dtype, (known, asked), engine) as (train_z, test_z):
         for part, z in ((known, train_z), (asked, test_z)):
-            pieces = transform(model, part.source, engine, n_components=components, drop=drop, others=others)
-            for first, values in pieces:
+            for first, values in pieces(part.source):
                 z[first : first + len(values)] = values.reshape(len(values), -1)
         return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
 import h5netcdf
-import h5py
 import numpy as np
 
 from smtdist.data.hdf5 import DAMAGE, unlocked
@@ -154,9 +153,9 @@ def _write_group(group: Any, variables: Mapping[str, tuple[str, ...]], parts: Ma
 def kind_in(path: str | os.PathLike[str]) -> str:
     """Return the kind that a file says it is; nothing where it says none or cannot be read."""
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with unlocked(path) as file:
             return str(file.attrs.get("kind", ""))
-    except OSError:
+    except DAMAGE:
         return ""
 
 
