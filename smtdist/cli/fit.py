@@ -45,12 +45,12 @@ def fit(
     dataset: opt.Dataset,
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
     model: Annotated[
-        Kind,
+        str,
         typer.Option(
-            help="The sparse manifold transform; or a coder of patches alone: s3c, omp, sc (as smtdist s3c fit) l1 "
-            "(as smtdist sparse fit), or kernel-contrastive, kernel-spectral, kernel-autoencoder (as smtdist kernel fit)."
+            help="The sparse manifold transform (smt); a coder of patches alone: s3c, omp, sc (as smtdist s3c fit), l1 "
+            "(as smtdist sparse fit); or kernel-contrastive, kernel-spectral, kernel-autoencoder (as smtdist kernel fit)."
         ),
-    ] = Kind.smt,
+    ] = Kind.smt.value,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
@@ -70,15 +70,16 @@ def fit(
     --set feature=l1, s3c or omp fits a transform on a code of floats, whose settings are those of its coder and n_components,
     drop, positions, stride, moment, pool_size and pool_stride; repeat such a fit with --checkpoint to resume it.
     """
-    feature = coded_feature(set_)
-    if model is not Kind.smt or feature is not None:
+    opt.refuse_model(model, tuple(Kind))
+    kind, feature = Kind(model), coded_feature(set_)
+    if kind is not Kind.smt or feature is not None:
         if preset or from_model or atoms or on_bad_chunk or events:
-            what = f"--model {model}" if feature is None else f"feature={feature}"
+            what = f"--model {kind}" if feature is None else f"feature={feature}"
             raise WrongUsage(
                 f"{what} goes without --preset, --from-model, --atoms, --on-bad-chunk and --events; leave them out."
             )
         _fit_coder(
-            model, data, dataset, out, set_, Where(workers, cluster, quiet), checkpoint, overwrite, json
+            kind, data, dataset, out, set_, Where(workers, cluster, quiet), checkpoint, overwrite, json
         )
         return
     check_target(out, overwrite)

@@ -240,12 +240,13 @@ def bad_chunk(asked: str | None) -> str | None:
     return asked
 
 
-def refuse_model(name: str | None) -> None:
-    """Refuse --model where the command is not handed on: names of kernel models are."""
-    if name is not None:
+def refuse_model(name: str | None, known: tuple[str, ...] = ()) -> None:
+    """Refuse a --model that is not `known`; the command is handed on where it names a kernel model."""
+    if name is not None and name not in known:
+        others = "".join(f"{one}, " for one in known if one != "smt")
         raise WrongUsage(
-            f"There is no model {name!r}; leave out --model for the transform, or choose kernel-contrastive, kernel-spectral "
-            f"or kernel-autoencoder."
+            f"There is no model {name!r}; leave out --model for the transform, or choose {others}kernel-contrastive, "
+            f"kernel-spectral or kernel-autoencoder."
         )
 
 

@@ -23,6 +23,7 @@ class SparseCoding(CoderEstimator):
     ----------
     coder_ : SparseCoder. passes_ : records of the passes.
 
+    >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     >>> SparseCoding(units=16, patch=3, pooling=(2,), settings={"rounds": 2}).fit_transform(images).shape
     (40, 64)
