@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import threading
 import time
@@ -21,33 +22,66 @@ UNFINISHED: Final = 3
 
 
 class Steps:
-    """Results of steps in a folder, so that a comparison of hours may be stopped and go on where it was.
+    """A step that is done is a file, which appears whole.
 
-    A step is a file that appears whole. Once `minutes` are over the next step raises InterruptedRun, and so does a
-    fit at its next task, which leaves its checkpoint.
+    Once `minutes` are over the next step raises InterruptedRun, and so does a fit at its next task, which leaves its
+    checkpoint.
     """
 
-    def __init__(self, folder: Path, minutes: float) -> None:
+    def __init__(self, folder: Path, minutes: float = math.inf) -> None:
         self.folder, self.stop = folder, StopRequest()
         folder.mkdir(parents=True, exist_ok=True)
         self._until = time.monotonic() + 60 * minutes
-        if np.isfinite(minutes):
+        if math.isfinite(minutes):
             timer = threading.Timer(60 * minutes, self.stop.set)
             timer.daemon = True
             timer.start()
 
+    def path(self, name: str) -> Path:
+        """Return where a file of a step lies."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def heed(self) -> None:
+        """Raise InterruptedRun where the minutes are over."""
+        if time.monotonic() > self._until:
+            raise InterruptedRun("The minutes are over.", 0)
+
+    def done(self, name: str) -> bool:
+        """Return whether a step has left its file."""
+        return (self.folder / name).exists()
+
+    def facts(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return plain JSON that was made before, or make and keep it."""
+        if not self.done(name):
+            self.heed()
+            self.keep(name, make())
+        return json.loads(self.path(name).read_text())
+
+    def keep(self, name: str, facts: Any) -> None:
+        """Write plain JSON, whole or not at all."""
+        path = self.path(name)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(facts, indent=1) + "\n")
+        part.replace(path)
+
     def array(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """Return an array that was made before, or make and keep it."""
-        path = self.folder / f"{name}.npy"
-        if not path.exists():
-            if time.monotonic() > self._until:
-                raise InterruptedRun("The minutes are over.", 0)
-            made, part = make(), path.with_suffix(".part")
-            with part.open("wb") as file:
-                np.save(file, made)
-            part.replace(path)
-        found: NDArray[Any] = np.load(path, mmap_mode="r")
+        """Return an array that was made before, read as it is used, or make it and keep it as NAME.npy."""
+        file = f"{name}.npy"
+        if not self.done(file):
+            self.heed()
+            self.keep_array(file, make())
+        found: NDArray[Any] = np.load(self.path(file), mmap_mode="r")
         return found
+
+    def keep_array(self, name: str, values: NDArray[Any]) -> None:
+        """Write an array, whole or not at all."""
+        path = self.path(name)
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            np.save(file, values)
+        part.replace(path)
 
     def forget(self, pattern: str) -> None:
         """Remove what later steps have made needless."""

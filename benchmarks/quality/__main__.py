@@ -25,8 +25,8 @@ from benchmarks.quality.cells import Cell, Scale, tables
 from benchmarks.quality.costs import planned
 from benchmarks.quality.fits import wanted_components
 from benchmarks.quality.judged import Family, families, fits_of
-from benchmarks.quality.work import Work
 from benchmarks.record import write_record
+from benchmarks.steps import Steps
 from smtdist.configuration import parse_setting
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
@@ -69,7 +69,7 @@ def chosen(pairs: Sequence[Pair], options: argparse.Namespace) -> list[Cell]:
     return found
 
 
-def run(work: Work, cells: Sequence[Cell], options: argparse.Namespace) -> None:
+def run(work: Steps, cells: Sequence[Cell], options: argparse.Namespace) -> None:
     """Fit and judge what is not done yet."""
     open_ones = [cell for cell in cells if not work.done(_file(cell, options)) and not cell.elsewhere]
     with executor_for(workers=options.workers) as executor:
@@ -81,7 +81,7 @@ def run(work: Work, cells: Sequence[Cell], options: argparse.Namespace) -> None:
                 print(_told(row_of(work, cell, cell, options)), flush=True)
 
 
-def plans(work: Work, cells: Sequence[Cell], options: argparse.Namespace) -> None:
+def plans(work: Steps, cells: Sequence[Cell], options: argparse.Namespace) -> None:
     """Plan the fits of cells that are not done."""
     open_ones = [cell for cell in cells if not work.done(_file(cell, options)) and not cell.elsewhere]
     for key, fit in fits_of(open_ones).items():
@@ -89,7 +89,7 @@ def plans(work: Work, cells: Sequence[Cell], options: argparse.Namespace) -> Non
         work.facts(f"plans/{key}.json", lambda: planned(fit, wanted_components(parts), Path(options.data)))  # noqa: B023
 
 
-def row_of(work: Work, printed: Cell, cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
+def row_of(work: Steps, printed: Cell, cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     """Return what the record says of a cell: the paper's figure, ours where it is done, else its plan."""
     row: dict[str, Any] = {
         "table": cell.table,
@@ -120,7 +120,7 @@ def row_of(work: Work, printed: Cell, cell: Cell, options: argparse.Namespace) -
 
 
 def compared(
-    work: Work, cells: Sequence[Cell], options: argparse.Namespace, draws: int = 2000
+    work: Steps, cells: Sequence[Cell], options: argparse.Namespace, draws: int = 2000
 ) -> list[dict[str, Any]]:
     """Return how far each cell of a group lies behind the best, on the same test images: points, 95 % bootstrap interval."""
     done = [cell for cell in cells if not cell.elsewhere and work.done(_file(cell, options))]
@@ -187,7 +187,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(arguments)
     pairs = of_table(options)
     cells = chosen(pairs, options)
-    work = Work(Path(options.work), options.minutes)
+    work = Steps(Path(options.work), options.minutes)
     unfinished = None
     try:
         (plans if options.plan else run)(work, cells, options)

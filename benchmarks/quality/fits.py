@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.quality.cells import SOLVED, Fit, Part
 from benchmarks.quality.images import read, without_scaling
-from benchmarks.quality.work import Work
+from benchmarks.steps import Steps
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import Executor
 from smtdist.engine.passes import Engine
@@ -25,7 +25,7 @@ RANK: Final = 1e-10
 """Directions of V below this share of its largest eigenvalue are rounding, and left out of whitened codes."""
 
 
-def fitted(work: Work, asked: Fit, components: int, data: Path, executor: Executor) -> Model:
+def fitted(work: Steps, asked: Fit, components: int, data: Path, executor: Executor) -> Model:
     """Return the model of a fit with at least so many components, with its sums; from its file if it was fitted before."""
     path = work.path(f"models/{asked.key}.h5")
     if not path.exists() and _solved_again(work, asked, components, path):
@@ -51,7 +51,7 @@ def fitted(work: Work, asked: Fit, components: int, data: Path, executor: Execut
     return model
 
 
-def _solved_again(work: Work, asked: Fit, components: int, path: Path) -> bool:
+def _solved_again(work: Steps, asked: Fit, components: int, path: Path) -> bool:
     """Make a model of the sums of another, where one has them; return whether there was one."""
     if not work.done(f"models/{asked.sums}-sums.json"):
         return False
@@ -70,7 +70,7 @@ def _solved_again(work: Work, asked: Fit, components: int, path: Path) -> bool:
     return True
 
 
-def passes_of(work: Work, asked: Fit) -> list[dict[str, Any]]:
+def passes_of(work: Steps, asked: Fit) -> list[dict[str, Any]]:
     """Return the records of a fit's passes."""
     found: list[dict[str, Any]] = work.facts(f"models/{asked.key}.json", lambda: {"passes": []})["passes"]
     return found
@@ -82,7 +82,7 @@ def wanted_components(parts: list[Part]) -> int:
     return max(needed, default=2)
 
 
-def components_of(work: Work, model: Model, part: Part) -> NDArray[np.float32]:
+def components_of(work: Steps, model: Model, part: Part) -> NDArray[np.float32]:
     """Return what a part multiplies codes with, transposed: (K, components), those to be dropped among them.
 
     "codes" are the codes themselves; "whitened" codes are V^(-1/2) a, up to a rotation that no cosine sees; "pca" takes the
@@ -103,7 +103,7 @@ def components_of(work: Work, model: Model, part: Part) -> NDArray[np.float32]:
     return np.ascontiguousarray(found, np.float32)
 
 
-def _eigen(work: Work, model: Model, asked: Fit) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _eigen(work: Steps, model: Model, asked: Fit) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the eigenvalues of V, the largest first, and the eigenvectors as columns."""
 
     def make() -> NDArray[np.float64]:
@@ -113,5 +113,5 @@ def _eigen(work: Work, model: Model, asked: Fit) -> tuple[NDArray[np.float64], N
         values, vectors = scipy.linalg.eigh(second / model.statistics.n_positions, driver="evd")
         return np.concatenate([values[None, ::-1], vectors[:, ::-1]])
 
-    found = work.array(f"models/{asked.key}-moment.npy", make)
+    found = work.array(f"models/{asked.key}-moment", make)
     return found[0], found[1:]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.quality.cells import Cell, Fit, Part
 from benchmarks.quality.fits import components_of, fitted, passes_of, wanted_components
 from benchmarks.quality.images import Images, read
-from benchmarks.quality.work import Work
+from benchmarks.steps import Steps
 from smtdist.engine.executor import Executor, available_cores
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
@@ -68,7 +68,7 @@ class Family:
     """Cells that share fits: what their representations are made of, and the images to learn from and to judge by."""
 
     def __init__(
-        self, work: Work, cells: Sequence[Cell], data: Path, tests: int, executor: Executor, memory: int
+        self, work: Steps, cells: Sequence[Cell], data: Path, tests: int, executor: Executor, memory: int
     ) -> None:
         self.name = f"{tests or 'all'}"
         self.work, self.cells, self.engine, self.memory = work, list(cells), Engine(executor), memory

@@ -26,7 +26,7 @@ from smtdist.engine.tree import Node
 from smtdist.engine.window import Window, opened
 from smtdist.errors import DataError, SmtdistError
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.threads import set_threads
+from smtdist.kernels.threads import even_ranges, set_threads
 from smtdist.statistics.base import State, Statistic
 
 Permit = Callable[[], AbstractContextManager[Any]]
@@ -233,7 +233,7 @@ def block_ranges(start: int, stop: int, block: int) -> list[tuple[int, int]]:
     >>> block_ranges(0, 10, 4)
     [(0, 4), (4, 8), (8, 10)]
     """
-    return [(begin, min(begin + block, stop)) for begin in range(start, stop, block)]
+    return [(start + first, start + last) for first, last in even_ranges(stop - start, block)]
 
 
 def batches(

@@ -15,7 +15,7 @@ from benchmarks.quality import costs, markdown
 from benchmarks.quality.cells import Scale, tables
 from benchmarks.quality.images import read, without_scaling
 from benchmarks.quality.judged import families
-from benchmarks.quality.work import Work
+from benchmarks.steps import Steps
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -170,7 +170,7 @@ def test_a_run_goes_on_where_it_ended(asked, data, monkeypatch, tmp_path):
         if left[0] < 0:
             raise InterruptedRun("The minutes are over.", 0)
 
-    monkeypatch.setattr(Work, "heed", heed)
+    monkeypatch.setattr(Steps, "heed", heed)
     for _ in range(2):  # fit, then test images and training images, then the verdict
         left[0] = 2
         with pytest.raises(SystemExit, match="3"):
