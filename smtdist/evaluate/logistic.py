@@ -196,15 +196,18 @@ def fit_logistic(
     passes = _Objective(rows, (outputs, rows.features), centre, scale, 1.0 / (C * rows.count), heed)
     weights = np.zeros((outputs, rows.features + 1))
     weights[:, -1] = _prior(targets, n_classes)
-    small = tolerance * float(np.abs(passes(weights.reshape(-1))[1]).max())
+    largest = float(np.abs(passes(weights.reshape(-1))[1]).max())
     if start is not None:
         weights[:, :-1], weights[:, -1] = start.coefficients, start.intercepts
     with single_blas():  # as everywhere here: threads of BLAS that spin cost more than they bring
-        return _solved(passes, weights.reshape(-1), small, C, max_iter)
+        return _solved(passes, weights.reshape(-1), largest, tolerance, C, max_iter)
 
 
-def _solved(passes: _Objective, start: Float64, small: float, C: float, max_iter: int) -> Logistic:
+def _solved(
+    passes: _Objective, start: Float64, largest: float, tolerance: float, C: float, max_iter: int
+) -> Logistic:
     """Search in the rows' type, then in float64 where that has not sufficed."""
+    small = tolerance * largest
     found = _search(passes, start, small, max_iter)
     converged = bool(np.abs(found.jac).max() <= small)
     if not converged and passes.dtype != np.float64 and passes.iterations < max_iter:
@@ -212,8 +215,10 @@ def _solved(passes: _Objective, start: Float64, small: float, C: float, max_iter
         passes.dtype = np.dtype(np.float64)
         found = _search(passes, found.x, small, max_iter - passes.iterations)
         converged = bool(np.abs(found.jac).max() <= small)
-    # status 0 without a small gradient: the loss no longer falls in float64
-    converged = converged or found.status == 0
+    # Status 0 without a small gradient: the loss no longer falls in float64. Status 2, a search along a line that found
+    # no fall, says the same only where the gradient is so small that its square is lost in the loss.
+    hidden = bool(np.abs(found.jac).max() <= 2.0**-24 * largest)
+    converged = converged or found.status == 0 or (found.status == 2 and hidden)
     solved = found.x.reshape(passes.shape[0], -1)
     coefficients, intercepts = solved[:, :-1].copy(), solved[:, -1].copy()
     return Logistic(coefficients, intercepts, passes.centre, passes.scale, C, passes.iterations, converged)

@@ -190,6 +190,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _without_empty_steps(part: Any, size: int) -> Any:
+    """A slice of nothing that runs backwards, which xarray cannot turn round, as the one that runs forwards."""
+    return slice(0, 0) if isinstance(part, slice) and not range(*part.indices(size)) else part
+
+
 class _Lazy(BackendArray):
     """An array known by its shape, read by orthogonal keys of slices, whole numbers and at most one array."""
 
@@ -198,6 +203,7 @@ class _Lazy(BackendArray):
 
     def __getitem__(self, key: Any) -> Any:
         support = indexing.IndexingSupport.OUTER_1VECTOR
+        key = type(key)(tuple(map(_without_empty_steps, key.tuple, self.shape)))
         return indexing.explicit_indexing_adapter(key, self.shape, support, self.read)
 
     def read(self, key: tuple[Any, ...]) -> Any:

@@ -52,7 +52,7 @@ def tree_concepts(tree, points):
     return np.array(columns, np.uint8).T.reshape(len(points), tree.number_of_edges())
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 60))
 def test_trees_come_back_with_their_inner_nodes_hidden(seed, n):
     tree = nx.random_labeled_tree(n, seed=seed)
@@ -74,7 +74,7 @@ def test_a_tree_of_200_nodes_comes_back():
     assert nx.is_isomorphic(graph, tree)
 
 
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10**6), dimension=st.integers(1, 5), size=st.integers(2, 16))
 def test_a_partial_cube_gives_its_concepts_and_back(seed, dimension, size):
     S = partial_cube(np.random.default_rng(seed), dimension, size)

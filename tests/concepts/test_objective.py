@@ -24,7 +24,7 @@ shapes = {
 }
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=60)
 @given(**shapes)
 def test_loss_and_alignment_are_those_of_the_full_kernels(seed, p, b, n):
     S, X, pi = draw(seed, p, b, n)
@@ -35,7 +35,7 @@ def test_loss_and_alignment_are_those_of_the_full_kernels(seed, p, b, n):
         assert objective.alignment(sums, pi) == pytest.approx(oracle.cka(S, X, pi), abs=1e-9)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=60)
 @given(**shapes)
 def test_every_flip_of_every_row_changes_the_loss_by_the_quadratic(seed, p, b, n):
     S, X, pi = draw(seed, p, b, n)
@@ -52,7 +52,7 @@ def test_every_flip_of_every_row_changes_the_loss_by_the_quadratic(seed, p, b, n
             assert t * (quadratic[0] - quadratic[1]) == pytest.approx(change, rel=1e-8, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=40)
 @given(**shapes)
 def test_without_weights_it_is_the_printed_problem(seed, p, b, n):
     S, X, _ = draw(seed, p, b, n)

@@ -12,7 +12,7 @@ from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.errors import DataError
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 7), b=st.integers(1, 4))
 def test_an_items_program_is_the_loss_of_the_divided_concepts(seed, n, b):
     rng = np.random.default_rng(seed)
@@ -30,7 +30,7 @@ def test_an_items_program_is_the_loss_of_the_divided_concepts(seed, n, b):
     np.testing.assert_allclose(values, values[0], rtol=1e-8, atol=1e-8)
 
 
-@settings(deadline=None, max_examples=30, derandomize=True)
+@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10**6), b=st.integers(1, 8))
 def test_the_solution_meets_the_conditions_of_an_optimum(seed, b):
     rng = np.random.default_rng(seed)

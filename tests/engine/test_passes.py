@@ -39,7 +39,7 @@ def test_every_executor_gives_the_bits_of_the_serial_one(exact):
         np.testing.assert_array_equal(got.state["total"], want.state["total"], strict=True)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**16), exact=st.booleans(), checkpointed=st.booleans(), per_task=st.integers(1, 9)
 )

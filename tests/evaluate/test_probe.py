@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -49,7 +49,7 @@ def memory_for(z: np.ndarray, classes: int, rows: int) -> int:
     return weight_bytes(classes, features) + 2 * row * rows + 1
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     classes=st.integers(2, 5),
@@ -59,6 +59,8 @@ def memory_for(z: np.ndarray, classes: int, rows: int) -> int:
     rows=st.sampled_from([1, 7, 1000]),
     dtype=st.sampled_from(["float16", "float32", "float64"]),
 )
+# the last search along a line finds no fall that float64 shows
+@example(seed=0, classes=2, features=4, n=52, C=3.0, rows=7, dtype="float32")
 def test_equals_scikit_learn(
     seed: int, classes: int, features: int, n: int, C: float, rows: int, dtype: str
 ) -> None:
@@ -86,7 +88,7 @@ def test_standardised_equals_scikit_learn_on_scaled_rows() -> None:
     assert np.abs(probabilities(plain, z) - peer.predict_proba(scaled)).max() > 0.01
 
 
-@settings(deadline=None, max_examples=20, derandomize=True)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 50), st.sampled_from(["float32", "float64"]))
 def test_moments_are_those_of_numpy(seed: int, step: int, dtype: str) -> None:
     rng = np.random.default_rng(seed)

@@ -39,7 +39,7 @@ shapes = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, max_examples=20)
 @given(**shapes)
 @example(seed=0, n=9, d=3, components=2)
 def test_theorem_3_is_the_constrained_optimum(name, seed, n, d, components):
@@ -70,7 +70,7 @@ def test_theorem_3_is_the_constrained_optimum(name, seed, n, d, components):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, max_examples=20)
 @given(**shapes)
 def test_weights_are_orthonormal_in_feature_space(name, seed, n, d, components):
     triplets = triplets_of(seed, n, d)
@@ -129,7 +129,7 @@ def test_repeated_rows_do_not_change_the_span_that_is_searched():
     assert np.isfinite(encoder(rows)).all()
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**16), n=st.integers(2, 6), components=st.integers(1, 3))
 def test_theorem_4_gradient_against_finite_differences(seed, n, components):
     triplets = triplets_of(seed, n, 2)
@@ -140,7 +140,7 @@ def test_theorem_4_gradient_against_finite_differences(seed, n, components):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-5 * np.abs(numeric).max())
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**16), components=st.integers(1, 2))
 def test_theorem_4_objective_is_definition_2_for_explicit_features(seed, components):
     triplets = triplets_of(seed, 3, 3)  # 9 rows in 10 features: K is regular
@@ -203,7 +203,7 @@ def test_a_ridge_that_leaves_only_zero_is_refused():
 
 
 @pytest.mark.parametrize("decoder", ["linear", "polynomial"])
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 2**16),
     n=st.integers(2, 6),

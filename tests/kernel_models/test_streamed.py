@@ -131,7 +131,7 @@ def test_a_packed_sum_is_the_upper_triangle(n):
     np.testing.assert_array_equal(matrix, 2 * whole)
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, max_examples=15)
 @given(cut=st.integers(1, 39), n_threads=st.sampled_from([1, 2, 3]))
 def test_a_draw_is_that_of_its_parts_and_a_sum_the_sum_of_its_parts(cut, n_threads):
     rows = rows_of(5, 40).reshape(40, 1, 1, 4)
@@ -405,7 +405,7 @@ def test_augmentation_follows_the_sample_and_nothing_else():
     assert (np.diff(shifted, axis=1) >= 0).all()
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(n=st.integers(2, 40), first=st.integers(0, 100), seed=st.integers(0, 99))
 def test_a_negative_is_never_its_anchor(n, first, seed):
     pool = np.random.default_rng(seed).permutation(n) + first

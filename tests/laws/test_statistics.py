@@ -89,7 +89,7 @@ def sum_of(statistic, images, first=0):
 
 
 @pytest.mark.parametrize("name", STATISTICS)
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_any_grouping_gives_the_same_bits(name, data):
     statistic = STATISTICS[name]
@@ -159,7 +159,7 @@ def test_candidates_nest_and_do_not_depend_on_how_many_are_asked_for():
     assert len(np.unique(large["vector"], axis=0)) == len(large["vector"])
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_the_whitening_covariance_merges_within_three_roundings_of_the_exact_value(data):
     """The one floating-point statistic: whatever the grouping, 2^-51 of each entry from Σ m mᵀ / N in rational numbers."""

@@ -60,7 +60,7 @@ def assert_equal(left, right):
         np.testing.assert_array_equal(left[name], right[name], err_msg=name, strict=True)
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_any_grouping_gives_the_same_bits(data):
     images = small_images(data.draw(st.integers(0, 2**16)), 9, 7, 6)

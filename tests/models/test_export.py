@@ -151,7 +151,7 @@ def models(draw):
 
 
 @CHECKS
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(drawn=models())
 def test_codes_are_equal_and_representations_close(check, drawn):
     model, images = drawn

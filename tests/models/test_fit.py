@@ -92,7 +92,7 @@ def fitted(images, configuration, executor=None, **where):
     return model
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_fit_equals_the_oracle(data):
     configuration = data.draw(configurations())
@@ -128,7 +128,7 @@ def test_a_fit_equals_the_oracle(data):
     np.testing.assert_allclose(model.embedding.eigenvalues, values, rtol=1e-7, atol=1e-9)
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, max_examples=15)
 @given(st.data())
 def test_whitening_equals_the_oracle(data):
     configuration = data.draw(configurations())

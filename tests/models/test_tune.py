@@ -224,7 +224,7 @@ def encoders(cuts, sizes, zero_code, constant_patch):
     ]
 
 
-@settings(deadline=None, max_examples=15, derandomize=True)
+@settings(deadline=None, max_examples=15)
 @given(
     st.integers(0, 2**16),
     st.lists(st.sampled_from([0.1, 0.3, 0.6, 0.95]), min_size=1, max_size=3, unique=True),
@@ -254,7 +254,7 @@ def test_what_does_not_nest_is_refused():
         list(nested_pieces(ASKED, [second, first], False, 10**6))
 
 
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 2**16), st.integers(1, 4), st.integers(1, 3), st.data())
 def test_slices_are_pooled_embeddings(seed, size, stride, data):
     (encoder,) = encoders([0.3], [20], "leave_out", "leave_out")
@@ -318,7 +318,7 @@ def sums_of(chosen, fitted):
     ]
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=60)
 @given(st.integers(2, 3000), st.floats(0.01, 0.9), st.integers(2, 3000), st.integers(0, 9))
 def test_splits_are_disjoint_and_of_the_size_asked_for(n, share, limit, seed):
     source = ArraySource(np.arange(n, dtype=np.float32).reshape(n, 1, 1) / n)

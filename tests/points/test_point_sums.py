@@ -24,7 +24,7 @@ from smtdist.models.points.contexts import (
 from smtdist.models.points.fit import in_context, noisy_pairs
 from smtdist.statistics.points import GRID, PointSums, finish
 
-law = settings(deadline=None, derandomize=True, max_examples=30)
+law = settings(deadline=None, max_examples=30)
 DRAW = np.random.default_rng(3)
 CENTRES = DRAW.uniform(-1, 1, (6, 2))
 FEATURES = {

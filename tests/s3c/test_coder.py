@@ -90,7 +90,7 @@ def test_learning_lowers_the_loss_of_the_rivals(stored, model):
     np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
 
 
-@settings(deadline=None, derandomize=True, max_examples=10)
+@settings(deadline=None, max_examples=10)
 @given(cut=st.integers(1, 39), n_threads=st.sampled_from([1, 3]))
 def test_sums_of_parts_are_the_sum(cut, n_threads):
     images = small_images(3, 40, 9, 9)

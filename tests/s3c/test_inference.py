@@ -39,7 +39,7 @@ def rows_of(seed, model, n):
     return oracle.draw(np.random.default_rng(seed), n, *parts(model))[0]
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
     n_units=st.integers(1, 10),
@@ -88,7 +88,7 @@ def test_marginals_are_exact_where_units_are_orthogonal():
             assert abs(exact.divergence(h, product / h, atoms.T, model.alpha, model.beta)) < 1e-10
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10**6), n_units=st.integers(1, 40), n_inputs=st.integers(1, 12))
 def test_sequential_sweeps_never_lower_the_energy_functional(seed, n_units, n_inputs):
     model = model_of(seed, n_units, n_inputs)

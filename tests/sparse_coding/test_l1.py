@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Lasso, OrthogonalMatchingPursuit
 from sparse_coding.oracle_sparse import matching_pursuit, objective, relative_gap
@@ -38,6 +38,7 @@ def of_lasso(dictionary, x, penalty, positive):
     positive=st.booleans(),
     method=st.sampled_from(METHODS),
 )
+@example(seed=5840, inputs=3, size=3, share=0.125, positive=False, method="fista")
 def test_the_objective_is_that_of_lasso(seed, inputs, size, share, positive, method):
     rng = np.random.default_rng(seed)
     dictionary = unit_dictionary(rng, inputs, size) * rng.uniform(0.5, 2, size)
@@ -49,9 +50,10 @@ def test_the_objective_is_that_of_lasso(seed, inputs, size, share, positive, met
     assert (gaps <= 5e-7).all()
     for row, code, gap in zip(x, codes, gaps, strict=True):
         best = objective(dictionary, row, of_lasso(dictionary, row, penalty, positive), penalty)
-        assert objective(dictionary, row, code, penalty) <= best * (1 + 1e-6)
-        assert best <= objective(dictionary, row, code, penalty) * (1 + 1e-6)
-        assert relative_gap(dictionary, row, code, penalty, positive) <= gap + 1e-6
+        ours = objective(dictionary, row, code, penalty)
+        assert best <= ours * (1 + 1e-6)
+        # The gap is a promise about the optimum. The dual point of the code itself may be looser: the best one met counts.
+        assert ours - best <= (gap + 1e-9) * ours
         assert not positive or (code >= 0).all()
 
 

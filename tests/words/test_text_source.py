@@ -14,7 +14,7 @@ from smtdist.data.fingerprint import sample_digests
 from smtdist.data.text import BLOCK, REACH, WIDTH, TextSource
 from smtdist.errors import DataError
 
-law = settings(deadline=None, derandomize=True, max_examples=25)
+law = settings(deadline=None, max_examples=25)
 
 
 def rows_of(source, step=None):
@@ -47,7 +47,8 @@ def test_blocks_hold_every_byte_once_and_cut_no_paragraph(tmp_path_factory, seed
     blocks = texts_of(source, step)
     assert b"".join(blocks) == text
     assert len(blocks) == -(-len(text) // BLOCK)
-    assert all(block.endswith(b"\n") for block in blocks[:-1] if block)
+    filled = [block for block in blocks if block]
+    assert all(block.endswith(b"\n") for block in filled[:-1])
     assert blocks == texts_of(source)
 
 
