@@ -32,6 +32,9 @@ from smtdist.kernels import codes, threads
 from smtdist.kernels.device import array_module, gpu_available, like, place, to_host
 from smtdist.statistics.cooccurrence import CodeSums
 
+REST = 0.2
+"""Seconds after a product of many threads: OpenBLAS's keep a core busy for a while, which is not the pass's cost."""
+
 
 def read_images(path: str | None, count: int) -> Any:
     """Decode the first images of an encoded file, or draw smooth random ones."""
@@ -68,6 +71,7 @@ def measure(images: Any, settings: Configuration, options: argparse.Namespace) -
     for turn in range(options.repeats + 1):
         with threadpool_limits(options.threads, user_api="blas"):
             once = seconds(lambda: to_host(xp.matmul(atoms, part, out=product)[0, 0])) * scale_up
+            time.sleep(REST)
         # reading one number waits for what a device still has to do
         spent = seconds(lambda: (sums.update(state, batch, 0), to_host(state["activity"][0])))
         if turn:  # the first turn compiles and warms up

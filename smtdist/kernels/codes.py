@@ -8,6 +8,7 @@ import numpy as np
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.kernels.cpu import codes as cpu
+from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.patches import centred_patches
@@ -201,7 +202,7 @@ def _pieces(
 def _host_pieces(
     images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
-    """Slices of images go from pixels to bits without ever meeting; lists are written piece by piece."""
+    """Slices of images go from pixels to bits without ever meeting."""
     atoms, n = encoder.atoms, encoder.whitener.geometry.positions if at is None else at.shape[1]
     check_atoms(encoder.whitener.geometry.pixels, atoms)
     rule = cpu.Rule(
@@ -216,11 +217,9 @@ def _host_pieces(
         return grid_slice(images[first:last], encoder.whitener, mirror, first, part)
 
     bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
+    whole = Codes(indptr, None, len(atoms), bits)
     for start, stop in image_cuts(indptr, len(images), capacity):
-        codes = cpu.lists(bits, indptr, start * n, stop * n, len(atoms))
-        if stop == len(images):
-            del bits  # not while the last piece, mostly the only one, is summed
-        yield start, stop - start, codes
+        yield start, stop - start, part_of(whole, start * n, stop * n)
 
 
 def image_cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[int, int]]:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from smtdist.kernels.codes import SLICE_PATCHES
 from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES
+from smtdist.kernels.cpu.counters import PLANES_WORDS
 from smtdist.kernels.cpu.jit import BLOCK
-from smtdist.kernels.cpu.moment import PART_PATCHES, PLANES_WORDS, RUN_PATCHES
+from smtdist.kernels.cpu.moment import PART_PATCHES, RUN_PATCHES
 from smtdist.kernels.cpu.scatter import WEIGHTED_PATCHES
 from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.positions import DRAW_POSITIONS
@@ -88,7 +89,7 @@ def batch_bytes(
         work += threads() * passing * slice_images * (numbers // images)
         work += threads() * 24 * min(DRAW_POSITIONS, images * geometry.positions)
         raw += 4 * patches
-    bits = 8 * -(-n_atoms // 64) * patches if feature == "gq" else 0
+    bits = BLOCK // 8 * -(-n_atoms // BLOCK) * (patches + 1) if feature == "gq" else 0
     if feature == "gq":
         encoding = raw + 4 * n_atoms * p + bits + max(work + 8 * patches, codes)
     else:

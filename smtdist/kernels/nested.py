@@ -9,6 +9,7 @@ import numpy as np
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.codes import check_atoms, encode_pieces, grid_slice, image_cuts, image_slices
 from smtdist.kernels.cpu import codes as cpu
+from smtdist.kernels.cpu.marked import listed
 from smtdist.kernels.cpu.nested import mark_all_nested
 from smtdist.kernels.device import is_host
 from smtdist.kernels.positions import lattice_positions, on_grid
@@ -82,7 +83,7 @@ def nested_pieces(
     together = sum(indptr for _, indptr in marked)
     for start, stop in image_cuts(together, len(images), capacity * len(encoders)):
         listed = [
-            cpu.lists(bits, indptr, start * n, stop * n, len(one.atoms))
+            _listed(bits[start * n : stop * n], indptr[start * n : stop * n + 1], len(one.atoms))
             for (bits, indptr), one in zip(marked, encoders, strict=True)
         ]
         if stop == len(images):
@@ -90,3 +91,7 @@ def nested_pieces(
         if spread and at is not None:
             listed = [on_grid(one, at[start:stop], geometry.positions) for one in listed]
         yield start, stop - start, listed
+
+
+def _listed(bits: Array, indptr: Array, n_atoms: int) -> Codes:
+    return Codes(indptr - indptr[0], listed(bits[None], indptr), n_atoms)

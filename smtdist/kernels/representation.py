@@ -26,9 +26,9 @@ def embed(codes: Codes, components_t: Array) -> Array:
         raise ConfigurationError(
             f"Components of shape {components_t.shape} meet codes over {codes.n_atoms} atoms; expected (K, L)."
         )
-    body = cpu if is_host(codes.indices) else generic
-    components = array_module(codes.indices).ascontiguousarray(
-        like(codes.indices, components_t), dtype="float32"
+    body = cpu if is_host(codes.indptr) else generic
+    components = array_module(codes.indptr).ascontiguousarray(
+        like(codes.indptr, components_t), dtype="float32"
     )
     return body.embed(codes, components)
 

@@ -64,7 +64,7 @@ def pooled_slices(
             f"Codes of {codes.n_patches} patches over {codes.n_atoms} atoms meet {images} images of {rows} x {columns} "
             f"positions and components of shape {components_t.shape}."
         )
-    if is_host(codes.indices) and out.dtype == np.float32:
+    if is_host(codes.indptr) and out.dtype == np.float32:
         components = np.ascontiguousarray(components_t, np.float32)
         window = (rows, *shape, columns, size, stride)
         cpu.pooled_slices(codes, images, window, components, list(slices), places[: len(slices)], out)

@@ -98,21 +98,36 @@ class PixelScale(NamedTuple):
         return 65536 / 255 if self.is_float else 256.0
 
 
-class Codes(NamedTuple):
+class Codes:
     """Sparse binary codes of N patches over K atoms, patch by patch; a patch that is left out has no entry.
 
     The atoms of patch i are `indices[indptr[i]:indptr[i + 1]]`, strictly ascending. The N patches are whole images:
-    N = images x rows x columns, in that order.
+    N = images x rows x columns, in that order. Codes that are kept as `bits` (`smtdist.kernels.cpu.marked`) write their
+    lists once someone reads them, 2 bytes an entry.
     """
 
-    indptr: Array  # (N + 1,) int64
-    indices: Array  # (entries,) uint16
-    n_atoms: int
+    def __init__(self, indptr: Array, indices: Array | None, n_atoms: int, bits: Any = None) -> None:
+        self.indptr = indptr  # (N + 1,) int64, from 0
+        self.n_atoms = n_atoms
+        self.bits = bits
+        self._indices = indices
+
+    @property
+    def indices(self) -> Array:
+        """Active atoms of all patches, (entries,) uint16."""
+        if self._indices is None:
+            self._indices = self.bits.lists(self.indptr)
+        return self._indices
 
     @property
     def n_patches(self) -> int:
         """Patches, those left out included."""
         return len(self.indptr) - 1
+
+    @property
+    def entries(self) -> int:
+        """Active atoms, all patches together."""
+        return int(self.indptr[-1])
 
 
 @dataclass(frozen=True)

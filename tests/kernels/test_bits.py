@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smtdist.kernels import scatter, threads
-from smtdist.kernels.cpu import bits, jit, moment
+from smtdist.kernels.cpu import bits, jit, marked, moment
 from smtdist.kernels.generic import scatter as plain_scatter
 from smtdist.kernels.types import Codes
 
@@ -39,16 +39,15 @@ def test_transposes_eight_matrices():
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (63, 64), (65, 513), (333, 600), (700, 1030)])
 def test_lists_from_bits_are_those_of_a_counting_sort(n, k, share):
     codes = drawn_codes(n, k, share)
-    words, n_rows = moment.bit_rows(codes)
     bounds = threads.even_ranges(n, 150)
-    starts, counts, offsets = bits.rows_from_bits(words, n_rows, k, bounds, len(codes.indices))
+    rows = marked.bit_rows(codes)
+    starts, counts, offsets = bits.rows_from_bits(rows, k, bounds, codes.entries)
     cuts, members = moment.by_atom_and_part(codes, 150)
     np.testing.assert_array_equal(counts, np.diff(cuts, axis=0))
     for part in range(len(bounds)):
         for atom in range(k):
             there = slice(starts[part, atom], starts[part, atom] + counts[part, atom])
-            expected = members[cuts[part, atom] : cuts[part + 1, atom]] * jit.BLOCK_WORDS
-            np.testing.assert_array_equal(offsets[there], expected)
+            np.testing.assert_array_equal(offsets[there], members[cuts[part, atom] : cuts[part + 1, atom]])
 
 
 @pytest.mark.parametrize("share", [0.0005, 0.004, 0.01, 0.3])
@@ -58,15 +57,51 @@ def test_second_moment_by_either_way(share, dtype, monkeypatch):
     monkeypatch.setattr(moment, "RUN_PATCHES", 700)
     monkeypatch.setattr(moment, "PART_PATCHES", 130)
     codes = drawn_codes(1500, 700, share, seed=3)
-    fast, slow = np.ones((700, 700), dtype), np.ones((700, 700), dtype)
-    scatter.add_second_moment(fast, codes)
+    kept_as_bits = Codes(codes.indptr, None, 700, marked.bit_rows(codes))
+    slow = np.ones((700, 700), dtype)
     plain_scatter.add_second_moment(slow, codes)
-    np.testing.assert_array_equal(fast, slow)
+    for one in (codes, kept_as_bits):
+        fast = np.ones((700, 700), dtype)
+        scatter.add_second_moment(fast, one)
+        np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.004, 0.3, 1.0])
+@pytest.mark.parametrize("k", [1, 64, 513])
+def test_codes_kept_as_bits_are_the_codes(k, share):
+    """Their lists, parts, activity and counts by image, whatever lies around a part."""
+    codes = drawn_codes(900, k, share, seed=1)
+    kept = Codes(codes.indptr, None, k, marked.bit_rows(codes))
+    for start, stop in ((0, 900), (300, 600), (899, 900)):
+        part, of_lists = marked.part_of(kept, start, stop), marked.part_of(codes, start, stop)
+        assert part.bits is not None
+        images = 3 if stop - start > 3 else 1
+        np.testing.assert_array_equal(
+            scatter.image_counts(part, images), plain_scatter.image_counts(of_lists, images)
+        )
+        activity = np.zeros(k, np.int64)
+        scatter.add_activity(activity, part)
+        np.testing.assert_array_equal(activity, np.bincount(of_lists.indices, minlength=k))
+        np.testing.assert_array_equal(part.indptr, of_lists.indptr)
+        np.testing.assert_array_equal(part.indices, of_lists.indices)
+        assert part.entries == len(of_lists.indices)
+
+
+def test_set_bits_are_written_in_order_with_and_without_packing():
+    rng = np.random.default_rng(0)
+    for word in (0, 1, 1 << 63, 2**64 - 1, *(int(one) for one in rng.integers(0, 2**63, 50))):
+        expected = [1000 + 8 * bit for bit in range(64) if word >> bit & 1]
+        for write in (jit.write_set_bits, jit.write_one_by_one):
+            out = np.zeros(200, np.uint16)
+            write(out, 5, np.uint64(word), 1000, 8)
+            assert out[5 : 5 + len(expected)].tolist() == expected
+            assert not out[:5].any()
+            assert not out[69:].any()
 
 
 def test_bit_rows_begin_with_a_line_of_the_cache():
     for count in (8, 4096, 70_000):
-        words = moment.zero_words(count)
+        words = marked.zero_words(count)
         assert (words.ctypes.data % 64, len(words), words.any()) == (0, count, False)
 
 

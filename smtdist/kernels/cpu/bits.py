@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled, lowest_bit, popcount, swap_halves
+from smtdist.kernels.cpu.jit import (
+    BLOCK,
+    BLOCK_WORDS,
+    compiled,
+    popcount,
+    swap_halves,
+    write_one_by_one,
+    write_set_bits,
+)
+from smtdist.kernels.cpu.marked import BitRows
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array
 
 TILE = 64
-UNASKED = 6
-"""Set bits of a word that are written without asking how many there are."""
 
 
 @compiled
@@ -44,24 +51,16 @@ def transpose_tiles(tile: Array) -> None:
 
 @compiled
 def list_part(
-    words: Array,
-    n_rows: int,
-    block: int,
-    first: int,
-    last: int,
-    begin: int,
-    end: int,
-    lists: tuple[Array, Array, Array],
+    words: Array, base: int, n_rows: int, block: int, begin: int, end: int, lists: tuple[Array, Array, Array]
 ) -> None:
-    """Write the offsets of the rows first to last of each atom of a block to offsets[begin:end], and where they are."""
+    """Write, for each atom of a block, where in `n_rows` rows from words[base:] its bit is set, to offsets[begin:end]."""
     starts, counts, offsets = lists  # starts and counts (K,)
-    one = np.uint64(1)
-    tiles = (last - first + TILE - 1) // TILE
+    tiles = (n_rows + TILE - 1) // TILE
     tile, columns = np.empty(TILE * BLOCK_WORDS, np.uint64), np.empty(BLOCK * tiles, np.uint64)
     for number in range(tiles):
-        base = (block * n_rows + 1 + first + TILE * number) * BLOCK_WORDS
-        inside = min(TILE, last - first - TILE * number) * BLOCK_WORDS
-        tile[:inside] = words[base : base + inside]
+        there = base + TILE * number * BLOCK_WORDS
+        inside = min(TILE, n_rows - TILE * number) * BLOCK_WORDS
+        tile[:inside] = words[there : there + inside]
         tile[inside:] = 0
         transpose_tiles(tile)
         for lane in range(BLOCK_WORDS):
@@ -72,46 +71,42 @@ def list_part(
         starts[block * BLOCK + atom] = at
         for number in range(tiles):
             rest = columns[atom * tiles + number]
-            row = first + TILE * number
-            after = at + popcount(rest)
-            if at + UNASKED <= end:
-                # what is too much is written over by the words to come
-                for step in range(UNASKED):
-                    offsets[at + step] = (row + lowest_bit(rest)) * BLOCK_WORDS
-                    rest &= rest - one
-                at += UNASKED
-            while rest != np.uint64(0):
-                offsets[at] = (row + lowest_bit(rest)) * BLOCK_WORDS
-                at += 1
-                rest &= rest - one
-            at = after
+            row = TILE * number * BLOCK_WORDS
+            if at + TILE <= end:  # what is too much is written over by the words to come
+                write_set_bits(offsets, at, rest, row, BLOCK_WORDS)
+            else:
+                write_one_by_one(offsets, at, rest, row, BLOCK_WORDS)
+            at += popcount(rest)
         counts[block * BLOCK + atom] = at - starts[block * BLOCK + atom]
 
 
 def rows_from_bits(
-    words: Array, n_rows: int, n_atoms: int, bounds: list[tuple[int, int]], entries: int
+    bits: BitRows, n_atoms: int, bounds: list[tuple[int, int]], entries: int
 ) -> tuple[Array, Array, Array]:
-    """Return starts and counts (parts, K), and offsets int32 (entries,), of parts `bounds`; see `rows_by_atom`.
+    """Return starts and counts (parts, K), and offsets uint16 (entries,), of parts `bounds`; see `rows_by_atom`.
 
-    words : (blocks, n_rows, 8) flat, row 0 of a block empty. Memory: 4 bytes an entry, 8 bytes for 64 rows and atoms
-    of a part and block.
+    Memory: 2 bytes an entry, 8 bytes for 64 rows and atoms of a part and block.
     """
     blocks = -(-n_atoms // BLOCK)
     sizes = np.empty((len(bounds), blocks), np.int64)
     starts, counts = (np.empty((len(bounds), n_atoms), np.int64) for _ in range(2))
-    offsets = np.empty(entries, np.int32)
+    offsets = np.empty(entries, np.uint16)
+
+    def place(part: int, block: int) -> int:
+        return (block * bits.n_rows + 1 + bits.first + bounds[part][0]) * BLOCK_WORDS
 
     def count(job: int, _: int) -> None:
-        (first, last), block = bounds[job // blocks], job % blocks
-        base = (block * n_rows + 1) * BLOCK_WORDS
-        here = base + first * BLOCK_WORDS, base + last * BLOCK_WORDS
-        sizes.reshape(-1)[job] = count_bits(words, *here)
+        part, block = divmod(job, blocks)
+        base, (first, last) = place(part, block), bounds[part]
+        sizes[part, block] = count_bits(bits.words, base, base + (last - first) * BLOCK_WORDS)
 
     def write(job: int, _: int) -> None:
         part, block = divmod(job, blocks)
-        lists = starts[part], counts[part], offsets
+        first, last = bounds[part]
         end = int(ends[job])
-        list_part(words, n_rows, block, *bounds[part], end - int(sizes[part, block]), end, lists)
+        begin = end - int(sizes[part, block])
+        lists = starts[part], counts[part], offsets
+        list_part(bits.words, place(part, block), last - first, block, begin, end, lists)
 
     jobs = even_ranges(sizes.size, 1)
     run_ranges(count, jobs)

@@ -1,7 +1,7 @@
 """Sparse codes, compiled: tiles of dot products that never leave the cache, scanned at once into bits.
 
 A tile is (patches, atoms); its scan leaves one bit per atom and patch, 1/32 of the product's bytes, and the number of
-active atoms. Lists are written from the bits at exact offsets, so that threads share nothing.
+active atoms.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smtdist.kernels.cpu.jit import compiled, lowest_bit, popcount, reach_mask, score_block
+from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled, popcount, reach_mask, score_block
+from smtdist.kernels.cpu.marked import BitRows, empty_rows
 from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes
@@ -77,42 +78,22 @@ def scan_scores(tile: Array, norms: Array, first: int, scores: Array, labels: Ar
 def apply_policies(
     bits: Array, counts: Array, constant: Array, best_constant: bool, best_zero: bool, lost: Array
 ) -> int:
-    """Settle constant patches in place; write to `lost` those that no atom reaches and that want their best one."""
+    """Settle constant patches in place; write to `lost` those that no atom reaches and that want their best one.
+
+    bits : (blocks, patches, words).
+    """
     n_lost = 0
     for patch in range(len(counts)):
         if constant[patch]:
-            bits[patch, :] = 0
+            bits[:, patch] = 0
             counts[patch] = 0
             if best_constant:  # all scores of a zero vector are equal: the first atom
-                bits[patch, 0] = 1
+                bits[0, patch, 0] = 1
                 counts[patch] = 1
         elif counts[patch] == 0 and best_zero:
             lost[n_lost] = patch
             n_lost += 1
     return n_lost
-
-
-@compiled
-def write_lists(bits: Array, indptr: Array, base: int, start: int, stop: int, indices: Array) -> None:
-    """Write the atoms of patches start to stop, ascending, at their offsets (less `base`)."""
-    one = np.uint64(1)
-    for patch in range(start, stop):
-        at = indptr[patch] - base
-        safe = indptr[stop] - base - 4
-        for word in range(bits.shape[1]):
-            rest = bits[patch, word]
-            after = at + popcount(rest)
-            if at <= safe:
-                # four at a time without asking; what is too much is written over by the words to come
-                for step in range(4):
-                    indices[at + step] = 64 * word + lowest_bit(rest)
-                    rest &= rest - one
-                at += 4
-            while rest != np.uint64(0):
-                indices[at] = 64 * word + lowest_bit(rest)
-                at += 1
-                rest &= rest - one
-            at = after
 
 
 def product_tiles(grid: Array, atoms_t: Array, tile: Array) -> Iterator[tuple[int, int, int, int]]:
@@ -133,45 +114,38 @@ def new_tile(n_atoms: int) -> Array:
 
 
 def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, counts: Array) -> None:
-    """Fill bits (N, words) and counts (N,) of the patches in `grid`, policies applied."""
+    """Fill bits (blocks, N, 8) and counts (N,) of the patches in `grid`, policies applied."""
     tile = new_tile(rule.atoms_t.shape[1])
     cut = np.float32(rule.cut)
     counts[:] = 0
     for start, stop, low, high in product_tiles(grid, rule.atoms_t, tile):
-        scan_tile(tile, high - low, cut, bits[start:stop], low // 64, counts[start:stop])
+        block, word = divmod(low // 64, BLOCK_WORDS)
+        scan_tile(tile, high - low, cut, bits[block, start:stop], word, counts[start:stop])
     lost = np.empty(len(counts), np.int64)
     lost = lost[: apply_policies(bits, counts, constant, rule.best_constant, rule.best_zero, lost)]
     if len(lost):
         labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms_t, euclidean=False)
-        bits[lost, labels >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
+        block, place = np.divmod(labels, BLOCK)
+        bits[block, lost, place >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
         counts[lost] = 1
 
 
 def mark_all(
     source: PatchSource, units: list[tuple[int, int]], per_unit: int, total: int, rule: Rule
-) -> tuple[Array, Array]:
-    """Return bits (total, words) and indptr of all units; `source` makes the patches of a range of units."""
-    bits = np.empty((total, -(-rule.atoms_t.shape[1] // 64)), np.uint64)
-    indptr = np.zeros(total + 1, np.int64)
+) -> tuple[BitRows, Array]:
+    """Return bits and indptr (total + 1,) of all units; `source` makes the patches of a range of units."""
+    bits = empty_rows(total, rule.atoms_t.shape[1])
+    rows, indptr = bits.rows, np.zeros(total + 1, np.int64)
 
     def work(first: int, last: int) -> None:
         grid, constant = source(first, last)
         here = slice(first * per_unit, last * per_unit)
-        mark_active(grid, constant, rule, bits[here], indptr[1:][here])
+        mark_active(grid, constant, rule, rows[:, here], indptr[1:][here])
 
     with single_blas():
         run_ranges(work, units)
     np.cumsum(indptr, out=indptr)
     return bits, indptr
-
-
-def lists(bits: Array, indptr: Array, start: int, stop: int, n_atoms: int) -> Codes:
-    """Return the codes of patches start to stop."""
-    base = int(indptr[start])
-    indices = np.empty(int(indptr[stop]) - base, np.uint16)
-    bounds = [(start + a, start + b) for a, b in even_ranges(stop - start, 2048)]
-    run_ranges(lambda a, b: write_lists(bits, indptr, base, a, b, indices), bounds)
-    return Codes(indptr[start : stop + 1] - base, indices, n_atoms)
 
 
 def gq_codes(
@@ -186,7 +160,7 @@ def gq_codes(
         n,
         Rule(np.ascontiguousarray(atoms.T), cut, best_constant, best_zero),
     )
-    return lists(bits, indptr, 0, n, len(atoms))
+    return Codes(indptr, None, len(atoms), bits)
 
 
 def best_atoms(grid: Array, atoms_t: Array, euclidean: bool) -> tuple[Array, Array]:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from smtdist.kernels.cpu.counters import count_rows, flush, new_planes, planes_for
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
-from smtdist.kernels.cpu.moment import (
-    atom_ranges,
-    bit_rows,
-    by_atom,
-    count_rows,
-    flush,
-    new_planes,
-    planes_for,
-    runs,
-)
+from smtdist.kernels.cpu.marked import part_of, rows_from_lists
+from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
 from smtdist.kernels.cpu.scatter import add_outer_of, add_second_moment, add_weighted_moment, image_counts
 from smtdist.kernels.generic.context import whole_weights, window_weights
 from smtdist.kernels.threads import even_ranges, run_ranges
@@ -111,7 +104,7 @@ def neighbour_planes(
                 count += 1
         for block in range(words.shape[0] // (n_rows * BLOCK_WORDS)):
             base = (block * n_rows + 1) * BLOCK_WORDS
-            count_rows(words, base, near, 0, count, planes, 0, tail, 0, used)
+            count_rows(words, base, near, 0, count, planes, 0, tail, -BLOCK_WORDS, 0, used)
             at = base + patch * BLOCK_WORDS
             for level in range(used):
                 for word in range(BLOCK_WORDS):
@@ -136,14 +129,18 @@ def add_plane_rows(
                 continue
             used = planes_for((stop - start) << bits.shape[0])
             for level in range(bits.shape[0]):
-                count_rows(bits[level], base, offsets, start, stop, planes, 0, tail, level, used)
-            flush(flat, n_atoms, atom, block, planes, 0, used, 1)
+                count_rows(
+                    bits[level], base, offsets, start, stop, planes, 0, tail, -BLOCK_WORDS, level, used
+                )
+            column = block * BLOCK
+            place, width = atom * n_atoms + column, min(BLOCK, n_atoms - column)
+            flush(flat, place, width, max(0, atom - column), planes, 0, used, 1)
 
 
 def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:
     """Add Σ a_i a_jᵀ over ordered pairs of kept neighbours; a patch that is not kept has no atoms to add."""
     shape = kept.shape[1], kept.shape[2]
-    if len(codes.indices) >= LONG_CODES * codes.n_patches and 2 * d + 1 <= 31:
+    if codes.entries >= LONG_CODES * codes.n_patches and 2 * d + 1 <= 31:
         _add_long(out, codes, shape, d)
         return
     links = by_atom(codes)
@@ -163,7 +160,7 @@ def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
 
 
 def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
-    words, n_rows = bit_rows(codes)
+    words, n_rows, _ = rows_from_lists(codes)
     links = by_atom(codes, BLOCK_WORDS)
     bits = np.zeros((planes_for((2 * d + 1) ** 2), len(words)), np.uint64)
     run_ranges(
@@ -183,9 +180,7 @@ def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) 
     n, d = kept[0].size, int(context)
     step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
     for start, stop in even_ranges(len(kept), step):
-        ends = codes.indptr[start * n : stop * n + 1]
-        part = Codes(ends - ends[0], codes.indices[int(ends[0]) : int(ends[-1])], codes.n_atoms)
-        _add_second_order_run(out, part, kept[start:stop], d)
+        _add_second_order_run(out, part_of(codes, start * n, stop * n), kept[start:stop], d)
 
 
 def _add_second_order_run(out: Array, codes: Codes, kept: Array, d: int) -> None:

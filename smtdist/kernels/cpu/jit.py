@@ -11,10 +11,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from smtdist.kernels.types import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -132,7 +135,7 @@ def full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any,
 def row_adder(depth: int) -> Callable[..., Any]:
     """Return the operation that adds 2^depth rows of 512 bits to bit-sliced counters at bit `level`.
 
-    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth]; plane l, the 8 words from
+    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth], int32 or uint16; plane l, the 8 words from
     planes[at + 8 l] on, holds bit l of the 512 counters. The carry out is left in plane `spare` (carry-save adders of
     Harley and Seal).
     """
@@ -157,10 +160,14 @@ def row_adder(depth: int) -> Callable[..., Any]:
 
             def row(offset: int) -> Any:
                 at = builder.add(first, I64(offset))
+                short = signature.args[2].dtype == types.uint16
+                kind = I16 if short else I32
                 there = builder.load(
-                    pointer(context, builder, signature.args[2], offset_array, at, I32), align=4
+                    pointer(context, builder, signature.args[2], offset_array, at, kind),
+                    align=kind.width // 8,
                 )
-                flat = builder.add(base, builder.sext(there, I64))
+                there = builder.zext(there, I64) if short else builder.sext(there, I64)
+                flat = builder.add(base, there)
                 return builder.load(
                     pointer(context, builder, signature.args[0], word_array, flat, BLOCK_TYPE), align=8
                 )
@@ -269,3 +276,64 @@ def swap_halves(_typing: Any, words: Any, upper: Any, lower: Any, shift: Any, ma
         return context.get_dummy_value()
 
     return types.void(words, types.intp, types.intp, types.uint64, types.uint64), generate
+
+
+@vector_operation
+def can_compress(_typing: Any) -> Any:
+    """Return whether the processor packs the chosen 16-bit lanes of a vector by one instruction (AVX-512 VBMI2)."""
+
+    def generate(context: Any, _builder: Any, _signature: Any, _arguments: Any) -> Any:
+        return ir.Constant(ir.IntType(1), int(_packs(context)))
+
+    return types.boolean(), generate
+
+
+def _packs(context: Any) -> bool:
+    return "+avx512vbmi2" in context.codegen().magic_tuple()[2]
+
+
+@vector_operation
+def store_packed(_typing: Any, out: Any, index: Any, mask: Any, base: Any, unit: Any) -> Any:
+    """Write base + unit x lane of the 32 lanes that `mask` chooses to uint16 out[index:], and 32 numbers in all."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, at, mask, base, unit = arguments
+        if not _packs(context):
+            return context.get_dummy_value()
+        lanes, chosen = ir.VectorType(I16, 32), ir.VectorType(ir.IntType(1), 32)
+        steps = builder.mul(ir.Constant(lanes, list(range(32))), splat(builder, builder.trunc(unit, I16), 32))
+        numbers = builder.add(steps, splat(builder, builder.trunc(base, I16), 32))
+        kind = ir.FunctionType(lanes, [lanes, lanes, chosen])
+        name = "llvm.x86.avx512.mask.compress.v32i16"
+        pack = cgutils.get_or_insert_function(builder.module, kind, name)
+        bits = builder.bitcast(builder.trunc(mask, I32), chosen)
+        packed = builder.call(pack, [numbers, ir.Constant(lanes, ir.Undefined), bits])
+        target = pointer(context, builder, signature.args[0], array, at, lanes)
+        builder.store(packed, target, align=2)
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, types.uint64, types.int64, types.int64), generate
+
+
+@compiled
+def write_set_bits(out: Array, at: int, word: int, base: int, unit: int) -> int:
+    """Write base + unit x b of every set bit b of `word`, ascending, to uint16 out[at:]; return how many there are.
+
+    Up to 64 numbers from `at` on may be overwritten.
+    """
+    if can_compress():
+        half = word & np.uint64(0xFFFFFFFF)
+        store_packed(out, at, half, base, unit)
+        store_packed(out, at + popcount(half), word >> np.uint64(32), base + 32 * unit, unit)
+    else:
+        write_one_by_one(out, at, word, base, unit)
+    return popcount(word)
+
+
+@compiled
+def write_one_by_one(out: Array, at: int, word: int, base: int, unit: int) -> None:
+    """Write the same numbers, and nothing behind them."""
+    while word != np.uint64(0):
+        out[at] = base + unit * lowest_bit(word)
+        at += 1
+        word &= word - np.uint64(1)

@@ -60,8 +60,9 @@ def embed_patches(
 def embed(codes: Codes, components_t: Array) -> Array:
     """Return float32 (N, L); see `smtdist.kernels.representation`."""
     out = np.empty((codes.n_patches, components_t.shape[1]), np.float32)
+    indptr, indices = codes.indptr, codes.indices
     run_ranges(
-        lambda start, stop: embed_patches(codes.indptr, codes.indices, components_t, start, stop, out),
+        lambda start, stop: embed_patches(indptr, indices, components_t, start, stop, out),
         even_ranges(codes.n_patches, 1024),
     )
     return out

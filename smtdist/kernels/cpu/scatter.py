@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from smtdist.kernels.cpu.counters import count_columns
 from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.cpu.moment import (
     RUN_PATCHES,
     add_second_moment,
     atom_ranges,
     by_atom,
     count_atoms,
-    part_of,
 )
 from smtdist.kernels.generic.scatter import exact_groups
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
@@ -34,6 +35,10 @@ TILE = 384
 """Rows and columns of the sum that a thread takes at a time, to stay in the cache."""
 SPARSE_SHARE = 64
 """Below one pair of atoms in so many, outer products run over the pairs that occur."""
+COUNTED_PATCHES = 1 << 16
+"""Patches of an image that are counted from bits, at most: what the bit planes hold."""
+ACTIVITY_PATCHES = 1 << 12
+"""Patches whose activity is counted from bits in one go."""
 WEIGHTED_PATCHES = 4 * RUN_PATCHES
 """Patches at a time of a weighted moment: chosen ones are copied, and half of them should still fill a run."""
 
@@ -53,6 +58,9 @@ def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
 
 def add_activity(out: Array, codes: Codes) -> None:
     """Add Σ a_i to int64 `out`."""
+    if codes.bits is not None:
+        out += _columns(codes, ACTIVITY_PATCHES).sum(axis=0)
+        return
     bounds = even_ranges(codes.n_patches, max(1024, -(-codes.n_patches // 8)))
     counts = np.zeros((len(bounds), codes.n_atoms), np.int64)
 
@@ -73,11 +81,25 @@ def count_images(indptr: Array, indices: Array, step: int, first: int, last: int
 
 def image_counts(codes: Codes, images: int) -> Array:
     """Return s = A 1 of every image, int32 (B, K)."""
-    counts = np.zeros((images, codes.n_atoms), np.int32)
     step = codes.n_patches // images
+    if codes.bits is not None and step <= COUNTED_PATCHES:
+        return _columns(codes, step)
+    counts = np.zeros((images, codes.n_atoms), np.int32)
+    indptr, indices = codes.indptr, codes.indices
     run_ranges(
-        lambda first, last: count_images(codes.indptr, codes.indices, step, first, last, counts),
+        lambda first, last: count_images(indptr, indices, step, first, last, counts),
         even_ranges(images, max(1, -(-images // 8))),
+    )
+    return counts
+
+
+def _columns(codes: Codes, step: int) -> Array:
+    """Count each atom among `step` patches at a time, from bits: int32 (groups, K)."""
+    counts = np.zeros((-(-codes.n_patches // step), codes.n_atoms), np.int32)
+    bits = tuple(codes.bits)
+    run_ranges(
+        lambda start, stop: count_columns(bits, step, start, stop, codes.n_patches, counts),
+        even_ranges(len(counts), max(1, -(-len(counts) // 8))),
     )
     return counts
 
@@ -109,9 +131,9 @@ def add_pairs(
 
 def add_listed(out: Array, codes: Codes, values: Array, weights: Array) -> None:
     """Add Σ_i w_i v_i v_iᵀ of vectors given by their atoms (ascending) and int64 values."""
-    links = by_atom(codes)
+    links, indptr, indices = by_atom(codes), codes.indptr, codes.indices
     run_ranges(
-        lambda low, high: add_pairs(out, codes.indptr, codes.indices, values, weights, links, low, high),
+        lambda low, high: add_pairs(out, indptr, indices, values, weights, links, low, high),
         atom_ranges(len(out)),
     )
 
@@ -141,11 +163,12 @@ def copy_from(
 def from_atom(codes: Codes, low: int) -> Codes:
     """Return the codes of the atoms from `low` on, numbered from zero."""
     bounds = even_ranges(codes.n_patches, max(1024, -(-codes.n_patches // 8)))
+    indptr, indices = codes.indptr, codes.indices
     places = np.zeros(codes.n_patches + 1, np.int64)
-    run_ranges(lambda a, b: count_from(codes.indptr, codes.indices, low, a, b, places[1:]), bounds)
+    run_ranges(lambda a, b: count_from(indptr, indices, low, a, b, places[1:]), bounds)
     np.cumsum(places, out=places)
     result = np.empty(int(places[-1]), codes.indices.dtype)
-    run_ranges(lambda a, b: copy_from(codes.indptr, codes.indices, low, a, b, places, result), bounds)
+    run_ranges(lambda a, b: copy_from(indptr, indices, low, a, b, places, result), bounds)
     return Codes(places, result, codes.n_atoms - low)
 
 

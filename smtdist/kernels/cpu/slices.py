@@ -109,6 +109,7 @@ def pooled_slices(
     shape : rows of positions, then as in `pool_image`.
     """
     n, window = shape[0] * shape[3], shape[1:]
+    indptr, indices = codes.indptr, codes.indices
     starts, stops = (np.array(ends, np.int64) for ends in zip(*slices, strict=True))
     edges = np.unique(np.concatenate([starts, stops]))
     first, last = np.searchsorted(edges, starts), np.searchsorted(edges, stops)
@@ -118,7 +119,7 @@ def pooled_slices(
         sums = np.empty((n, components_t.shape[1]), np.float32)
         weights, units = np.empty((n, len(slices))), np.empty((n, int(np.max(stops - starts))), np.float32)
         for image in range(begin, end):
-            embed_image(codes.indptr, codes.indices, components_t, image * n, sums)
+            embed_image(indptr, indices, components_t, image * n, sums)
             slice_weights(sums, edges, first, last, weights)
             pool_image(sums, weights, window, starts, stops, places + image * features, units, out)
 
