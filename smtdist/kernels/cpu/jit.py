@@ -135,9 +135,9 @@ def full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any,
 def row_adder(depth: int) -> Callable[..., Any]:
     """Return the operation that adds 2^depth rows of 512 bits to bit-sliced counters at bit `level`.
 
-    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth], int32 or uint16; plane l, the 8 words from
-    planes[at + 8 l] on, holds bit l of the 512 counters. The carry out is left in plane `spare` (carry-save adders of
-    Harley and Seal).
+    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth], int32 or uint16. Plane l, the
+    8 words from planes[at + 8 l] on, holds bit l of the 512 counters. The carry out is left in plane `spare` (carry-save
+    adders of Harley and Seal).
     """
 
     def add(
@@ -316,8 +316,8 @@ def store_packed(_typing: Any, out: Any, index: Any, mask: Any, base: Any, unit:
 
 
 @compiled
-def write_set_bits(out: Array, at: int, word: int, base: int, unit: int) -> int:
-    """Write base + unit x b of every set bit b of `word`, ascending, to uint16 out[at:]; return how many there are.
+def write_set_bits(out: Array, at: int, word: np.uint64, base: int, unit: int) -> None:
+    """Write base + unit x b of every set bit b of `word`, ascending, to uint16 out[at:].
 
     Up to 64 numbers from `at` on may be overwritten.
     """
@@ -327,11 +327,10 @@ def write_set_bits(out: Array, at: int, word: int, base: int, unit: int) -> int:
         store_packed(out, at + popcount(half), word >> np.uint64(32), base + 32 * unit, unit)
     else:
         write_one_by_one(out, at, word, base, unit)
-    return popcount(word)
 
 
 @compiled
-def write_one_by_one(out: Array, at: int, word: int, base: int, unit: int) -> None:
+def write_one_by_one(out: Array, at: int, word: np.uint64, base: int, unit: int) -> None:
     """Write the same numbers, and nothing behind them."""
     while word != np.uint64(0):
         out[at] = base + unit * lowest_bit(word)
