@@ -32,7 +32,7 @@ def gq_codes(
     patch that no atom reaches has no code under zero_code = "leave_out", else its best atom; ties: the lowest.
 
     grid : float32 (p, N); atoms : float32 (K, p), both whole numbers; constant : bool (N,).
-    Memory: K / 8 bytes a patch, 2 bytes an entry, and tiles of 0.5 MiB a thread.
+    Memory: K / 8 bytes a patch, 2 bytes an entry, and tiles of 0.75 MiB a thread.
 
     >>> atoms = np.array([[4.0, 0.0], [0.0, 4.0]], np.float32)
     >>> codes = gq_codes(atoms.T, atoms, 5, np.zeros(2, bool), "leave_out", "leave_out")
@@ -55,7 +55,7 @@ def nearest_atoms(
     zero on the grid, the CPU looks for the nearest atom once only: on MNIST they are a third.
 
     grid : float32 (p, N); atoms : float32 (K, p), whole numbers of norm at most 4096.
-    Returns labels int32 (N,) and dots float32 (N,). Memory: tiles of 0.5 MiB, and with `constant` 8 p KiB, a thread.
+    Returns labels int32 (N,) and dots float32 (N,). Memory: tiles of 0.75 MiB, and with `constant` 8 p KiB, a thread.
 
     >>> atoms = np.array([[4.0, 0.0], [0.0, 3.0]], np.float32)
     >>> [x.tolist() for x in nearest_atoms(np.array([[1.0], [2.0]], np.float32), atoms, False)]

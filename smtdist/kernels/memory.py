@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from smtdist.kernels.codes import SLICE_PATCHES
+from smtdist.kernels.cpu.codes import TILE_ATOMS, TILE_PATCHES
 from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES
 from smtdist.kernels.cpu.counters import PLANES_WORDS
 from smtdist.kernels.cpu.jit import BLOCK
@@ -33,6 +34,7 @@ class BatchBytes(NamedTuple):
 BLAS_BYTES = 8 << 20
 """What BLAS keeps for itself once products are large, as measured; the one image of few patches that a worker tries
 before its memory is measured does not show it."""
+TILE_BYTES = 4 * TILE_PATCHES * TILE_ATOMS
 NEIGHBOUR_BYTES = 34
 """Of a position, drawn or not, while its neighbours are counted: offset, kept, box sums of degrees, weight."""
 
@@ -83,7 +85,7 @@ def batch_bytes(
     codes = 2 * capacity + 16 * patches
     # one thread's slice of images: centred in float64, a chunk whitened, the grid, a tile of products
     slice_images = min(images, max(1, SLICE_PATCHES // n))
-    work = threads() * (slice_images * n * 12 * p + (1 << 19) + 8 * p * CHUNK + numbers // images * 8)
+    work = threads() * (slice_images * n * 12 * p + TILE_BYTES + 8 * p * CHUNK + numbers // images * 8)
     if n < geometry.positions:
         # few patches an image make slices of many images, whose pixels count; and where the patches lie
         work += threads() * passing * slice_images * (numbers // images)
