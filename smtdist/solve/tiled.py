@@ -16,8 +16,9 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 Tiles: TypeAlias = Callable[[], UpperTiles]
 """Makes a matrix in float64 tiles, which whoever asks may overwrite."""
 
-CROSSOVER: Final = 3072
-"""Rows from which on iterations are chosen over LAPACK's reduction to tridiagonal form; an estimate, not yet measured."""
+CROSSOVER: Final = 5120
+"""Rows from which on iterations are chosen over LAPACK's reduction to tridiagonal form. For 400 vectors of two cores' statistics
+LAPACK is 1.4 times as fast at 4,096 rows and half as fast at 8,192 (`benchmarks.solve.eigen`)."""
 SHARE: Final = 9
 """Rows for each vector that is wanted, at least: else the Krylov basis is as large as the matrix; an estimate."""
 SAFE: Final = 1e3
@@ -33,7 +34,7 @@ class Unsuitable(Exception):
 def suits(n_atoms: int, n_components: int) -> bool:
     """Tell whether iterations are the faster way for K atoms and L components.
 
-    >>> suits(8192, 400), suits(2048, 400), suits(4096, 1000)
+    >>> suits(8192, 400), suits(4096, 400), suits(8192, 1000)
     (True, False, False)
     """
     return n_atoms >= CROSSOVER and n_atoms >= SHARE * n_components

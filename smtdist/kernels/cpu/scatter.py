@@ -211,9 +211,9 @@ def add_tile(out: Array, tile: Array, top: int, left: int) -> None:
     """Add whole numbers held as floats to out[top:, left:], where that is on or above the diagonal."""
     for row in range(tile.shape[0]):
         first = max(0, top + row - left)
-        line = out[top + row, left : left + tile.shape[1]]
-        values = tile[row]
-        for column in range(first, tile.shape[1]):
+        # slices that both begin with the loop: only then does it become a vector's
+        line, values = out[top + row, left + first : left + tile.shape[1]], tile[row, first:]
+        for column in range(len(line)):
             line[column] += out.dtype.type(values[column])
 
 
