@@ -2,8 +2,7 @@
 
 python reimplementation_driver.py TIMES.json [arguments of scripts/calc_smt.py]
 
-The data set class it takes from torchvision is replaced by one that reads the same images from a NumPy file. Two functions
-that SciPy no longer shows where the peer looks for them are put back there.
+The data set class it takes from torchvision is replaced by one that reads the same images from a NumPy file.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from scipy.sparse import _sparsetools, sparsetools  # type: ignore[attr-defined]
 
 
 def clocked(owner: Any, name: str, spent: dict[str, float]) -> None:
@@ -42,8 +39,6 @@ def main() -> None:
     times = Path(sys.argv.pop(1))
     folder = os.getcwd()
     sys.path[:0] = [folder, str(Path(folder, "src"))]
-    for name in ("coo_tocsr", "csr_todense"):
-        vars(sparsetools)[name] = getattr(_sparsetools, name)
     import diff_op  # type: ignore[import-not-found]
     import manifold_embedding  # type: ignore[import-not-found]
     import matrix_utils  # type: ignore[import-not-found]
