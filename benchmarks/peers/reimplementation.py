@@ -73,11 +73,23 @@ functional = SimpleNamespace(hflip=lambda image: image.flip(-1))
 }
 """All that the peer uses of torchvision, over a file of images: neither downloads nor another data format."""
 SITE = """
+import resource
 from scipy.sparse import _sparsetools, sparsetools
+
 for name in ("coo_tocsr", "csr_todense"):
     vars(sparsetools)[name] = getattr(_sparsetools, name)
+raise_limit = resource.setrlimit
+
+def as_far_as_allowed(kind, limits):
+    try:
+        raise_limit(kind, limits)
+    except ValueError:
+        raise_limit(kind, 2 * resource.getrlimit(kind)[1:])
+
+resource.setrlimit = as_far_as_allowed
 """
-"""Puts back, in each of its processes, two functions that SciPy no longer shows where the peer looks for them."""
+"""For each process of the peer: two functions where it looks for them, which newer releases of SciPy no longer show there, and as
+many open files as the machine allows where it asks for more."""
 
 
 def write_data(options: argparse.Namespace, folder: Path) -> None:
