@@ -3,7 +3,8 @@
     git clone https://github.com/as821/sparse-manifold-transform PEER
     python -m benchmarks.peers.reimplementation --peer PEER --data cifar10_jpeg.h5 --json benchmarks/results
 
-PEER is a checkout beside the project; `--python` is an interpreter that has what it needs (torch, einops, tqdm, SciPy 1.14).
+PEER is a checkout beside the project; `--python` is an interpreter that has what it needs, by default the one of PEER/.venv
+where there is one: torch, einops, tqdm, NumPy 1 and SciPy 1.12, the last release in which its sparse codes pass its own checks.
 Both learn from `--images` images with their mirror images, second order over the whole image, a diverse dictionary of K
 atoms, 384 components after the first 16, and judge by soft k-NN on `--test` images. Its statistics are the operator, the
 second moment and the cost matrix, without the eigensolves; ours the pass "statistics". CPU seconds count all processes,
@@ -74,10 +75,7 @@ functional = SimpleNamespace(hflip=lambda image: image.flip(-1))
 """All that the peer uses of torchvision, over a file of images: neither downloads nor another data format."""
 SITE = """
 import resource
-from scipy.sparse import _sparsetools, sparsetools
 
-for name in ("coo_tocsr", "csr_todense"):
-    vars(sparsetools)[name] = getattr(_sparsetools, name)
 raise_limit = resource.setrlimit
 
 def as_far_as_allowed(kind, limits):
@@ -88,8 +86,7 @@ def as_far_as_allowed(kind, limits):
 
 resource.setrlimit = as_far_as_allowed
 """
-"""For each process of the peer: two functions where it looks for them, which newer releases of SciPy no longer show there, and as
-many open files as the machine allows where it asks for more."""
+"""For each process of the peer: as many open files as the machine allows, where it asks for more than that."""
 
 
 def write_data(options: argparse.Namespace, folder: Path) -> None:
@@ -136,7 +133,9 @@ def peer_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "cov_chunk": 1024,
     }
     driver = Path(__file__).with_name("reimplementation_driver.py").resolve()
-    command = [options.python, str(driver), str(times), *(f"--{key}={value}" for key, value in words.items())]
+    own = Path(options.peer, ".venv", "bin", "python").absolute()
+    python = options.python or (str(own) if own.exists() else sys.executable)
+    command = [python, str(driver), str(times), *(f"--{key}={value}" for key, value in words.items())]
     libraries = [str(folder / "stub"), *options.libraries]
     found = watched(
         command,
@@ -228,7 +227,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peer", required=True, help="folder of the peer's checkout")
-    parser.add_argument("--python", default=sys.executable, help="interpreter for the peer")
+    parser.add_argument("--python", help="interpreter for the peer")
     parser.add_argument("--libraries", nargs="*", default=[], help="folders of packages for the peer")
     parser.add_argument("--data", help="HDF5 file with train/bytes, train/offsets, train/labels")
     parser.add_argument("--images", type=int, default=200)
