@@ -254,7 +254,9 @@ def _behind_factor(
     scatter: Matrix, moment: Matrix, n_components: int, tolerance: float, kept: Indices
 ) -> Float64 | None:
     """Return (kept, L) columns of Pᵀ by V = UᵀU, in a third of the time of V's eigenvectors; None near a null space."""
-    height = min(tile_height(len(kept)), max(64, len(kept) // 8))  # squares of low tiles are what is copied on the way
+    height = min(
+        tile_height(len(kept)), max(64, len(kept) // 8)
+    )  # squares of low tiles are what is copied on the way
     factor = cholesky(UpperTiles.of(_gather(moment, kept, "V"), height))
     if factor is None or smallest_share(factor) < SAFE * tolerance:
         return None
