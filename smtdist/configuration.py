@@ -17,7 +17,7 @@ from smtdist.errors import ConfigurationError
 FEATURES: Final = ("gq", "vq")
 CODED: Final = ("l1", "s3c", "omp")
 """Codes of floats, which the sums of whole numbers do not take: `smtdist.models.coded`."""
-MEANS: Final = ("context", "patch", "channel", "global")
+MEANS: Final = ("context", "level", "patch", "channel", "global")
 POLICIES: Final = ("leave_out", "activate_best")
 DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given")
 MOMENTS: Final = ("second", "centred")
@@ -106,8 +106,9 @@ class Configuration:
     threshold : cosine t of the "gq" code, read as the decimal fraction it is written as.
     context : range d of the neighbourhood in pixels, or "whole" for every patch of the image.
     order : 1 for differences of neighbours, 2 for a point minus the mean of its neighbours.
-    mean : what is taken off a patch: "context" (mean patch of the neighbourhood, itself included), "patch" (one
-        scalar), "channel" (one scalar per channel), "global" (mean patch of the data).
+    mean : what is taken off a patch: "context" (mean patch of the neighbourhood, itself included), "level" (one scalar,
+        the mean pixel of those patches), "patch" (one scalar), "channel" (one scalar per channel), "global" (mean patch
+        of the data).
     mean_context : range of the contextual mean; None means the same as `context`.
     ridge : λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].
     min_contrast : patches whose root mean square after the mean is below this many grey levels are constant.

@@ -87,8 +87,8 @@ def within(rows, columns, i, d):
 def mean_removed(units, T, mean, mean_context, global_mean=None):
     """Appendix C, x̄_i = x_i - μ_i, every mean a whole number of units: (B, n, p).
 
-    context: μ_i = 1/|N_i| Σ_{j in n(i)} x_j, i itself included; patch: one scalar a patch; channel: one a
-    patch and channel; global: the given vector.
+    context: μ_i = 1/|N_i| Σ_{j in n(i)} x_j, i itself included; level: the mean of the entries of that; patch: one
+    scalar a patch; channel: one a patch and channel; global: the given vector.
     """
     B, H, W, C = units.shape
     rows, columns = H - T + 1, W - T + 1
@@ -99,6 +99,9 @@ def mean_removed(units, T, mean, mean_context, global_mean=None):
             if mean == "context":
                 neighbourhood = within(rows, columns, i, mean_context)
                 mu = half_up(sum(X[b, j] for j in neighbourhood), len(neighbourhood))
+            elif mean == "level":
+                neighbourhood = within(rows, columns, i, mean_context)
+                mu = half_up(sum(X[b, j].sum() for j in neighbourhood), len(neighbourhood) * X.shape[2])
             elif mean == "patch":
                 mu = half_up(X[b, i].sum(), X.shape[2])
             elif mean == "channel":

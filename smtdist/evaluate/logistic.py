@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import scipy.optimize
 
 from smtdist.engine.memory import readable
 from smtdist.errors import DataError, MemoryBudgetError
@@ -234,6 +233,8 @@ def _search(passes: _Objective, start: Float64, small: float, max_iter: int) -> 
         "gtol": small,
         "ftol": rounding / FLAT,
     }
+    import scipy.optimize  # takes half a second, which other judges need not wait for
+
     minimise: Any = scipy.optimize.minimize  # its stubs know fewer ways to call it
     return minimise(passes, start, (), jac=True, method="L-BFGS-B", callback=passes.count, options=options)
 

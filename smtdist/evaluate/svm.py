@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.svm import LinearSVC
 
 from smtdist.engine.memory import readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
@@ -113,6 +110,8 @@ def fit_svm(
     problem = _Problem(rows, moments, C, len(classes))
     weights = np.zeros(problem.shape) if start is None else start.weights / problem.unit
     small = tolerance * float(np.abs(problem(np.zeros(problem.size))[1]).max())
+    import scipy.optimize  # takes half a second, which other judges need not wait for
+
     minimise: Any = scipy.optimize.minimize  # its stubs know fewer ways to call it
     options = {"maxiter": max_iter, "maxfun": 3 * max_iter, "gtol": small, "ftol": 0.0, "maxcor": HISTORY}
     found = minimise(problem, weights.reshape(-1), (), jac=True, method="L-BFGS-B", options=options)
@@ -124,6 +123,9 @@ def fit_svm(
 def _by_liblinear(
     rows: Rows, classes: Int64, moments: tuple[Float64, Float64], C: float, tolerance: float, max_iter: int
 ) -> Svm:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
+
     blocks = [(block.astype(np.float64), targets) for block, targets in rows.blocks(*moments)]
     z, targets = (np.concatenate(part) for part in zip(*blocks, strict=True))
     model = LinearSVC(C=C, tol=tolerance, max_iter=max_iter, random_state=0)

@@ -55,7 +55,7 @@ def pool(embedded: Array, images: int, rows: int, columns: int, size: int, strid
     Windows are summed row by row in float32, norms in component order in float64.
 
     embedded : float32 (images x rows x columns, L). Returns float32 (images, rows', columns', L).
-    Memory: three times the result.
+    Memory: the result; on other devices three times that.
 
     >>> import numpy as np
     >>> pool(np.array([[2.0], [4.0]], np.float32), 1, 1, 2, 1, 1).ravel().tolist()

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import scipy.linalg
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.triangle import UpperTiles
-from smtdist.solve.tiled import Tiles, Unsuitable, quality, solve_tiles, suits
+from smtdist.kernels.triangle import UpperTiles, tile_height
+from smtdist.solve.factor import back_substituted, cholesky, smallest_share, whitened
+from smtdist.solve.tiled import SAFE, Tiles, Unsuitable, quality, solve_tiles, suits
 
 Matrix = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -70,7 +71,8 @@ def smallest_components(
     """Minimise tr(P C Pᵀ) over the L x K matrices P with P V Pᵀ = I (SMT 2023 eq. 3).
 
     With V = E diag(w) Eᵀ on its range, P = Uᵀ w^(-1/2) Eᵀ, where the columns of U are the eigenvectors of
-    w^(-1/2) Eᵀ C E w^(-1/2) with the smallest eigenvalues. Rows of V that are zero (dead atoms) leave
+    w^(-1/2) Eᵀ C E w^(-1/2) with the smallest eigenvalues; where V is clearly of full rank its Cholesky factor takes the place
+    of E and w. Rows of V that are zero (dead atoms) leave
     exactly; eigenvalues of V of at most `null_tolerance` times its largest (default K eps) are its null space
     and leave too.
 
@@ -228,6 +230,10 @@ def _solve_full(
 ) -> tuple[Indices, int, Float64]:
     """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ) for a full V."""
     kept = np.flatnonzero(alive)
+    _require_rank(len(kept), n_components, alive)
+    vectors = _behind_factor(scatter, moment, n_components, tolerance, kept)
+    if vectors is not None:
+        return kept, len(kept), vectors
     weights, whiten = _eigh(_gather(moment, kept, "V"))
     if weights[0] < -NEGATIVE * weights[-1]:
         raise ModelError(
@@ -242,6 +248,20 @@ def _solve_full(
     whiten /= np.sqrt(weights[first:])
     quotient = _project(scatter, kept, whiten)
     return kept, rank, whiten @ _smallest_eigenvectors(quotient, n_components)
+
+
+def _behind_factor(
+    scatter: Matrix, moment: Matrix, n_components: int, tolerance: float, kept: Indices
+) -> Float64 | None:
+    """Return (kept, L) columns of Pᵀ by V = UᵀU, in a third of the time of V's eigenvectors; None near a null space."""
+    height = min(
+        tile_height(len(kept)), max(64, len(kept) // 8)
+    )  # squares of low tiles are what is copied on the way
+    factor = cholesky(UpperTiles.of(_gather(moment, kept, "V"), height))
+    if factor is None or smallest_share(factor) < SAFE * tolerance:
+        return None
+    quotient = whitened(UpperTiles.of(_gather(scatter, kept, "context_scatter"), height), factor).full()
+    return back_substituted(factor, _smallest_eigenvectors(quotient, n_components))
 
 
 def _project(scatter: Matrix, kept: Indices, whiten: Float64) -> Float64:

@@ -111,7 +111,7 @@ class Problem:
 def problems(draw):
     """Draw a Problem: sizes, channels, pixel types and ranges, patch sizes and means."""
     T, rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 5)), draw(st.integers(1, 5))
-    mean = draw(st.sampled_from(["context", "patch", "channel", "global"]))
+    mean = draw(st.sampled_from(["context", "level", "patch", "channel", "global"]))
     if mean == "context" and rows * columns == 1:
         rows = 2
     colours, dtype = draw(st.integers(1, 4)), draw(st.sampled_from(["uint8", "float32", "float64"]))
@@ -495,7 +495,7 @@ class TestRepresentation:
 class TestSizes:
     """Sizes on both sides of the edges of words, tiles, blocks and slices."""
 
-    @pytest.mark.parametrize("mean", ["context", "patch", "channel", "global"])
+    @pytest.mark.parametrize("mean", ["context", "level", "patch", "channel", "global"])
     def test_patches_and_unit_grid(self, mean, body):
         problem = Problem(
             small_images(5, 2, 41, 31, 2), Geometry(41, 31, 2, 2), None, False, False, mean, 1, 1.0

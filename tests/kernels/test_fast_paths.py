@@ -255,6 +255,7 @@ def test_embedding():
     fast = representation.embed(sparse, components)
     assert fast.tobytes() == plain_representation.embed(sparse, components).tobytes()
     pooled = representation.pool(fast, 5, 6, 6, 3, 2)
+    assert pooled.tobytes() == plain_representation.pool(fast.reshape(5, 6, 6, 33), (2, 2), 3, 2).tobytes()
     assert pooled.shape == (5, 2, 2, 33)
     np.testing.assert_allclose((pooled**2).sum(axis=-1), 1, rtol=1e-5)
 

@@ -27,7 +27,16 @@ from smtdist.statistics.sums import finish
 check = settings(deadline=None, max_examples=60)
 seeds = st.integers(0, 2**32)
 SCALE = pixels.pixel_scale(np.uint8, None)
-MEANS = [("context", 1), ("context", 3), ("context", "whole"), ("patch", 1), ("channel", 1), ("global", 1)]
+MEANS = [
+    ("context", 1),
+    ("context", 3),
+    ("context", "whole"),
+    ("level", 2),
+    ("level", "whole"),
+    ("patch", 1),
+    ("channel", 1),
+    ("global", 1),
+]
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def models(draw):
         "context": draw(st.sampled_from([3, "whole"])),
         "stride": draw(st.sampled_from([1, 1, 2, 3])),
         "order": draw(st.sampled_from([1, 2])),
-        "mean": draw(st.sampled_from(["context", "patch", "channel", "global"])),
+        "mean": draw(st.sampled_from(["context", "level", "patch", "channel", "global"])),
         "mean_context": draw(st.sampled_from([1, 2, "whole"])),
         "grey": channels == 3 and draw(st.booleans()),
         "constant_patch": draw(st.sampled_from(POLICIES)),

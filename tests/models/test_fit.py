@@ -38,7 +38,7 @@ def configurations(draw):
         stride=draw(st.integers(1, 3 if context == "whole" else context)),
         positions=draw(st.sampled_from([None, None, 2, 6, 100])),
         order=draw(st.integers(1, 2)),
-        mean=draw(st.sampled_from(["context", "patch", "channel", "global"])),
+        mean=draw(st.sampled_from(["context", "level", "patch", "channel", "global"])),
         mean_context=draw(st.sampled_from([None, 1, "whole"])),
         ridge=draw(st.sampled_from([1e-3, 0.1])),
         min_contrast=draw(st.sampled_from([0.0, 1.0, 5.0])),

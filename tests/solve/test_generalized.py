@@ -163,12 +163,38 @@ def test_the_stated_peak_holds(diagonal: bool, wanted: int) -> None:
         scatter, full = well_posed(size)
         moment = np.diagonal(full).copy() if diagonal else full
         wanted += 1
+        smallest_components(*well_posed(20), 3)  # imports what is imported late
         tracemalloc.start()
         smallest_components(scatter, moment, wanted)
         peak = tracemalloc.get_traced_memory()[1] + scatter.nbytes + moment.nbytes
         tracemalloc.stop()
         stated = solve_bytes(size, diagonal, wanted)
     assert 0.75 * stated < peak <= stated
+
+
+def near_singular(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two atoms that always fire together: one direction in which neither V nor C has anything."""
+    scatter, moment = well_posed(size)
+    for matrix in (scatter, moment):
+        matrix[:, -1], matrix[-1] = matrix[:, 0], matrix[0]
+        matrix[-1, -1] = matrix[0, 0]
+    return scatter, moment
+
+
+def test_a_factor_and_eigenvectors_lead_to_the_same_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    scatter, moment = well_posed(90)
+    by_factor = smallest_components(scatter, moment, 12)
+    monkeypatch.setattr(generalized, "cholesky", lambda matrix: None)
+    by_vectors = smallest_components(scatter, moment, 12)
+    np.testing.assert_allclose(by_factor.eigenvalues, by_vectors.eigenvalues, rtol=1e-10)
+    assert principal_cosines(by_factor.components, by_vectors.components, moment).min() > 1 - 1e-10
+    assert by_factor.rank == by_vectors.rank == 90
+
+
+def test_a_null_space_is_seen_by_its_eigenvalues() -> None:
+    solution = smallest_components(*near_singular(60), 5)
+    assert solution.rank == 59
+    assert solution.residuals.max() < 1e-10
 
 
 def test_a_large_diagonal_problem_needs_three_squares() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.generic.patches import context_level
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Geometry
 
@@ -174,7 +175,12 @@ def centred_patches(
         else:
             copy_chosen(grid, size, at, first, last, out)
         here = slice(first * n, last * n)
-        if mean == "global" and offset is not None:
+        if mean == "level":
+            level = context_level(grid[first:last], geometry, reach).reshape(last - first, -1)
+            out[:, here] -= (level if at is None else np.take_along_axis(level, at[first:last], 1)).reshape(
+                -1
+            )
+        elif mean == "global" and offset is not None:
             out[:, here] -= offset[:, None]
         elif mean != "global":
             subtract_own_mean(out, geometry.channels if mean == "channel" else 1, here.start, here.stop)

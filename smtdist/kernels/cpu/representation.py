@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled
-from smtdist.kernels.generic.representation import pool
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -64,5 +63,39 @@ def embed(codes: Codes, components_t: Array) -> Array:
     run_ranges(
         lambda start, stop: embed_patches(indptr, indices, components_t, start, stop, out),
         even_ranges(codes.n_patches, 1024),
+    )
+    return out
+
+
+@compiled
+def pool_images(grid: Array, size: int, stride: int, first: int, last: int, out: Array) -> None:
+    """Average the windows of images first to last and bring them to unit length, with the roundings of the generic body."""
+    share = np.float32(size * size)
+    for image in range(first, last):
+        for row in range(out.shape[1]):
+            for column in range(out.shape[2]):
+                line = out[image, row, column]
+                line[:] = 0
+                for down in range(size):
+                    for across in range(size):
+                        values = grid[image, row * stride + down, column * stride + across]
+                        for component in range(len(line)):
+                            line[component] += values[component]
+                total = 0.0
+                for component in range(len(line)):
+                    line[component] /= share
+                    wide = np.float64(line[component])
+                    total += wide * wide
+                norm = np.sqrt(total) if total > 0 else 1.0
+                for component in range(len(line)):
+                    line[component] = np.float64(line[component]) / norm
+
+
+def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
+    """Return float32 (B, rows', columns', L); see `smtdist.kernels.representation`."""
+    out = np.empty((len(grid), *shape, grid.shape[3]), np.float32)
+    step = max(1, 1024 // (grid.shape[1] * grid.shape[2]))
+    run_ranges(
+        lambda first, last: pool_images(grid, size, stride, first, last, out), even_ranges(len(grid), step)
     )
     return out

@@ -20,7 +20,9 @@ def centred_patches(
         patches[pixel] = _chosen(grid[:, row : row + rows, column : column + columns], at)
         if mean == "context":
             patches[pixel] -= _chosen(_context_mean(grid, geometry, reach, row, column), at)
-    if mean == "patch":
+    if mean == "level":
+        patches -= _chosen(context_level(grid, geometry, reach)[..., None], at)
+    elif mean == "patch":
         patches -= _rounded(patches.sum(axis=(0, 1)), size * size * channels)
     elif mean == "channel":
         patches -= _rounded(patches.sum(axis=0), size * size)
@@ -54,6 +56,29 @@ def _context_mean(grid: Array, geometry: Geometry, reach: int, row: int, column:
     )
     count = ((bottom - top)[:, None] * (right - left)[None, :])[None, :, :, None]
     return _rounded(box, count)
+
+
+def context_level(grid: Array, geometry: Geometry, reach: int) -> Array:
+    """Mean pixel of the patches within `reach`, int64 (B, R, C), from sums over patches and over neighbours of them."""
+    xp = array_module(grid)
+    rows, columns = xp.arange(geometry.rows), xp.arange(geometry.columns)
+    own = _boxes(
+        grid.astype(xp.int64).sum(axis=3),
+        (rows, rows + geometry.patch),
+        (columns, columns + geometry.patch),
+    )
+    down, across = _interval(xp, geometry.rows, reach), _interval(xp, geometry.columns, reach)
+    count = (down[1] - down[0])[:, None] * (across[1] - across[0]) * geometry.pixels
+    return _rounded(_boxes(own, down, across), count)
+
+
+def _boxes(values: Array, down: tuple[Array, Array], across: tuple[Array, Array]) -> Array:
+    """Sums of (B, H, W) over all boxes of rows down[0] to down[1] and columns across[0] to across[1]."""
+    xp = array_module(values)
+    total = xp.zeros((len(values), values.shape[1] + 1, values.shape[2] + 1), dtype=xp.int64)
+    total[:, 1:, 1:] = values.cumsum(axis=1).cumsum(axis=2)
+    tall = total[:, down[1]] - total[:, down[0]]
+    return tall[:, :, across[1]] - tall[:, :, across[0]]
 
 
 def _interval(xp: Array, length: int, reach: int) -> tuple[Array, Array]:

@@ -103,10 +103,13 @@ def _patches(parts: Tables, held: Mapping[str, Tensor], images: Tensor) -> Tenso
     whole = _pixel_grid(parts, images)
     shape = (-1, rows, size, columns, size, channels)
     patches = whole.index_select(1, held["rows_at"]).index_select(2, held["columns_at"]).reshape(shape)
-    if parts.mean == "context":
+    if parts.mean in ("context", "level"):
         summed = (held["rows_near"] @ whole.flatten(2)).unflatten(2, (parts.images[1], channels))
         summed = (held["columns_near"] @ summed).reshape(shape)
-        mean = _rounded(summed, held["near"])
+        if parts.mean == "context":
+            mean = _rounded(summed, held["near"])
+        else:
+            mean = _rounded(summed.sum((2, 4, 5), keepdim=True), held["near"] * parts.pixels)
     elif parts.mean == "patch":
         mean = _rounded(patches.sum((2, 4, 5), keepdim=True), parts.pixels)
     elif parts.mean == "channel":
