@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.triangle import UpperTiles, tile_height
+from smtdist.solve import lapack
 from smtdist.solve.factor import back_substituted, cholesky, smallest_share, whitened
+from smtdist.solve.lapack import all_eigenvectors, smallest_eigenvectors
 from smtdist.solve.tiled import SAFE, Tiles, Unsuitable, quality, solve_tiles, suits
 
 Matrix = npt.NDArray[Any]
@@ -21,8 +22,6 @@ Float64 = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 ROW_BLOCK: Final = 256
-INT32_WORKSPACE_ROWS: Final = 32_766
-"""The largest n whose 1 + 6 n + 2 n² work numbers LAPACK can still count in 32 bits."""
 NEGATIVE: Final = 1e-6
 """V is a moment of codes: eigenvalues below minus this share of the largest are not rounding."""
 WORST_RESIDUAL: Final = 1e-7
@@ -168,7 +167,7 @@ def solve_bytes(n_atoms: int, diagonal: bool, n_components: int | None = None) -
     wanted = n_atoms if n_components is None else min(n_components, n_atoms)
     square = n_atoms * n_atoms
     many = 2 * wanted > n_atoms
-    beyond = n_atoms > INT32_WORKSPACE_ROWS
+    beyond = n_atoms > lapack.INT32_WORKSPACE_ROWS
     if diagonal:
         numbers = (6 if beyond else 4) * square if many else 2 * square + n_atoms * wanted
     else:
@@ -220,7 +219,7 @@ def _solve_diagonal(
     quotient = _gather(scatter, kept, "context_scatter")
     quotient *= scale[:, None]
     quotient *= scale
-    vectors = _smallest_eigenvectors(quotient, n_components)
+    vectors = smallest_eigenvectors(quotient, n_components)
     vectors *= scale[:, None]
     return kept, len(kept), vectors
 
@@ -234,7 +233,7 @@ def _solve_full(
     vectors = _behind_factor(scatter, moment, n_components, tolerance, kept)
     if vectors is not None:
         return kept, len(kept), vectors
-    weights, whiten = _eigh(_gather(moment, kept, "V"))
+    weights, whiten = all_eigenvectors(_gather(moment, kept, "V"))
     if weights[0] < -NEGATIVE * weights[-1]:
         raise ModelError(
             f"V has the eigenvalue {weights[0]:.3g} beside a largest of {weights[-1]:.3g}, but a moment of "
@@ -247,7 +246,7 @@ def _solve_full(
     whiten = whiten[:, first:]
     whiten /= np.sqrt(weights[first:])
     quotient = _project(scatter, kept, whiten)
-    return kept, rank, whiten @ _smallest_eigenvectors(quotient, n_components)
+    return kept, rank, whiten @ smallest_eigenvectors(quotient, n_components)
 
 
 def _behind_factor(
@@ -261,7 +260,7 @@ def _behind_factor(
     if factor is None or smallest_share(factor) < SAFE * tolerance:
         return None
     quotient = whitened(UpperTiles.of(_gather(scatter, kept, "context_scatter"), height), factor).full()
-    return back_substituted(factor, _smallest_eigenvectors(quotient, n_components))
+    return back_substituted(factor, smallest_eigenvectors(quotient, n_components))
 
 
 def _project(scatter: Matrix, kept: Indices, whiten: Float64) -> Float64:
@@ -269,39 +268,6 @@ def _project(scatter: Matrix, kept: Indices, whiten: Float64) -> Float64:
     for rows, block in _row_blocks(scatter, kept, "context_scatter"):
         np.matmul(block, whiten, out=scattered[rows])
     return whiten.T @ scattered
-
-
-def _smallest_eigenvectors(matrix: Float64, count: int) -> Float64:
-    """Return eigenvectors of the `count` smallest eigenvalues as columns; `matrix` is overwritten."""
-    if 2 * count > len(matrix):
-        return _eigh(matrix)[1][:, :count]
-    try:
-        # the transpose of a symmetric array is the same matrix in the order LAPACK overwrites without a copy
-        _, vectors = scipy.linalg.eigh(
-            matrix.T, subset_by_index=(0, count - 1), driver="evr", overwrite_a=True, check_finite=False
-        )
-    except scipy.linalg.LinAlgError as error:
-        raise _not_converged(len(matrix)) from error
-    return vectors
-
-
-def _eigh(matrix: Float64) -> tuple[Float64, Float64]:
-    """Return all eigenvalues, ascending, and eigenvectors as columns; `matrix` is overwritten."""
-    try:
-        if len(matrix) > INT32_WORKSPACE_ROWS:
-            # NumPy's wheels call a 64-bit LAPACK; the price is two arrays more
-            return np.linalg.eigh(matrix)
-        values, vectors = scipy.linalg.eigh(matrix.T, driver="evd", overwrite_a=True, check_finite=False)
-    except (scipy.linalg.LinAlgError, np.linalg.LinAlgError) as error:
-        raise _not_converged(len(matrix)) from error
-    return values, vectors
-
-
-def _not_converged(rows: int) -> ModelError:
-    return ModelError(
-        f"The eigensolver did not converge on a matrix of {rows} rows; raise null_tolerance to leave out "
-        f"directions in which the codes hardly vary."
-    )
 
 
 def _row_blocks(matrix: Matrix, kept: Indices, name: str) -> Iterator[tuple[slice, Float64]]:

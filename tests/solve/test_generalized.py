@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.solve import generalized
+from smtdist.solve import generalized, lapack
 from smtdist.solve.generalized import centred_moment, smallest_components, solve_bytes
 
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -119,7 +119,7 @@ def test_integers_and_slices_are_taken_as_they_are(monkeypatch: pytest.MonkeyPat
 def test_the_64_bit_path_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     scatter, moment = well_posed(30)
     expected = smallest_components(scatter, moment, 20)
-    monkeypatch.setattr(generalized, "INT32_WORKSPACE_ROWS", 10)
+    monkeypatch.setattr(lapack, "INT32_WORKSPACE_ROWS", 10)
     solution = smallest_components(scatter, moment, 20)
     np.testing.assert_allclose(solution.components, expected.components, atol=1e-9)
 
