@@ -37,12 +37,13 @@ def machine() -> dict[str, Any]:
 
 
 def write_record(folder: str, name: str, result: dict[str, Any]) -> Path:
-    """Write one result as FOLDER/DATE-NAME.json, with the command and the machine."""
+    """Write one result as FOLDER/DATE-NAME.json, with the command and the machine; the folder is made where it is missing."""
     today = datetime.date.today().isoformat()
     module = str(getattr(sys.modules["__main__"].__spec__, "name", "")).removesuffix(".__main__")
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     command = f"python -m {module} {shlex.join(words)}" if module else shlex.join(words)
     path = Path(folder, f"{today}-{name}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         json.dumps({"date": today, "command": command, "machine": machine(), "result": result}, indent=1)
         + "\n"

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.triangle import UpperTiles, tile_height
+from smtdist.kernels.triangle import UpperTiles
 from smtdist.solve import lapack
-from smtdist.solve.factor import back_substituted, cholesky, smallest_share, whitened
-from smtdist.solve.lapack import all_eigenvectors, smallest_eigenvectors
+from smtdist.solve.lapack import all_eigenvectors, smallest_behind_factor, smallest_eigenvectors
 from smtdist.solve.tiled import SAFE, Tiles, Unsuitable, quality, solve_tiles, suits
 
 Matrix = npt.NDArray[Any]
@@ -230,7 +229,9 @@ def _solve_full(
     """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ) for a full V."""
     kept = np.flatnonzero(alive)
     _require_rank(len(kept), n_components, alive)
-    vectors = _behind_factor(scatter, moment, n_components, tolerance, kept)
+    given = _gather(scatter, kept, "context_scatter"), _gather(moment, kept, "V")
+    vectors = smallest_behind_factor(*given, n_components, SAFE * tolerance)
+    del given
     if vectors is not None:
         return kept, len(kept), vectors
     weights, whiten = all_eigenvectors(_gather(moment, kept, "V"))
@@ -247,20 +248,6 @@ def _solve_full(
     whiten /= np.sqrt(weights[first:])
     quotient = _project(scatter, kept, whiten)
     return kept, rank, whiten @ smallest_eigenvectors(quotient, n_components)
-
-
-def _behind_factor(
-    scatter: Matrix, moment: Matrix, n_components: int, tolerance: float, kept: Indices
-) -> Float64 | None:
-    """Return (kept, L) columns of Pᵀ by V = UᵀU, in a third of the time of V's eigenvectors; None near a null space."""
-    height = min(
-        tile_height(len(kept)), max(64, len(kept) // 8)
-    )  # squares of low tiles are what is copied on the way
-    factor = cholesky(UpperTiles.of(_gather(moment, kept, "V"), height))
-    if factor is None or smallest_share(factor) < SAFE * tolerance:
-        return None
-    quotient = whitened(UpperTiles.of(_gather(scatter, kept, "context_scatter"), height), factor).full()
-    return back_substituted(factor, smallest_eigenvectors(quotient, n_components))
 
 
 def _project(scatter: Matrix, kept: Indices, whiten: Float64) -> Float64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,14 @@ from smtdist.errors import ModelError
 
 Float64 = npt.NDArray[np.float64]
 
+_lapack: Any = scipy.linalg.lapack  # its functions have no stubs
+
 INT32_WORKSPACE_ROWS: Final = 32_766
 """The largest n whose 1 + 6 n + 2 n² work numbers LAPACK can still count in 32 bits."""
 
 
 def smallest_eigenvectors(matrix: Float64, count: int) -> Float64:
-    """Return eigenvectors of the `count` smallest eigenvalues as columns; `matrix` is overwritten."""
+    """Return eigenvectors of the `count` smallest eigenvalues as columns; `matrix`, its upper triangle, is overwritten."""
     if 2 * count > len(matrix):
         return all_eigenvectors(matrix)[1][:, :count]
     try:
@@ -28,6 +30,24 @@ def smallest_eigenvectors(matrix: Float64, count: int) -> Float64:
     except scipy.linalg.LinAlgError as error:
         raise _not_converged(len(matrix)) from error
     return vectors
+
+
+def smallest_behind_factor(scatter: Float64, moment: Float64, count: int, least: float) -> Float64 | None:
+    """Return columns x of C x = μ V x, xᵀ V x = 1, of the `count` smallest μ, by V = LLᵀ; both matrices are overwritten.
+
+    A third of the time of V's eigenvectors. None where V is not positive definite, or where its estimated condition, in the
+    1-norm and so at least that of its eigenvalues, leaves less than `least`; then C is as it was.
+    """
+    if len(moment) > INT32_WORKSPACE_ROWS:
+        return None
+    norm = _lapack.dlange("1", moment.T)
+    factor, bad = _lapack.dpotrf(moment.T, lower=1, overwrite_a=1, clean=0)
+    if bad or _lapack.dpocon(factor, norm, uplo="L")[0] < least:
+        return None
+    quotient, _ = _lapack.dsygst(scatter.T, factor, lower=1, overwrite_a=1)
+    vectors = smallest_eigenvectors(quotient.T, count)
+    found: Float64 = scipy.linalg.solve_triangular(factor, vectors, trans="T", lower=True, check_finite=False)
+    return found
 
 
 def all_eigenvectors(matrix: Float64) -> tuple[Float64, Float64]:
