@@ -17,7 +17,7 @@ from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Labelled, Linear, Neighbours, Settings, Svm, classifier, evaluated
 from smtdist.models import files
 from smtdist.models.coders.files import is_coder
-from smtdist.models.kernel.files import is_kernel_model
+from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.monitor import tables
 
 

@@ -12,20 +12,20 @@ import h5netcdf
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.hdf5 import DAMAGE, open_file, unlocked
+from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.writing import lenient, whole_file
-from smtdist.errors import DataError, ModelError
+from smtdist.errors import ModelError
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.autoencoder import KernelDecoder
 from smtdist.models.kernel.contrastive import Spectrum
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import KernelEncoder
+from smtdist.models.kernel.kind import KIND
 from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
 from smtdist.models.kernel.settings import KernelSettings
 
 SCHEMA: Final = 1
-KIND: Final = "kernel"
 
 Arrays = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 
@@ -67,15 +67,6 @@ def load_kernel(path: str | os.PathLike[str]) -> KernelModel:
             return _read(file)
         except DAMAGE as error:
             raise ModelError(f"{path} is not a whole kernel model ({error}); fit it again.") from error
-
-
-def is_kernel_model(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is a kernel model's; what cannot be opened is none."""
-    try:
-        with open_file(str(path)) as file:
-            return str(file.attrs.get("kind", "")) == KIND
-    except DataError:
-        return False
 
 
 def _require_kind(file: Any, path: str | os.PathLike[str]) -> None:
