@@ -43,7 +43,12 @@ def digits_and_labels(count: int, group: str = "train") -> tuple[Any, Any]:
 def encoder_of(images: Any, settings: Configuration, atoms: int, threads: int = 2) -> Encoder:
     """Return an encoder whitened on these images; its atoms are random patches of them, no two equal."""
     small = settings.replace(
-        n_components=1, dictionary=8, context="whole", zero_code="leave_out", dictionary_method="random"
+        n_components=1,
+        drop=0,
+        dictionary=8,
+        context="whole",
+        zero_code="leave_out",
+        dictionary_method="random",
     )
     model, _ = fit(as_source(images), small, Engine(SerialExecutor(threads)))
     encoder = replace(model.encoder, zero_code=settings.zero_code)

@@ -30,20 +30,20 @@ def newest(folder: Path) -> list[dict[str, Any]]:
 def rendered(rows: list[dict[str, Any]]) -> str:
     """Return the tables of all groups, and the machines they were measured on."""
     parts = []
-    machines: dict[str, list[str]] = {}
+    machines: dict[str, list[dict[str, Any]]] = {}
     for group in GROUPS:
         mine = [row for row in rows if row["group"] == group]
         if not mine:
             continue
         parts += [f"### {group.capitalize()}", "", HEAD, RULE, *map(_line, mine), ""]
         for row in mine:
-            machines.setdefault(_machine(row), []).append(row["record"])
+            machines.setdefault(_machine(row), []).append(row)
     if not rows:
         return ""
     parts += ["### Machines", ""]
-    for machine, records in machines.items():
-        dates = sorted({record[:10] for record in records})
-        parts += [f"- {machine}; {', '.join(dates)}"]
+    for machine, used in machines.items():
+        dates = sorted({row["record"][:10] for row in used})
+        parts += [f"- {machine}{_rates(used)}; {', '.join(dates)}"]
     return "\n".join(parts) + "\n"
 
 
@@ -101,10 +101,17 @@ def _bytes(value: float) -> str:
 
 
 def _machine(row: dict[str, Any]) -> str:
-    known, floors = row["machine"], row["machine_floors"]
-    rates = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in floors.items())
+    known = row["machine"]
     device = f", {known['device']}" if "device" in known else ""
     memory = f"{known['memory_bytes'] / 2**30:.0f} GiB"
-    return f"{known['processor']}, {known['cores']} cores, {memory}{device}" + (
-        f" ({rates})" if rates else ""
-    )
+    return f"{known['processor']}, {known['cores']} cores, {memory}{device}"
+
+
+def _rates(rows: list[dict[str, Any]]) -> str:
+    """Return the machine's rates from the lowest to the highest of its records: how much it is to be trusted."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row["machine_floors"].items():
+            found.setdefault(name.replace("_", " "), []).append(value)
+    parts = [f"{name} {min(values):.3g} to {max(values):.3g}" for name, values in found.items()]
+    return f" ({', '.join(parts)})" if parts else ""
