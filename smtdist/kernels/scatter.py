@@ -50,7 +50,8 @@ def add_second_moment(out: Array, codes: Codes) -> None:
     """Add Σ a_i a_iᵀ to the upper triangle of `out`: V of SMT 2023, eq. 5, before its division by N.
 
     out : int32 or int64 (K, K); the caller keeps int32 below its limit (an entry grows by at most N a call).
-    Memory (CPU): 6 bytes an entry, 64 bytes a patch and thread; (other modules) blocks of 64 MiB.
+    Memory (CPU): 2 bytes an entry and, for codes that are lists, 64 bytes a patch and 512 atoms, of 32,768 patches at a time;
+    1,344 bytes an atom and thread. (Other modules) blocks of 64 MiB.
 
     >>> import numpy as np
     >>> out = np.zeros((2, 2), np.int64)
