@@ -274,3 +274,9 @@ def test_records_of_other_benchmarks_are_cells(tmp_path):
     assert (cell["row"], cell["column"], cell["paper"]) == ("3 pixels", "VQ 16384", 99.2)
     assert cell["ours"]["n_test"] == 10000
     assert "99.00 | -0.2 | 98.0 to 99.5" in markdown.rendered([cell], [("1", "3 pixels", "VQ 16384")])
+
+
+def test_the_page_is_what_the_records_say(tmp_path):
+    order = [(cell.table, cell.row, cell.column) for make in tables().values() for cell in make()]
+    markdown.write(quality.PAGE.parents[1] / "results", tmp_path / "page.md", order)
+    assert (tmp_path / "page.md").read_text() == quality.PAGE.read_text()
