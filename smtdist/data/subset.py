@@ -46,6 +46,10 @@ class ChunkSubset(Source):
         """Return what a thread of the reader of the whole source needs."""
         return self.whole.thread_bytes
 
+    def describe(self) -> dict[str, Any]:
+        """Return what the whole is, and which of its chunk rows these are."""
+        return self.whole.describe() | {"shape": list(self.shape), "chunk_rows": list(self.chunks)}
+
     @contextmanager
     def opened(self) -> Iterator[Reader]:
         """Open the whole source and read only the chosen rows."""

@@ -100,6 +100,8 @@ def test_mini_batches_take_rows_of_many_files(folders):
     one, again = (SMT(**settings).fit((folders / "plain", "train")) for _ in range(2))
     assert np.array_equal(one.components_, again.components_)
     subset = chunk_subset(open_source(folders / "plain", "train"), 200, 0)
+    assert subset.describe()["shape"] == list(subset.shape)
+    assert len(subset.describe()["chunk_rows"]) * subset.chunk_samples == subset.n_samples
     whole = as_source((folders / "all.h5", "train/images"))
     with subset.opened() as reader, whole.opened() as expected:
         step = subset.chunk_samples
