@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.counters import count_rows, flush, new_planes, planes_for
+from smtdist.kernels.cpu.counters import count_rows, flush_row, new_planes, planes_for
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.marked import part_of, rows_from_lists
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
@@ -132,9 +132,7 @@ def add_plane_rows(
                 count_rows(
                     bits[level], base, offsets, start, stop, planes, 0, tail, -BLOCK_WORDS, level, used
                 )
-            column = block * BLOCK
-            place, width = atom * n_atoms + column, min(BLOCK, n_atoms - column)
-            flush(flat, place, width, max(0, atom - column), planes, 0, used, 1)
+            flush_row(flat, n_atoms, atom, block, planes, 0, used, 1)
 
 
 def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:

@@ -95,6 +95,16 @@ def flush(
 
 
 @compiled
+def flush_row(
+    flat: Array, n_atoms: int, atom: int, block: int, planes: Array, at: int, used: int, weight: int
+) -> None:
+    """Flush counters of a block of atoms to the row of `atom` in a flat (K, K) sum, from the diagonal on."""
+    column = block * BLOCK
+    place, width = atom * n_atoms + column, min(BLOCK, n_atoms - column)
+    flush(flat, place, width, max(0, atom - column), planes, at, used, weight)
+
+
+@compiled
 def count_columns(
     bits: tuple[Array, int, int], step: int, start: int, stop: int, n_patches: int, counts: Array
 ) -> None:

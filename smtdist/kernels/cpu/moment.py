@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from smtdist.kernels.cpu.bits import rows_from_bits
-from smtdist.kernels.cpu.counters import PLANES_WORDS, count_rows, flush, planes_for
+from smtdist.kernels.cpu.counters import PLANES_WORDS, count_rows, flush_row, planes_for
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.marked import BitRows, bit_rows, part_of
 from smtdist.kernels.threads import even_ranges, run_ranges
@@ -116,12 +116,10 @@ def add_rows(
                 start = starts[part, atom]
                 stop = start + counts[part, atom]
                 count_rows(words, base, offsets, start, stop, planes, at, tail, -row * BLOCK_WORDS, 0, levels)
-        column = block * BLOCK
         for atom in range(low, end):
             if totals[atom - low] > 0:
                 at, levels = (atom - low) * PLANES_WORDS, used[atom - low]
-                place, width = atom * n_atoms + column, min(BLOCK, n_atoms - column)
-                flush(flat, place, width, max(0, atom - column), planes, at, levels, weight)
+                flush_row(flat, n_atoms, atom, block, planes, at, levels, weight)
 
 
 def add_second_moment(out: Array, codes: Codes, weight: int = 1) -> None:
