@@ -59,9 +59,9 @@ class Cell:
     """A cell of a table.
 
     parts : of which the representation is made, side by side. paper : percent right there, None where nothing is printed.
-    vote : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that measures it,
-    where that is another one. judge : "test" images, or "held out" ones, the last of the training group, for choices.
-    mirrored : whether mirrored training images are learnt from too, beside the others.
+    vote, k, temperature : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that
+    measures it, where that is another one. judge : "test" images, or "held out" ones, the last of the training group, for
+    choices. mirrored : whether mirrored training images are learnt from too, beside the others.
     """
 
     table: str
@@ -71,6 +71,8 @@ class Cell:
     paper: float | None = None
     classifier: str = "knn"
     vote: str = "exp"
+    k: int = 30
+    temperature: float = 0.03
     remark: str = ""
     elsewhere: str = ""
     judge: str = "test"
@@ -80,21 +82,23 @@ class Cell:
     def key(self) -> str:
         """Hash of what the figure depends on, test images aside."""
         parts = [(one.fit.key, one.n_components, one.drop, one.solve) for one in self.parts]
-        told = json.dumps(
-            [parts, self.classifier, self.vote, self.judge, *(["mirrored"] if self.mirrored else [])]
-        )
-        return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
+        told = [parts, self.classifier, self.vote, self.judge, *(["mirrored"] if self.mirrored else [])]
+        if (self.k, self.temperature) != (Cell.k, Cell.temperature):
+            told += [self.k, self.temperature]
+        return hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much smaller than printed a run is to be: most training images, atoms and components; settings on top."""
+    """How much smaller than printed a run is to be: most training images, atoms and components; settings and votes on top."""
 
     train: int = 0
     dictionary: int = 0
     components: int = 0
     changes: tuple[tuple[str, Any], ...] = ()
     mirrored: bool = False
+    k: int = Cell.k
+    temperature: float = Cell.temperature
 
     def fit(self, fit: Fit) -> Fit:
         """Return the fit at this scale."""
@@ -118,8 +122,8 @@ class Scale:
 
     def cell(self, cell: Cell) -> Cell:
         """Return the cell at this scale."""
-        mirrored = cell.mirrored or self.mirrored
-        return replace(cell, parts=tuple(map(self.part, cell.parts)), mirrored=mirrored)
+        votes = {"k": self.k, "temperature": self.temperature, "mirrored": cell.mirrored or self.mirrored}
+        return replace(cell, parts=tuple(map(self.part, cell.parts)), **votes)
 
 
 def tables() -> dict[str, Callable[[], Iterator[Cell]]]:
