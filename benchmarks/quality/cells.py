@@ -97,8 +97,8 @@ class Scale:
     components: int = 0
     changes: tuple[tuple[str, Any], ...] = ()
     mirrored: bool = False
-    k: int = Cell.k
-    temperature: float = Cell.temperature
+    k: int = 0
+    temperature: float = 0.0
 
     def fit(self, fit: Fit) -> Fit:
         """Return the fit at this scale."""
@@ -122,8 +122,13 @@ class Scale:
 
     def cell(self, cell: Cell) -> Cell:
         """Return the cell at this scale."""
-        votes = {"k": self.k, "temperature": self.temperature, "mirrored": cell.mirrored or self.mirrored}
-        return replace(cell, parts=tuple(map(self.part, cell.parts)), **votes)
+        return replace(
+            cell,
+            parts=tuple(map(self.part, cell.parts)),
+            mirrored=cell.mirrored or self.mirrored,
+            k=self.k or cell.k,
+            temperature=self.temperature or cell.temperature,
+        )
 
 
 def tables() -> dict[str, Callable[[], Iterator[Cell]]]:
@@ -282,7 +287,7 @@ def _ablations() -> Iterator[Cell]:
 def _recipe() -> Iterator[Cell]:
     """Choices that the paper leaves open, one at a time, around the preset."""
     choices: dict[str, tuple[Any, ...]] = {
-        "mean": ("context", "patch", "channel"),
+        "mean": ("context", "level", "patch", "channel"),
         "ridge": (1e-4, 1e-3, 3e-3, 1e-2, 1e-1),
         "threshold": (0.2, 0.25, 0.3, 0.35),
         "dictionary_method": ("random", "diverse", "spherical"),
@@ -312,6 +317,18 @@ def _recipe() -> Iterator[Cell]:
             remark=OURS,
             judge="held out",
             mirrored=mirrored,
+        )
+    for k, temperature in ((30, 0.03), (30, 0.06), (50, 0.03), (50, 0.06), (50, 0.1), (100, 0.06)):
+        yield Cell(
+            "recipe",
+            "neighbours, temperature",
+            f"{k}, {temperature}",
+            _whole(_fit(COLOUR, "cifar10", SMALL, dictionary=2048)),
+            remark=OURS,
+            judge="held out",
+            mirrored=True,
+            k=k,
+            temperature=temperature,
         )
 
 
