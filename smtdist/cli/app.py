@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
@@ -17,6 +18,9 @@ from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2
+PATIENCE = "18"
+"""OpenBLAS's threads look for work for 2^18 cycles, a tenth of a millisecond, and then sleep. Left to themselves they look for
+2^26, and take the cores of whoever else computes: beside busy processes a first eigensolve took four times as long."""
 KERNEL_MODELS = "kernel-"
 """How the names of models begin that are no transform, and have settings and files of their own."""
 
@@ -118,4 +122,5 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", PATIENCE)
     app()

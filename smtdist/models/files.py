@@ -27,7 +27,7 @@ from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.model import Model, Whitening, code_sums
-from smtdist.solve.generalized import Solution
+from smtdist.solve.solution import Solution
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.sums import Statistics
 

@@ -29,12 +29,8 @@ from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, code_sums, image_geometry, unwhitened, whitened
 from smtdist.models.plan import finished_bytes, row_tiles, solve_plan, work_per_sample
-from smtdist.solve.generalized import (
-    Solution,
-    centred_moment,
-    smallest_components,
-    smallest_components_of_tiles,
-)
+from smtdist.solve.generalized import centred_moment, smallest_components, smallest_components_of_tiles
+from smtdist.solve.solution import Solution
 from smtdist.solve.tiled import Unsuitable, suits
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import CodeSums

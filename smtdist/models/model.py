@@ -14,7 +14,7 @@ from smtdist.kernels.representation import pooled_shape
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
 from smtdist.kernels.whitening import integer_whitening, threshold_cut
 from smtdist.models.dictionary import Dictionary
-from smtdist.solve.generalized import Solution
+from smtdist.solve.solution import Solution
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.origin import basis
 from smtdist.statistics.sums import Statistics

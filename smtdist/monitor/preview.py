@@ -20,7 +20,6 @@ from smtdist.errors import SmtdistError
 from smtdist.kernels.device import to_host
 from smtdist.kernels.threads import single_blas
 from smtdist.kernels.types import Encoder, Whitener
-from smtdist.solve.generalized import smallest_components
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -150,6 +149,8 @@ def _codes_seen(
     moment: NDArray[np.float64] = (own if statistics.one_hot else statistics.second_moment) / counts[
         "n_positions"
     ]
+    from smtdist.solve.generalized import smallest_components  # loads SciPy, for those who watch alone
+
     solution = smallest_components(scatter, moment, min(COMPONENTS, max(1, int(np.count_nonzero(own)) // 2)))
     return {
         **counts,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +13,10 @@ from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.solve import lapack
 from smtdist.solve.lapack import all_eigenvectors, smallest_behind_factor, smallest_eigenvectors
+from smtdist.solve.solution import Float64, Solution
 from smtdist.solve.tiled import SAFE, Tiles, Unsuitable, quality, solve_tiles, suits
 
 Matrix = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 ROW_BLOCK: Final = 256
@@ -27,35 +26,6 @@ WORST_RESIDUAL: Final = 1e-7
 """Above this the iterations have not found what they say, and the direct solver is asked."""
 TIE: Final = 1e-6
 """Entries of a component that agree with its largest to this share: which is larger is rounding noise."""
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """Rows of P in order of ascending eigenvalue, and how far to trust them.
-
-    Attributes
-    ----------
-    components : (L, K) P, with P V Pᵀ = I; the entry of largest magnitude in each row is positive (of entries
-        that agree to one part in a million, the first); columns of dead atoms are zero.
-    eigenvalues : (L,) the diagonal of P C Pᵀ, in units of C over V.
-    residuals : (L,) ‖C p - μ V p‖ / ((‖C‖₁ + |μ| ‖V‖₁) ‖p‖): the relative change of C and V that would make
-        the pair exact, over active atoms. Around 1e-15 is as good as float64 gets; above 1e-8 something is
-        wrong with C or V.
-    rank : dimension of the space that was searched, the rank of V.
-    dead : (K,) True for atoms that never fire, whose rows of V are zero, and for those that `active` leaves
-        out.
-    """
-
-    components: Float64
-    eigenvalues: Float64
-    residuals: Float64
-    rank: int
-    dead: npt.NDArray[np.bool_]
-
-    @property
-    def n_dead(self) -> int:
-        """Atoms without a part in the embedding."""
-        return int(self.dead.sum())
 
 
 def smallest_components(

@@ -11,7 +11,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.solve.generalized import Float64, Solution
+from smtdist.solve.solution import Float64, Solution
 
 Sparse: TypeAlias = Any  # csr_array, whose stubs differ between versions
 

@@ -19,7 +19,6 @@ from smtdist.kernels.threads import single_blas
 from smtdist.models.checks import require_whole
 from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
 from smtdist.models.coders.settings import Settings
-from smtdist.solve.generalized import centred_moment, smallest_components
 from smtdist.statistics.float_codes import FloatCodeSums
 from smtdist.statistics.patch_rows import PatchRows
 
@@ -140,6 +139,9 @@ def fit_manifold(
 
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
+    # a coder that is read and used needs no solver, nor SciPy
+    from smtdist.solve.generalized import centred_moment, smallest_components
+
     patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
     statistic = FloatCodeSums(replace(patches, seed=settings.seed), coder)
     partial, record = engine.reduce("statistics", statistic, source)

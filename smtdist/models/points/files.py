@@ -21,7 +21,7 @@ from smtdist.errors import ModelError
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
-from smtdist.solve.generalized import Solution
+from smtdist.solve.solution import Solution
 from smtdist.statistics.points import FinishedPoints
 
 SCHEMA: Final = 1

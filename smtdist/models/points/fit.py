@@ -14,7 +14,8 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import Features
 from smtdist.models.points.contexts import Context
-from smtdist.solve.generalized import Float64, Solution, smallest_components
+from smtdist.solve.generalized import smallest_components
+from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.points import FinishedPoints, PointSums, finish
 
 if TYPE_CHECKING:

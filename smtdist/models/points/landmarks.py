@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.features import squared_distances
-from smtdist.solve.generalized import Float64
+from smtdist.solve.solution import Float64
 
 
 def spread_points(points: Float64, count: int) -> Float64:

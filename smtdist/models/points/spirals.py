@@ -14,7 +14,7 @@ from smtdist.kernels.features import Landmarks, squared_distances
 from smtdist.models.points.contexts import nearest_neighbours
 from smtdist.models.points.fit import PointModel, fit_points, noisy_pairs
 from smtdist.models.points.landmarks import spread_points
-from smtdist.solve.generalized import Float64
+from smtdist.solve.solution import Float64
 
 TURNS = 1.5
 DIRECTIONS = 360

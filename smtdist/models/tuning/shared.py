@@ -27,7 +27,7 @@ from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary,
 from smtdist.models.fit import solve
 from smtdist.models.model import Whitening, image_geometry, make_encoder, unwhitened, whitened
 from smtdist.models.plan import solve_plan, work_per_sample
-from smtdist.solve.generalized import Solution
+from smtdist.solve.solution import Solution
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.cooccurrence import CodeSums

@@ -20,7 +20,7 @@ from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
 from smtdist.models.words.model import WordModel, WordSettings
-from smtdist.solve.generalized import Solution
+from smtdist.solve.solution import Solution
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import Vocabulary
 from smtdist.statistics.word_pairs import WordSums

@@ -23,8 +23,8 @@ from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.fit import Record, ordered_digests
 from smtdist.models.plan import PassCost
 from smtdist.models.words.model import WordModel, WordSettings
-from smtdist.solve.generalized import Solution
 from smtdist.solve.iterative import smallest_components_sparse
+from smtdist.solve.solution import Solution
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
 from smtdist.statistics.word_pairs import WordPairs, WordSums, finish

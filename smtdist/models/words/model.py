@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.tokens import BASIC, Normalisation
-from smtdist.solve.generalized import Float64, Solution
+from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.vocabulary import MAX_WORDS, Vocabulary
 from smtdist.statistics.word_pairs import UNKNOWN_WORDS, WordPairs, WordSums, most_pairs, most_pairs_of_bytes
 

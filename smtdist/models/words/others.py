@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.cpu.glove import sweep
-from smtdist.solve.generalized import Float64
 from smtdist.solve.iterative import largest_eigenvectors
+from smtdist.solve.solution import Float64
 from smtdist.statistics.word_pairs import WordSums
 
 
