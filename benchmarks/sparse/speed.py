@@ -174,7 +174,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     result["sparse_encode"] = theirs(dictionary, x, options.penalty, options.gap, options.threads)
     result["times_faster"] = result["sparse_encode"]["seconds"] / result["coordinate"]["seconds"]
     result["at_their_gap"] = _at_gap(
-        dictionary, x, options.penalty, min(options.gap, result["sparse_encode"]["worst_gap"]), options.repeats
+        dictionary,
+        x,
+        options.penalty,
+        min(options.gap, result["sparse_encode"]["worst_gap"]),
+        options.repeats,
     )
     result["times_faster_at_their_gap"] = (
         result["sparse_encode"]["seconds"] / result["at_their_gap"]["seconds"]
