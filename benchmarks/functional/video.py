@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if options.sgd_rounds:
         result["sgd"] = _sgd(model, train, settings, options)
     if options.json:
-        write_record(options.json, f"functional-video-{settings.whiten}", result)
+        write_record(options.json, f"functional-video-{settings.whiten}-{settings.n_components}", result)
     return result
 
 

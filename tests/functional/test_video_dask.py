@@ -11,7 +11,7 @@ from functional_clips import SMALL, make_clips
 from smtdist.data.video import open_clips
 from smtdist.models.functional.video import fit_video
 
-LOWER = SMALL.replace(places=160, batch=2000, sgd_rounds=2, sparsity=0.005)
+LOWER = SMALL.replace(places=120, batch=1500, sgd_rounds=2, sparsity=0.005)
 UPPER = LOWER.replace(atoms=20, n_components=5, rounds=2, sgd_rounds=0)
 
 
