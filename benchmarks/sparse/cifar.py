@@ -85,6 +85,12 @@ def on_gq(images: list[Any], options: argparse.Namespace, engine: Engine) -> tup
     return z, {"seconds": time.perf_counter() - started}
 
 
+GRID_GQ: Final = [
+    "drop=0,1,4,16", "threshold=0.2,0.3,0.4,0.5", "mean=context,patch,channel", "ridge=0.001,0.01,0.1",
+    "dictionary_method=random,diverse,spherical", "threshold=0.2,0.25,0.3,0.35,0.4,0.5", "zero_code=leave_out,activate_best",
+    "ridge=0.003,0.01,0.03,0.1", "drop=0,1,2,4,8",
+]  # fmt: skip
+"""Settings that f_gq is chosen from, one after another; some twice, since they go with what was chosen between."""
 MODELS: Final = {"l1": on_l1, "gq": on_gq}
 
 
@@ -108,14 +114,15 @@ def answered(
 
 def chosen(
     name: str, images: Any, labels: Any, options: argparse.Namespace, steps: Steps | None
-) -> tuple[argparse.Namespace, dict[str, float]]:
+) -> tuple[argparse.Namespace, list[dict[str, float]]]:
     """Go through the grids of a model; return the options with the values that judge best on held-out training images."""
     kept = len(images) - options.choose
     parts, wanted = [images[:kept], images[kept:]], [labels[:kept], labels[kept:]]
-    told: dict[str, float] = {}
+    told: list[dict[str, float]] = []
     for grid in getattr(options, f"grid_{name}"):
         setting, values = grid.split("=")
         trials = []
+        told.append({})
         for value in values.split(","):
             trial = copy.copy(options)
             if setting == "drop":
@@ -123,7 +130,7 @@ def chosen(
             else:
                 setattr(trial, name, [*getattr(options, name), f"{setting}={value}"])
             found = answered(name, parts, wanted, trial, steps)
-            told[f"{setting}={value}"] = score = (found["knn"] + found["linear"]) / 2
+            told[-1][f"{setting}={value}"] = score = (found["knn"] + found["linear"]) / 2
             trials.append((score, trial))
             print(name, setting, value, found, flush=True)
         options = max(trials, key=lambda pair: pair[0])[1]
@@ -143,14 +150,16 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--pool", type=int, default=3)
     parser.add_argument("--pool-stride", type=int, default=3)
     parser.add_argument("--drop-l1", type=int, default=0)
-    parser.add_argument("--drop-gq", type=int, default=16)
+    parser.add_argument("--drop-gq", type=int, default=0)
     parser.add_argument(
         "--l1", action="append", default=[], help="name=value of the settings of sparse coding"
     )
     parser.add_argument("--gq", action="append", default=[], help="name=value of the settings of f_gq")
     parser.add_argument("--choose", type=int, default=0)
-    parser.add_argument("--grid-l1", nargs="+", default=["penalty=0.5,1.0,2.0", "drop=0,16"])
-    parser.add_argument("--grid-gq", nargs="+", default=["threshold=0.1,0.2,0.3,0.4", "drop=0,16"])
+    parser.add_argument(
+        "--grid-l1", nargs="+", default=["penalty=0.25,0.5,1.0", "ridge=0.03,0.1,0.3", "drop=0,4"]
+    )
+    parser.add_argument("--grid-gq", nargs="+", default=GRID_GQ)
     parser.add_argument("--work")
     parser.add_argument("--only", choices=("l1", "gq"))
     parser.add_argument("--json")
@@ -178,7 +187,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     result: dict[str, Any] = {name: getattr(options, name) for name in names}
     for name in MODELS:
         if options.only in (None, name):
-            best, told = options, {}
+            best, told = options, list[dict[str, float]]()
             if options.choose:
                 best, told = chosen(name, images[0], labels[0], options, steps)
             result[name] = answered(name, images, labels, best, steps) | {
