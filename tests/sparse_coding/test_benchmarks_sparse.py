@@ -69,13 +69,13 @@ def test_cifar(tmp_path):
     assert found["l1"]["features"] == found["gq"]["features"]
     assert 0 <= only_record(tmp_path)["l1"]["knn"] <= 1
     # settings chosen on held-out training images, kept in a folder, and read again
-    words += ["--choose", "20", "--work", str(tmp_path / "work"), "--grid-l1", "penalty=0.5,8", "drop=0,1"]
+    words += ["--choose", "20", "--work", str(tmp_path / "work"), "--grid-l1", "penalty=0.5,1", "drop=0,1"]
     words += ["--grid-gq", "threshold=0.05,0.3"]
     picked = cifar.main(words)
     (told,) = picked["gq"]["held_out"]
     assert picked["gq"]["settings"] == [max(told, key=told.get)]
     assert [set(one) for one in picked["l1"]["held_out"]] == [
-        {"penalty=0.5", "penalty=8"},
+        {"penalty=0.5", "penalty=1"},
         {"drop=0", "drop=1"},
     ]
     assert cifar.main(words) == picked
