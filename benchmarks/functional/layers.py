@@ -6,6 +6,7 @@ python -m benchmarks.functional.layers --data video.h5 --folder /tmp/video --ato
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,15 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     model, seconds = None, []
     for number, (atoms, components) in enumerate(zip(options.atoms, options.components, strict=True), 1):
         stored = folder / f"layers-{base.whiten}-{base.patch}-{number}-{atoms}.h5"
+        taken = stored.with_suffix(".json")
         started = time.perf_counter()
         if stored.exists():
             model = load_video(stored)
         else:
             model, _ = fit_video(train, base.replace(atoms=atoms, n_components=components), engine(), model)
             save_video(model, stored)
-        seconds.append(time.perf_counter() - started)
+            taken.write_text(json.dumps(time.perf_counter() - started))
+        seconds.append(json.loads(taken.read_text()))
     assert model is not None
     source = model.sequences(test)
     sequences = rows_of(source)[:: max(1, source.n_samples // options.most)]
@@ -70,6 +73,4 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    import json
-
     print(json.dumps(main(), indent=1))

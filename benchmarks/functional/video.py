@@ -54,19 +54,22 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     model = load_video(stored)
     source = model.sequences(test)
     # every so many, so that all held-out clips are in it
-    sequences = rows_of(source)[:: max(1, source.n_samples // options.most)]
+    sequences, raw = (
+        rows_of(model.sequences(test, raw=one))[:: max(1, source.n_samples // options.most)]
+        for one in (False, True)
+    )
     result: dict[str, Any] = {
         "settings": model.settings.to_json(),
         "levels": options.levels,
         "held_out": options.held_out,
         "summary": model.summary(),
-        **judged(model, sequences, strengths=options.strength, penalties=options.recovery_penalty),
+        **judged(model, sequences, strengths=options.strength, penalties=options.recovery_penalty, raw=raw),
         "fit_seconds": fitted,
     }
     if options.sgd_rounds:
         result["sgd"] = _sgd(model, train, settings, options)
     if options.json:
-        write_record(options.json, f"functional-video-{settings.whiten}", result)
+        write_record(options.json, f"functional-video-{settings.whiten}-{settings.n_components}", result)
     return result
 
 

@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "random_patches": shares(start, options.most),
     }
     if options.json:
-        write_record(options.json, "sparse-gabors", result)
+        write_record(options.json, f"sparse-gabors-{options.overcomplete:g}x", result)
     return result
 
 

@@ -110,6 +110,7 @@ def fista_and_sgemms(
     """Time so many steps of FISTA on all rows, and the products they need as BLAS likes them best, in turns."""
     atoms = np.ascontiguousarray(dictionary.T)
     codes, rest = np.full((len(x), len(atoms)), 1e-3, np.float32), np.empty_like(x)
+    shrink = np.float32(1 / np.linalg.norm(dictionary.astype(np.float64), 2) ** 2)
     times: dict[str, list[float]] = {"fista": [], "sgemms": []}
     sparse_codes(dictionary, x[:32], penalty, method="fista", max_iterations=2)
     for _ in range(repeats):
@@ -122,12 +123,20 @@ def fista_and_sgemms(
             for _ in range(steps):
                 np.matmul(codes, atoms, out=rest)
                 np.matmul(rest, dictionary, out=codes)
-                rest *= 1e-3  # nothing grows
+                codes *= shrink  # nothing grows
             times["sgemms"].append(time.perf_counter() - started)
             codes[:] = 1e-3
     best = {name: min(each) for name, each in times.items()}
     flops = 4 * steps * len(x) * atoms.size
     return {**best, "ratio": best["fista"] / best["sgemms"], "gflops_of_sgemms": flops / best["sgemms"] / 1e9}
+
+
+def _at_gap(dictionary: Any, x: Any, penalty: float, gap: float, repeats: int) -> dict[str, Any]:
+    """Time coordinate descent at the worst gap that the other reached: tolerances are few, so it may lie below what was asked."""
+    aim = 0.9 * gap  # the judge is float64, the rows are float32
+    seconds, (codes, _, _) = timed(lambda: sparse_codes(dictionary, x, penalty, gap=aim), repeats)
+    reached, median = worst_gap(dictionary, x, codes, penalty)
+    return {"seconds": seconds, "worst_gap": reached, "median_gap": median}
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -164,6 +173,16 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         }
     result["sparse_encode"] = theirs(dictionary, x, options.penalty, options.gap, options.threads)
     result["times_faster"] = result["sparse_encode"]["seconds"] / result["coordinate"]["seconds"]
+    result["at_their_gap"] = _at_gap(
+        dictionary,
+        x,
+        options.penalty,
+        min(options.gap, result["sparse_encode"]["worst_gap"]),
+        options.repeats,
+    )
+    result["times_faster_at_their_gap"] = (
+        result["sparse_encode"]["seconds"] / result["at_their_gap"]["seconds"]
+    )
     result["steps_of_fista"] = fista_and_sgemms(
         dictionary, x, options.penalty, options.steps, options.repeats, options.threads
     )

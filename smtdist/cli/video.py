@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.video import open_clips
+from smtdist.data.video import PatchSequences, open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import ConfigurationError
@@ -133,13 +134,13 @@ def judge(
 ) -> None:
     """Say how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt beside PCA."""
     fitted = load_video(model)
-    source = fitted.sequences(open_clips(str(clips.absolute()), clip))
+    taken = open_clips(str(clips.absolute()), clip)
+    source = fitted.sequences(taken)
     chosen = np.linspace(0, source.n_samples, min(sequences, source.n_samples), endpoint=False).astype(
         np.int64
     )
-    with source.opened() as reader:
-        rows = np.concatenate([reader.read(int(one), int(one) + 1)[:, 0] for one in chosen])
-    result = judged(fitted, rows)
+    rows, raw = (read_samples(one, chosen) for one in (source, fitted.sequences(taken, raw=True)))
+    result = judged(fitted, rows, raw=raw)
     if fitted.below is not None:
         result["layers"] = judged_layers(fitted, rows[:, rows.shape[1] // 2].astype(np.float64))
     if json:
@@ -157,6 +158,12 @@ def judge(
     for number, one in enumerate(result.get("layers", {}).get("reconstruction", []), 1):
         about = f"layer {number}: {one['codes']:.2f} dB from {one['active']:.1f} active codes, PCA {one['PCA']:.2f} dB"
         console.print(about, highlight=False)
+
+
+def read_samples(source: PatchSequences, chosen: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+    """Return samples of a source by number, (n, T, D)."""
+    with source.opened() as reader:
+        return np.concatenate([reader.read(int(one), int(one) + 1)[:, 0] for one in chosen])
 
 
 def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:

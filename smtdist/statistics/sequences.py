@@ -75,9 +75,9 @@ class SequenceSums:
         step = max(1, ROWS // length)
         for start in range(0, len(images), step):
             rows = images[start : start + step].reshape(-1, width)
-            codes = np.rint(self.features(rows.astype(np.float64)) * GRID).reshape(
-                -1, length, self.features.size
-            )
+            with single_blas():  # bits of products and of vdot follow the number of its threads
+                found = self.features(rows.astype(np.float64))
+            codes = np.rint(found * GRID).reshape(-1, length, self.features.size)
             columns = temporal_differences(codes, self.order) * self.order
             flat = codes.reshape(-1, self.features.size)
             _add_outer(state["moment"], flat)
@@ -167,10 +167,10 @@ class FrameMoments:
         step = max(1, ROWS // images.shape[2])
         for start in range(0, len(images), step):
             rows = images[start : start + step].reshape(-1, images.shape[3]).astype(np.float64)
-            rows = rows if self.through is None else self.through(rows)
-            state["total"] += rows.sum(axis=0)
             with single_blas():
+                rows = rows if self.through is None else self.through(rows)
                 state["moment"] += rows.T @ rows
+            state["total"] += rows.sum(axis=0)
             state["n"] += len(rows)
         return int(images.shape[0] * images.shape[2])
 
@@ -239,12 +239,13 @@ class DictionarySums:
         for start in range(0, len(images), ROWS // 2):
             chosen = images[start : start + ROWS // 2, 0, ::every][:, :2]
             rows = chosen.reshape(-1, images.shape[3]).astype(np.float64)
-            codes, x = self.coder(rows), self.coder.whitened(rows)
             with single_blas():
+                codes, x = self.coder(rows), self.coder.whitened(rows)
                 rest = x - codes @ self.coder.dictionary.T
                 state["second"] += codes.T @ codes
                 state["cross"] += codes.T @ x
-            state["loss"] += 0.5 * float(np.vdot(rest, rest)) + self.coder.penalty * float(codes.sum())
+                square = float(np.vdot(rest, rest))
+            state["loss"] += 0.5 * square + self.coder.penalty * float(codes.sum())
             state["n"] += len(rows)
         return len(images)
 

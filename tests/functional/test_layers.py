@@ -50,9 +50,11 @@ def test_a_layer_codes_what_the_one_below_embeds(stack, rows):
 def test_the_way_back_is_the_printed_chain(stack, rows):
     first, second, _ = stack.layers
     codes = second.codes(rows[:5])
-    beta = second.whitening.back(codes @ second.coder.dictionary.T)
+    beta = second.whitening.back(second.gain * codes @ second.coder.dictionary.T)
     lower = recover_codes(first.components, beta)
-    by_hand = (lower @ first.coder.dictionary.T) @ first.whitening.unwhiten + first.whitening.mean
+    by_hand = (
+        first.gain * (lower @ first.coder.dictionary.T) @ first.whitening.unwhiten + first.whitening.mean
+    )
     np.testing.assert_allclose(second.decode(codes), by_hand, atol=1e-6)
     found = judged_layers(stack, rows)
     snrs = [one["codes"] for one in found["reconstruction"]]

@@ -2,14 +2,22 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import Landmarks, RadialBasis
+from smtdist.models.functional.fit import SparseCoder, Whitening
 from smtdist.models.functional.straightness import straightness
-from smtdist.statistics.sequences import FrameMoments, SequenceSums, finish, temporal_differences
+from smtdist.statistics.sequences import (
+    DictionarySums,
+    FrameMoments,
+    SequenceSums,
+    finish,
+    temporal_differences,
+)
 
 FEATURES = RadialBasis(np.random.default_rng(1).standard_normal((7, 3)), 1.0)
 
@@ -117,3 +125,26 @@ def test_straightness_of_lines_turns_and_noise():
     for wrong in (np.zeros((2, 2, 3)), np.zeros((0, 4, 3)), np.ones((2, 4, 3))):
         with pytest.raises(DataError):
             straightness(wrong)
+
+
+@pytest.mark.parametrize("name", ["codes", "dictionary", "whitening"])
+def test_sums_do_not_follow_the_threads_of_blas(name):
+    # a product by two threads may round otherwise than one by one thread, and vdot does from 10,000 numbers on
+    draw = np.random.default_rng(5)
+    dictionary = draw.standard_normal((64, 90))
+    dictionary /= np.linalg.norm(dictionary, axis=0)
+    whitening = Whitening(np.zeros(64), draw.standard_normal((64, 64)) / 8, np.eye(64))
+    coder = SparseCoder(dictionary, 0.5, whitening)
+    statistic = {
+        "codes": SequenceSums(coder, 2),
+        "dictionary": DictionarySums(coder),
+        "whitening": FrameMoments(90, coder),
+    }[name]
+    rows = draw.standard_normal((700, 1, 3, 64)).astype(np.float32)
+    found = []
+    for threads in (1, 2, 3):
+        state = statistic.zero()
+        with threadpool_limits(threads, user_api="blas"):
+            statistic.update(state, rows, 0)
+        found.append(b"".join(np.asarray(state[each]).tobytes() for each in sorted(state)))
+    assert found[0] == found[1] == found[2]

@@ -9,15 +9,17 @@ from executors import LossyExecutor, ThreadsExecutor
 from functional_clips import SMALL, make_clips
 from typer.testing import CliRunner
 
+from benchmarks.functional.common import rows_of
 from smtdist.cli.app import app
 from smtdist.data.video import open_clips
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.settings import FunctionalSettings
+from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.video import fit_video, sequences_of
-from smtdist.models.functional.video_judge import judged, pca, snr
+from smtdist.models.functional.video_judge import judged, pca, principal, snr
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +86,45 @@ def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
         "pixels",
         "pixels without their mean",
         "whitened pixels",
+        "principal components",
         "codes",
         "PCA pooling",
     }
+    straight = found["regularised"][1]
+    assert straight["ratios"]["codes"]["bend"] == pytest.approx(
+        found["straightness"]["codes"]["bend"] / straight["embedding"]["bend"]
+    )
+    for one in found["reconstruction"].values():  # a coefficient more, and the error of the mean is gone
+        assert one["snr_with_mean"] >= one["snr"] - 1e-9
+    assert found["reconstruction"]["PCA"]["snr"] > found["reconstruction"]["PCA of whitened patches"]["snr"]
     assert found["reconstruction"]["PCA"]["snr"] > found["reconstruction"]["embedding, λ = 0.001"]["snr"]
+
+
+def test_the_gain_is_that_of_least_squares(model, path):
+    # worked out from the optimality of the codes alone: no row is looked at again
+    source = model.sequences(open_clips(path))
+    with source.opened() as reader:
+        rows = reader.read(0, source.n_samples)[:, 0].reshape(-1, 36).astype(np.float64)
+    fit, white = model.coder(rows) @ model.coder.dictionary.T, model.whitening(rows)
+    assert model.gain == pytest.approx(np.vdot(fit, white) / np.vdot(fit, fit), rel=2e-3)
+    assert model.gain > 1.02
+
+
+def test_judged_beside_the_raw_frames(path):
+    clips = open_clips(path)
+    model, _ = fit_video(clips, SMALL.replace(whiten="fourier", rounds=1), Engine(SerialExecutor()))
+    rows, raw = (rows_of(model.sequences(clips, raw=one))[:30] for one in (False, True))
+    assert not np.array_equal(rows, raw)
+    assert 0 <= raw.min() < raw.max() <= 1
+    found = judged(model, rows, best=15, raw=raw)["straightness"]
+    assert found["pixels"] == straightness(raw).to_dict()
+    assert found["whitened pixels"] == judged(model, rows, best=15)["straightness"]["whitened pixels"]
+    # as many components, each of variance 1 over the rows of the fit: all directions weigh the same
+    every = rows_of(model.sequences(clips)).astype(np.float64)
+    first = principal(model, model.whitening(every)).reshape(-1, 8)
+    np.testing.assert_allclose(np.cov(first.T, bias=True), np.eye(8), atol=1e-6)
+    with pytest.raises(DataError, match="have the shape"):
+        judged(model, rows, raw=raw[:5])
 
 
 def test_pca_is_the_best_of_its_rank():

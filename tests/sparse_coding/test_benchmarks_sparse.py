@@ -63,9 +63,19 @@ def test_cifar(tmp_path):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         for name, n in (("train", 60), ("test", 20)):
             file[f"{name}/images"], file[f"{name}/labels"] = small_images(1, n, 16, 16, 3), np.arange(n) % 2
-    found = cifar.main(
-        ["--data", str(tmp_path / "c.h5"), "--train", "60", "--test", "20", "--units", "24", "--components", "4",
-         "--drop-gq", "1", "--l1", "rounds=2", "--json", str(tmp_path)]
-    )  # fmt: skip
+    words = ["--data", str(tmp_path / "c.h5"), "--train", "60", "--test", "20", "--units", "24", "--components", "4",
+             "--drop-gq", "1", "--l1", "rounds=2", "--json", str(tmp_path)]  # fmt: skip
+    found = cifar.main(words)
     assert found["l1"]["features"] == found["gq"]["features"]
     assert 0 <= only_record(tmp_path)["l1"]["knn"] <= 1
+    # settings chosen on held-out training images, kept in a folder, and read again
+    words += ["--choose", "20", "--work", str(tmp_path / "work"), "--grid-l1", "penalty=0.5,1", "drop=0,1"]
+    words += ["--grid-gq", "threshold=0.05,0.3"]
+    picked = cifar.main(words)
+    (told,) = picked["gq"]["held_out"]
+    assert picked["gq"]["settings"] == [max(told, key=told.get)]
+    assert [set(one) for one in picked["l1"]["held_out"]] == [
+        {"penalty=0.5", "penalty=1"},
+        {"drop=0", "drop=1"},
+    ]
+    assert cifar.main(words) == picked

@@ -39,6 +39,7 @@ def reconstruction_per_layer(model: VideoModel, rows: Float64) -> list[dict[str,
 
     `active` is the mean number of active codes, `PCA` that of as many coefficients as the layer below hands on (the number of
     its components, D for the first) or as there are active codes, whichever is fewer; a code says which atoms are active too.
+    `codes and mean`: with each patch's own mean kept as one coefficient more, which whitening and shrinkage lose first.
     """
     lowest = model.layers[0]
     mean = lowest.whitening.mean
@@ -47,9 +48,12 @@ def reconstruction_per_layer(model: VideoModel, rows: Float64) -> list[dict[str,
         codes = layer.codes(rows)
         active = float((codes > 0).sum(axis=1).mean())
         count = max(1, min(round(active), layer.coder.dictionary.shape[0]))
+        rebuilt = layer.decode(codes)
+        shift = (rows.mean(axis=1) - rebuilt.mean(axis=1))[:, None]
         result.append(
             {
-                "codes": snr(rows, layer.decode(codes), mean),
+                "codes": snr(rows, rebuilt, mean),
+                "codes and mean": snr(rows, rebuilt + shift, mean),
                 "active": active,
                 "PCA": snr(rows, pca(rows, mean, lowest.covariance, count), mean),
                 "PCA of the components": snr(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -57,9 +58,18 @@ class VideoModel:
         """This layer and those below it, the lowest first."""
         return [*(self.below.layers if self.below else []), self]
 
-    def sequences(self, clips: tuple[Clip, ...]) -> PatchSequences:
-        """Return the patch sequences of clips, as this model takes them."""
-        return sequences_of(clips, self.settings)
+    def sequences(self, clips: tuple[Clip, ...], *, raw: bool = False) -> PatchSequences:
+        """Return the patch sequences of clips, as this model takes them; or with `raw` the same patches of unwhitened frames."""
+        return sequences_of(clips, self.settings, raw=raw)
+
+    @cached_property
+    def gain(self) -> float:
+        """What makes up for the shrinkage of codes on average: the g of least ⟨‖x - g Φ α‖²⟩ over the rows of the fit.
+
+        An active atom has φᵀ(x - Φ α) = λ (eq. 10), so that ⟨xᵀΦ α⟩ = ⟨‖Φ α‖²⟩ + λ ⟨Σ α⟩: the sums of the codes know it.
+        """
+        square = float(np.vdot(self.coder.dictionary @ self.sums.moment, self.coder.dictionary))
+        return 1.0 + self.settings.penalty * float(self.sums.mean.sum()) / square if square > 0 else 1.0
 
     def codes(self, rows: NDArray[np.floating]) -> Float64:
         """Return α of raw patches (..., D), (..., K)."""
@@ -72,8 +82,8 @@ class VideoModel:
         return result
 
     def decode(self, codes: Float64) -> Float64:
-        """Return raw patches of codes (n, K): Φ α, unwhitened."""
-        rebuilt: Float64 = codes @ self.coder.dictionary.T
+        """Return raw patches of codes (n, K): g Φ α, unwhitened, with g the `gain`."""
+        rebuilt: Float64 = self.gain * (codes @ self.coder.dictionary.T)
         return rebuilt if self.coder.whitening is None else self.coder.whitening.back(rebuilt)
 
     def white(self, codes: Float64) -> Float64:
@@ -85,7 +95,7 @@ class VideoModel:
         return self.below.white(recover_codes(self.below.components, embedded, PENALTY))
 
     def recover(self, embedded: Float64, penalty: float = PENALTY) -> Float64:
-        """Return raw patches of embedded ones (n, L): Φ g(β) (SMT 2018, eq. 6), unwhitened."""
+        """Return raw patches of embedded ones (n, L): Φ g(β) (SMT 2018, eq. 6) times `gain`, unwhitened."""
         return self.decode(recover_codes(self.components, embedded, penalty))
 
     def regularised(self, rows: NDArray[np.floating], strength: float) -> Float64:
@@ -106,14 +116,16 @@ class VideoModel:
         }
 
 
-def sequences_of(clips: tuple[Clip, ...], settings: FunctionalSettings) -> PatchSequences:
-    """Return the patch sequences of clips for some settings."""
+def sequences_of(
+    clips: tuple[Clip, ...], settings: FunctionalSettings, *, raw: bool = False
+) -> PatchSequences:
+    """Return the patch sequences of clips for some settings, of frames that are never whitened where `raw`."""
     return PatchSequences(
         clips,
         settings.patch,
         settings.length,
         settings.places,
-        "fourier" if settings.whiten == "fourier" else "none",
+        "fourier" if settings.whiten == "fourier" and not raw else "none",
         settings.low_pass,
         settings.seed,
     )

@@ -29,7 +29,7 @@ def snr(signal: Float64, found: Float64, mean: Float64 | float = 0.0) -> float:
     )
 
 
-def pca(rows: Float64, mean: Float64, covariance: Float64, count: int) -> Float64:
+def pca(rows: Float64, mean: Float64 | float, covariance: Float64, count: int) -> Float64:
     """Return rows rebuilt from their first `count` principal components."""
     _, vectors = np.linalg.eigh(covariance)
     leading = vectors[:, -count:]
@@ -44,14 +44,19 @@ def judged(
     strengths: Sequence[float] = (0.1, 1.0),
     penalties: Sequence[float] = (PENALTY,),
     best: int = BEST,
+    raw: NDArray[np.float32] | None = None,
 ) -> dict[str, Any]:
-    """Return what a transform does to raw sequences (n, T, D), in numbers.
+    """Return what a transform does to sequences (n, T, D) as it takes them, in numbers.
 
-    straightness : of raw and whitened pixels, codes, embedding, and PCA pooling of as many components (`straightness`).
+    raw : the same sequences of unwhitened frames, where the model takes those of frames whitened whole.
+    straightness : of raw and whitened pixels, principal components of the latter scaled to variance 1 as rows of P are, codes,
+        embedding, and PCA pooling, of as many components (`straightness`).
     ratios : that of each over that of the embedding: above 1 the embedding is straighter.
-    regularised : for each strength of equation 11, straightness of embedding and codes, and SNR of Φ α.
-    reconstruction : SNR in dB on raw patches, of Φ α, of Φ g(β) for each penalty of equation 6, and of PCA with as many
-        coefficients; about the mean patch, and with each patch's own mean left out.
+    regularised : for each strength of equation 11, straightness of embedding and codes, ratios likewise, and SNR of Φ α.
+    reconstruction : SNR in dB on the patches, of Φ α, of Φ g(β) for each penalty of equation 6, and of PCA with as many
+        coefficients, in raw and in whitened space; about the mean patch, with each patch's own mean left out, and with that
+        mean kept as one coefficient more: whitening leaves the mean, most of what varies in raw patches, one direction among
+        D, and shrinkage takes it first.
     figure_4b : see `topology.figure_4b`; neighbours by pixels are those of whitened atoms. support : of the functionals.
     Memory: the codes of all sequences, 8 n T K bytes, a few times.
     """
@@ -59,26 +64,26 @@ def judged(
         raise DataError(f"Sequences are (n, T, D); these have the shape {sequences.shape}.")
     codes = model.codes(sequences)
     pooled = pooling(model.sums.covariance, len(model.components))
+    pixels = sequences if raw is None else raw
+    if pixels.shape != sequences.shape:
+        raise DataError(f"The raw sequences have the shape {pixels.shape}, the others {sequences.shape}.")
+    white = model.layers[0].whitening(sequences.astype(np.float64))
     spaces: dict[str, Any] = {
-        "pixels": sequences,
-        "pixels without their mean": sequences - sequences.mean(axis=2, keepdims=True),
-        "whitened pixels": model.layers[0].whitening(sequences.astype(np.float64)),
+        "pixels": pixels,
+        "pixels without their mean": pixels - pixels.mean(axis=2, keepdims=True),
+        "whitened pixels": white,
+        "principal components": principal(model, white),
         "codes": codes,
         "embedding": codes @ model.components.T,
         "PCA pooling": codes @ pooled.T,
     }
     found = {name: straightness(rows).to_dict() for name, rows in spaces.items()}
-    own = found["embedding"]
     result: dict[str, Any] = {
         "n_sequences": len(sequences),
         "active": float((codes > 0).sum(axis=2).mean()),
         "straightness": found,
-        "ratios": {
-            name: {key: value / max(own[key], 1e-300) for key, value in one.items()}
-            for name, one in found.items()
-            if name != "embedding"
-        },
-        "regularised": [_regularised(model, sequences, strength) for strength in strengths],
+        "ratios": _ratios(found, found["embedding"]),
+        "regularised": [_regularised(model, sequences, strength, found) for strength in strengths],
         "reconstruction": _reconstruction(model, sequences, codes, penalties),
         "support": float(participation(model.components, model.sums.mean).mean()),
     }
@@ -91,13 +96,40 @@ def judged(
     return result
 
 
-def _regularised(model: VideoModel, sequences: NDArray[np.float32], strength: float) -> dict[str, Any]:
+def principal(model: VideoModel, white: Float64) -> Float64:
+    """Return the first principal components of whitened patches, of variance 1, as many as the embedding has (at most D).
+
+    What a linear code of as many coefficients in the same scale does: a measure of paths follows how directions are weighted,
+    and raw pixels weigh the few that are slow by nature, large patterns and the mean, the most.
+    """
+    lowest = model.layers[0]
+    covariance = lowest.whitening.whiten.T @ lowest.covariance @ lowest.whitening.whiten
+    # ZCA makes variances nearly equal: they keep the order of those of raw patches
+    values, vectors = np.linalg.eigh(covariance)
+    leading = slice(-min(len(model.components), len(values)), None)
+    result: Float64 = white @ (vectors[:, leading] / np.sqrt(np.maximum(values[leading], 1e-300)))
+    return result
+
+
+def _ratios(found: dict[str, dict[str, float]], own: dict[str, float]) -> dict[str, dict[str, float]]:
+    return {
+        name: {key: value / max(own[key], 1e-300) for key, value in one.items()}
+        for name, one in found.items()
+        if name != "embedding"
+    }
+
+
+def _regularised(
+    model: VideoModel, sequences: NDArray[np.float32], strength: float, found: dict[str, dict[str, float]]
+) -> dict[str, Any]:
     codes = model.regularised(sequences, strength)
+    embedding = straightness(codes @ model.components.T).to_dict()
     raw = sequences.reshape(-1, sequences.shape[2]).astype(np.float64)
     rebuilt = model.decode(codes.reshape(len(raw), -1))
     return {
         "strength": strength,
-        "embedding": straightness(codes @ model.components.T).to_dict(),
+        "embedding": embedding,
+        "ratios": _ratios(found, embedding),
         "codes": straightness(codes).to_dict(),
         "snr": snr(raw, rebuilt, _mean(model)),
     }
@@ -108,9 +140,14 @@ def _reconstruction(
 ) -> dict[str, dict[str, float]]:
     middle = sequences.shape[1] // 2
     raw, code = sequences[:, middle].astype(np.float64), codes[:, middle]
+    lowest = model.layers[0]
+    white = lowest.whitening.whiten.T @ lowest.covariance @ lowest.whitening.whiten
     rebuilt = {
         "codes": model.decode(code),
-        "PCA": pca(raw, _mean(model), model.layers[0].covariance, len(model.components)),
+        "PCA": pca(raw, _mean(model), lowest.covariance, len(model.components)),
+        "PCA of whitened patches": lowest.whitening.back(
+            pca(lowest.whitening(raw), 0.0, white, len(model.components))
+        ),
     }
     for penalty in penalties:
         rebuilt[f"embedding, λ = {penalty:g}"] = model.recover(code @ model.components.T, penalty)
@@ -119,6 +156,8 @@ def _reconstruction(
         name: {
             "snr": snr(raw, rows, _mean(model)),
             "snr_without_mean": snr(plain, rows - rows.mean(axis=1, keepdims=True)),
+            "snr_with_mean": snr(raw, rows + (raw.mean(axis=1) - rows.mean(axis=1))[:, None], _mean(model)),
+            "snr_whitened": snr(lowest.whitening(raw), lowest.whitening(rows)),
         }
         for name, rows in rebuilt.items()
     }
