@@ -29,6 +29,8 @@ class ConceptSettings:
     penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
         is 0.3 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
         cooling is the rate that leaves the last fifth of the sweeps to T < 0.002.
+    floor : where more concepts than points are asked of points of full rank, each point is a concept, for the kernel's floor,
+        and hopfield and hybrid search the others above it (`smtdist.concepts.floor`).
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
@@ -49,6 +51,7 @@ class ConceptSettings:
     weights: str = "scale"
     blocks: int | None = None
     project_every: int = 10
+    floor: bool = True
     branches: int = 4
     items: int = 5
     perturbation: float = 0.1
