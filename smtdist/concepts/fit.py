@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -132,7 +133,8 @@ def _completed(
 
     Candidates are random half-spaces along what the kernel of the others leaves over. They settle beside the others in a
     short descent at low temperature, which is kept where more distinct concepts, none of them `given`, come out of it;
-    `history` grows by its sweeps.
+    `history` grows by its sweeps. Each attempt in vain halves the penalty of the next: what melts at once may be too small
+    for it.
     """
     kept = _new(concepts, given)
     before, tried, vain = len(kept), settings.n_concepts, 0
@@ -145,7 +147,8 @@ def _completed(
         tried += missing
         start = np.concatenate([state.concepts, fresh], 1)
         step = f"replacing-{attempt + 1}"
-        done = descend(scores, start, settings.replacing, engine, step=step)
+        cool = dataclasses.replace(settings.replacing, penalty=settings.penalty / 2**vain)
+        done = descend(scores, start, cool, engine, step=step)
         found = _new(done.concepts, given)
         engine.events.emit(
             "note", text=f"Replacing {missing:,} concepts: {len(found):,} of {settings.n_concepts:,}"
@@ -160,7 +163,7 @@ def _completed(
 def _new(concepts: Concepts, given: Concepts) -> NDArray[np.int64]:
     """Return the places of concepts that are neither constant nor copies or complements of one given or before."""
     places = tidied(np.concatenate([given, concepts], 1)) - given.shape[1]
-    return places[places >= 0]
+    return np.asarray(places[places >= 0])
 
 
 def _reporting(engine: Engine, settings: ConceptSettings) -> Any:
