@@ -45,7 +45,8 @@ PENALTY = {"independent": 0.0, "hierarchical": 0.06, "mixed": 0.06}
 def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSettings:
     """Return the settings of a method for a kind of data."""
     if method == "geometry":
-        cooling = 0.1 ** (1 / 160)
+        sweeps = 200 if p < 256 else 350
+        cooling = 0.1 ** (1 / (0.8 * sweeps))
         return ConceptSettings(
             method="hopfield",
             n_concepts=b,
@@ -54,11 +55,14 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
             weights="concept",
             temperature=0.05,
             cooling=cooling,
-            sweeps=200,
+            sweeps=sweeps,
             seed=seed,
         )
     rank = b if kind == "independent" else min(b, p // 4)
-    sweeps = 200 if kind != "independent" else 60 if p < 256 else 150
+    if kind == "independent":
+        sweeps = 60 if p < 256 else 90
+    else:
+        sweeps = 200 if p < 256 else 800
     return ConceptSettings(
         method=method,
         n_concepts=b,
@@ -149,7 +153,9 @@ def summarised(entries: list[dict[str, Any]], options: argparse.Namespace) -> li
             continue
         row: dict[str, Any] = {"kind": kind, "points": p, "snr": snr, "method": method, "seeds": len(chosen)}
         for name in ("hamming", "hamming_larger", "cka", "cka_clean", "seconds"):
-            values = np.array([one.get(name, np.nan) for one in chosen])
+            if not all(name in one for one in chosen):
+                continue  # kept from before it was measured
+            values = np.array([one[name] for one in chosen])
             row[name] = float(values.mean())
             row[f"{name}_se"] = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
         print({key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()}, flush=True)
