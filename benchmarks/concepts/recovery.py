@@ -59,10 +59,8 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
             seed=seed,
         )
     rank = b if kind == "independent" else min(b, p // 4)
-    if kind == "independent":
-        sweeps = 60 if p < 256 else 90
-    else:
-        sweeps = 200 if p < 256 else 800
+    few, many = (60, 90) if kind == "independent" else (200, 800)
+    sweeps = few if p < 256 else many
     return ConceptSettings(
         method=method,
         n_concepts=b,
