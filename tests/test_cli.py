@@ -202,6 +202,18 @@ def test_evaluate(data, model):
     assert "95 % interval" in out
 
 
+def test_evaluate_learns_from_mirrored_images_too(data, model, tmp_path):
+    with h5py.File(data) as file, h5py.File(tmp_path / "both.h5", "w") as both:
+        file.copy("test", both)
+        images, labels = file["train/images"][()], file["train/labels"][()]
+        both["train/images"] = np.concatenate([images, images[:, :, ::-1]])
+        both["train/labels"] = np.concatenate([labels, labels])
+    groups = ("--train", "train", "--test", "test", "--neighbours", 5)
+    assert run_json("evaluate", model, data, *groups, "--mirrored") == run_json(
+        "evaluate", model, tmp_path / "both.h5", *groups
+    )
+
+
 def test_evaluate_through_a_temporary_file(data, model, monkeypatch, tmp_path):
     common = ("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5)
     expected = run_json(*common)

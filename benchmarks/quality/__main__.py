@@ -49,6 +49,8 @@ def of_table(options: argparse.Namespace) -> list[Pair]:
         options.components,
         tuple(map(parse_setting, options.set)),
         options.mirrored,
+        options.k,
+        options.temperature,
     )
     names = list(tables()) if options.table == "all" else [options.table]
     return [(cell, scale.cell(cell)) for name in names for cell in tables()[name]()]
@@ -109,6 +111,8 @@ def row_of(work: Steps, printed: Cell, cell: Cell, options: argparse.Namespace) 
     elif work.done(_file(cell, options)):
         own = work.facts(_file(cell, options), dict)
         said = [*options.set, *(["mirrored images vote too"] if own.get("mirrored") else [])]
+        votes = own.get("k", Cell.k), own.get("temperature", Cell.temperature)
+        said += [f"{votes[0]} neighbours at T = {votes[1]}"] if votes != (Cell.k, Cell.temperature) else []
         row["ours"] = {**own, "said": ", ".join(said)}
         if cell.paper is not None:
             row["deviation"] = round(100 * own["top1"] - cell.paper, 2)
@@ -179,6 +183,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--components", type=int, default=0, help="components at most")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--mirrored", action="store_true", help="mirrored training images vote too")
+    parser.add_argument("--k", type=int, default=0, help="neighbours that vote")
+    parser.add_argument("--temperature", type=float, default=0.0, help="of their votes")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--plan", action="store_true", help="state costs, run nothing")
@@ -226,8 +232,14 @@ def _said(options: argparse.Namespace) -> str:
     """Return how a record's name tells of its size."""
     parts = [
         f"{name}{getattr(options, name)}"
-        for name in ("train", "dictionary", "test")
-        if getattr(options, name)
+        for name, usual in (
+            ("train", 0),
+            ("dictionary", 0),
+            ("test", 0),
+            ("k", Cell.k),
+            ("temperature", Cell.temperature),
+        )
+        if getattr(options, name) != usual
     ]
     return (
         "".join(f"-{part}" for part in [*parts, *(text.replace("=", "") for text in options.set)])

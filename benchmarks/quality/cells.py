@@ -59,9 +59,9 @@ class Cell:
     """A cell of a table.
 
     parts : of which the representation is made, side by side. paper : percent right there, None where nothing is printed.
-    vote : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that measures it,
-    where that is another one. judge : "test" images, or "held out" ones, the last of the training group, for choices.
-    mirrored : whether mirrored training images are learnt from too, beside the others.
+    vote, k, temperature : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that
+    measures it, where that is another one. judge : "test" images, or "held out" ones, the last of the training group, for
+    choices. mirrored : whether mirrored training images are learnt from too, beside the others.
     """
 
     table: str
@@ -71,6 +71,8 @@ class Cell:
     paper: float | None = None
     classifier: str = "knn"
     vote: str = "exp"
+    k: int = 30
+    temperature: float = 0.03
     remark: str = ""
     elsewhere: str = ""
     judge: str = "test"
@@ -80,21 +82,23 @@ class Cell:
     def key(self) -> str:
         """Hash of what the figure depends on, test images aside."""
         parts = [(one.fit.key, one.n_components, one.drop, one.solve) for one in self.parts]
-        told = json.dumps(
-            [parts, self.classifier, self.vote, self.judge, *(["mirrored"] if self.mirrored else [])]
-        )
-        return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
+        told = [parts, self.classifier, self.vote, self.judge, *(["mirrored"] if self.mirrored else [])]
+        if (self.k, self.temperature) != (Cell.k, Cell.temperature):
+            told += [self.k, self.temperature]
+        return hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much smaller than printed a run is to be: most training images, atoms and components; settings on top."""
+    """How much smaller than printed a run is to be: most training images, atoms and components; settings and votes on top."""
 
     train: int = 0
     dictionary: int = 0
     components: int = 0
     changes: tuple[tuple[str, Any], ...] = ()
     mirrored: bool = False
+    k: int = 0
+    temperature: float = 0.0
 
     def fit(self, fit: Fit) -> Fit:
         """Return the fit at this scale."""
@@ -118,8 +122,13 @@ class Scale:
 
     def cell(self, cell: Cell) -> Cell:
         """Return the cell at this scale."""
-        mirrored = cell.mirrored or self.mirrored
-        return replace(cell, parts=tuple(map(self.part, cell.parts)), mirrored=mirrored)
+        return replace(
+            cell,
+            parts=tuple(map(self.part, cell.parts)),
+            mirrored=cell.mirrored or self.mirrored,
+            k=self.k or cell.k,
+            temperature=self.temperature or cell.temperature,
+        )
 
 
 def tables() -> dict[str, Callable[[], Iterator[Cell]]]:
@@ -278,7 +287,7 @@ def _ablations() -> Iterator[Cell]:
 def _recipe() -> Iterator[Cell]:
     """Choices that the paper leaves open, one at a time, around the preset."""
     choices: dict[str, tuple[Any, ...]] = {
-        "mean": ("context", "patch", "channel"),
+        "mean": ("context", "level", "patch", "channel"),
         "ridge": (1e-4, 1e-3, 3e-3, 1e-2, 1e-1),
         "threshold": (0.2, 0.25, 0.3, 0.35),
         "dictionary_method": ("random", "diverse", "spherical"),
@@ -308,6 +317,18 @@ def _recipe() -> Iterator[Cell]:
             remark=OURS,
             judge="held out",
             mirrored=mirrored,
+        )
+    for k, temperature in ((30, 0.03), (30, 0.06), (50, 0.03), (50, 0.06), (50, 0.1), (100, 0.06)):
+        yield Cell(
+            "recipe",
+            "neighbours, temperature",
+            f"{k}, {temperature}",
+            _whole(_fit(COLOUR, "cifar10", SMALL, dictionary=2048)),
+            remark=OURS,
+            judge="held out",
+            mirrored=True,
+            k=k,
+            temperature=temperature,
         )
 
 

@@ -31,8 +31,6 @@ BLOCK: Final = 500
 """Most images of a step."""
 BLOCK_BYTES: Final = 384 * 2**20
 """Most bytes of a step's representations."""
-K: Final = 30
-"""Neighbours that vote (SMT 2023, appendix J)."""
 
 
 @dataclass(eq=False)
@@ -72,6 +70,7 @@ class Family:
     ) -> None:
         self.name = f"{tests or 'all'}"
         self.work, self.cells, self.engine, self.memory = work, list(cells), Engine(executor), memory
+        self.k = max(cell.k for cell in cells)
         self.fits = {part.fit.key: part.fit for cell in cells for part in cell.parts}
         parts = [part for cell in cells for part in cell.parts]
         self.models: dict[str, Model] = {}
@@ -174,7 +173,7 @@ class Family:
                     self.work.keep_array(_named(cell.key, f"train-{self.tag}", start), found[cell.key])
                     near = np.zeros(0)
                 else:
-                    cosines, rows = nearest(asked[cell.key], found[cell.key], min(K, stop - start))
+                    cosines, rows = nearest(asked[cell.key], found[cell.key], min(self.k, stop - start))
                     near = np.stack([cosines.astype(np.float64), rows + start])
                 self.work.keep_array(names[cell.key], near)
 
@@ -199,8 +198,8 @@ class Family:
                 np.load(self.work.path(f"near/{cell.key}-{self.tag}-{start}.npy"))
                 for start, _ in self.blocks(self.train)
             ]
-            cosines, rows = merged(parts, min(K, len(known)))
-            settings = SoftNeighbours(len(cosines[0]), vote=cell.vote)
+            cosines, rows = merged(parts, min(cell.k, len(known)))
+            settings = SoftNeighbours(len(cosines[0]), cell.temperature, cell.vote)
             right = right_ones(cosines, rows, known, wanted, settings)
             found = evaluation_of(cosines, rows, known, wanted, settings)
             assert round(found.top1 * len(wanted)) == int(right.sum())
@@ -218,6 +217,7 @@ class Family:
                 "interval": list(wilson(int(right.sum()), len(right))),
                 "n_train": len(known) // (2 if cell.mirrored else 1),
                 "mirrored": cell.mirrored,
+                **({} if cell.classifier == "linear" else {"k": cell.k, "temperature": cell.temperature}),
                 "n_test": len(right),
                 "dictionary": settings_of.dictionary,
                 "components": [_count(self.members[p.fit.key][_made(p)], p) for p in cell.parts],
@@ -309,8 +309,9 @@ def right_ones(
 
 def families(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Return the cells in groups that share a fit, directly or through another cell, and are judged the same way."""
-    if len(kinds := dict.fromkeys(cell.judge for cell in cells)) > 1:
-        return [group for kind in kinds for group in families([one for one in cells if one.judge == kind])]
+    if len(kinds := dict.fromkeys((cell.judge, cell.mirrored) for cell in cells)) > 1:
+        apart = [[one for one in cells if (one.judge, one.mirrored) == kind] for kind in kinds]
+        return [group for own in apart for group in families(own)]
     groups: list[tuple[set[str], list[Cell]]] = []
     for cell in cells:
         keys, own = {part.fit.key for part in cell.parts}, [cell]

@@ -69,6 +69,9 @@ def evaluate(
         float,
         typer.Option(callback=_share, help="Share of the training images that chooses the penalty (linear)."),
     ] = 0.1,
+    mirrored: Annotated[
+        bool, typer.Option("--mirrored", help="Learn from mirrored training images too.")
+    ] = False,
     components: opt.Components = None,
     drop: opt.Drop = None,
     with_: opt.With = None,
@@ -84,9 +87,12 @@ def evaluate(
         settings = Neighbours(neighbours, temperature, vote.value)
     elif metric is Metric.svm:
         settings = Svm(folds=folds)
+    whole = components is None and drop is None and not with_ and not mirrored
     if is_coder(model):
-        if components is not None or drop is not None or with_:
-            raise WrongUsage("A coder is judged alone and whole; leave out --components, --drop and --with.")
+        if not whole:
+            raise WrongUsage(
+                "A coder is judged alone and whole; leave out --components, --drop, --with and --mirrored."
+            )
         from smtdist.cli.patch_coders import Judge, say_evaluation
         from smtdist.models.coded import load_coded
 
@@ -94,9 +100,10 @@ def evaluate(
         say_evaluation(judge.judged(settings), model, json)
         return
     if is_kernel_model(model):
-        if components is not None or drop is not None or with_ or len(data) > 1:
+        if not whole or len(data) > 1:
             raise WrongUsage(
-                "A kernel model is judged alone and whole, on one file; leave out --components, --drop and --with."
+                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with and "
+                "--mirrored."
             )
         from smtdist.cli.kernel import judged
 
@@ -105,6 +112,7 @@ def evaluate(
         return
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
     known, asked = (Labelled.open(data, group, fitted.settings) for group in (train, test))
+    known = known.and_mirrored() if mirrored else known
     if metric is Metric.knn and neighbours > known.source.n_samples:
         raise ConfigurationError(
             f"There are {known.source.n_samples} training samples, fewer than {neighbours} neighbours; "

@@ -65,7 +65,6 @@ def engine_for(
     """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch."""
     from smtdist.engine.passes import Engine
     from smtdist.engine.session import executor_for
-    from smtdist.monitor.dashboard import install
     from smtdist.monitor.previewer import Previewer
 
     stop = StopRequest()
@@ -97,6 +96,8 @@ def engine_for(
         if checkpoint is not None or where.events is not None or hasattr(executor, "publish"):
             events.subscribe(Previewer(engine))
         if hasattr(executor, "client") and not where.is_local:
+            from smtdist.monitor.dashboard import install
+
             page = install(executor.client)
             events.emit("note", text=f"Page of this run: {page}" if page else NO_PAGE)
         events.subscribe(_heeding(engine))

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 
 from smtdist.concepts.descent import Sweep
 from smtdist.concepts.model import ConceptModel, Coordinates
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.hdf5 import DAMAGE, unlocked
-from smtdist.data.netcdf import write_netcdf
+from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 
 SCHEMA: Final = 1
@@ -59,8 +58,8 @@ def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:
         )
 
 
-def _root(model: ConceptModel) -> xr.Dataset:
-    return xr.Dataset(
+def _root(model: ConceptModel) -> Group:
+    return Group(
         {
             "concepts": (
                 ("point", "concept"),
@@ -80,7 +79,7 @@ def _root(model: ConceptModel) -> xr.Dataset:
                 {"long_name": "columns of W, X - mean ≈ (S - mean) Wᵀ"},
             ),
         },
-        attrs={
+        attributes={
             "smtdist_concepts_schema": SCHEMA,
             "configuration": model.settings.to_json(),
             "provenance": json.dumps(model.provenance),
@@ -92,17 +91,17 @@ def _root(model: ConceptModel) -> xr.Dataset:
     )
 
 
-def _groups(model: ConceptModel) -> dict[str, xr.Dataset]:
+def _groups(model: ConceptModel) -> dict[str, Group]:
     coordinates = model.coordinates
     return {
-        "sums": xr.Dataset(
+        "sums": Group(
             {
                 "together": (("concept", "concept_"), model.together, {"units": "points"}),
                 "crossed": (("component", "concept"), model.crossed, {"units": "grid steps"}),
                 "total": ("component", model.total, {"units": "grid steps"}),
             }
         ),
-        "coordinates": xr.Dataset(
+        "coordinates": Group(
             {
                 "mean": ("dimension", coordinates.mean),
                 "axes": (("dimension", "component"), coordinates.axes),
@@ -110,7 +109,7 @@ def _groups(model: ConceptModel) -> dict[str, xr.Dataset]:
                 "grid": ("component", coordinates.grid, {"long_name": "steps a unit of X"}),
             }
         ),
-        "sweeps": xr.Dataset(
+        "sweeps": Group(
             {
                 name: ("sweep", np.array([getattr(one, name) for one in model.history], kind))
                 for name, kind in (

@@ -1,46 +1,100 @@
-"""Datasets as groups of one HDF5/NetCDF4 file, written whole or not at all."""
+"""Groups of variables in one HDF5/NetCDF4 file, written whole or not at all.
+
+xarray reads such a file. It is not what writes it: importing xarray takes longer than writing a model.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import h5netcdf
 import h5py
-import xarray as xr
+import numpy as np
+from numpy.typing import NDArray
 
+from smtdist.data.deflate import chunks_of, write_deflated
 from smtdist.data.writing import lenient, whole_file
+
+
+def whole_tables(values: NDArray[Any]) -> bool:
+    """Return whether values are a table of whole numbers: small counts and many zeros, which compress well.
+
+    >>> whole_tables(np.zeros((2, 2), np.int64)), whole_tables(np.zeros((2, 2)))
+    (True, False)
+    """
+    return values.ndim == 2 and values.dtype.kind in "iu"
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a group holds, as xarray would be told: name -> (dimensions, values[, attributes]).
+
+    >>> Group({"counts": ("atom", np.zeros(3))}, {"title": "Counts"}).sizes()
+    {'atom': 3}
+    """
+
+    variables: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the length of each dimension; ValueError where variables do not agree."""
+        found: dict[str, int] = {}
+        for name, (dims, values, _) in self.items():
+            for dim, size in zip(dims, values.shape, strict=True):
+                if found.setdefault(dim, size) != size:
+                    raise ValueError(f"{name} has {size} along {dim}, others {found[dim]}.")
+        return found
+
+    def items(self) -> Iterable[tuple[str, tuple[tuple[str, ...], NDArray[Any], Mapping[str, Any]]]]:
+        """Yield the name of each variable, its dimensions, its values as an array, and its attributes."""
+        for name, (dims, values, *attributes) in self.variables.items():
+            names = (dims,) if isinstance(dims, str) else tuple(dims)
+            yield name, (names, np.asarray(values), attributes[0] if attributes else {})
 
 
 def write_netcdf(
     path: str | os.PathLike[str],
-    root: xr.Dataset,
-    groups: Iterable[tuple[str, xr.Dataset]],
+    root: Group,
+    groups: Iterable[tuple[str, Group]],
     *,
     overwrite: bool,
+    squeezed: Callable[[NDArray[Any]], bool] = whole_tables,
 ) -> int:
     """Write a root and named groups to one file and return its bytes; an existing file needs `overwrite`.
 
-    Tables of whole numbers, which hold small counts and many zeros, are compressed. Groups are taken one by one.
-    Raises ModelError for a file that cannot be written.
+    What is `squeezed` is compressed. Groups are taken one by one. Raises ModelError for a file that cannot be written.
     """
-    with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5netcdf.File(raw, "w") as file:
-        _write_group(file, root)
-        for name, dataset in groups:
-            _write_group(file.create_group(name), dataset)
+    with (
+        whole_file(path, overwrite) as temporary,
+        lenient(temporary) as raw,
+        h5py.File(raw, "w", track_order=True) as plain,
+        h5netcdf.File(plain, "w") as file,
+    ):
+        _write_group(file, root, plain, squeezed)
+        for name, group in groups:
+            _write_group(file.create_group(name), group, plain[name], squeezed)
             raw.check()
     return Path(path).stat().st_size
 
 
-def _write_group(group: Any, dataset: xr.Dataset) -> None:
-    group.dimensions = dict(dataset.sizes)
-    group.attrs.update(dataset.attrs)
-    for name, variable in dataset.variables.items():
-        counts = variable.ndim == 2 and variable.dtype.kind in "iu"
-        squeeze = {"compression": "gzip", "compression_opts": 1, "shuffle": True} if counts else {}
-        dtype = h5py.string_dtype() if variable.dtype.kind in "UO" else variable.dtype
-        values = variable.values.astype(object) if variable.dtype.kind in "UO" else variable.values
-        created = group.create_variable(name, variable.dims, dtype, data=values, **squeeze)
-        created.attrs.update(variable.attrs)
+def _write_group(target: Any, group: Group, plain: Any, squeezed: Callable[[NDArray[Any]], bool]) -> None:
+    """Write variables through h5netcdf; the values of compressed ones go to `plain`, the same group in h5py's eyes."""
+    target.dimensions = group.sizes()
+    target.attrs.update(group.attributes)
+    for name, (dims, values, attributes) in group.items():
+        text = values.dtype.kind in "UO"
+        if values.size and not text and squeezed(values):
+            packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+            chunks = chunks_of(values.shape, values.itemsize)
+            created = target.create_variable(name, dims, values.dtype, chunks=chunks, **packed)
+            write_deflated(plain[name], values)
+        else:
+            dtype = h5py.string_dtype() if text else values.dtype
+            created = target.create_variable(
+                name, dims, dtype, data=values.astype(object) if text else values
+            )
+        created.attrs.update(attributes)

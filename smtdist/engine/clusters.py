@@ -36,7 +36,7 @@ from smtdist.engine.cluster_setup import (
     started,
 )
 from smtdist.engine.dask_executor import DaskExecutor
-from smtdist.engine.executor import Executor, SerialExecutor
+from smtdist.engine.executor import Executor
 from smtdist.engine.local_cluster import (
     CONFIGURATION,
     LOOPBACK,
@@ -112,9 +112,6 @@ def _address(choice: ClusterChoice) -> Iterator[Executor]:
 @contextmanager
 def _local(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
     """Processes of this machine, on the loopback interface unless the section `local` says otherwise."""
-    if not workers and choice.max_workers is None:
-        yield SerialExecutor()
-        return
     options, other = sections(choice)
     with dask.config.set(other):
         security = security_of(choice)

@@ -1,4 +1,7 @@
-"""Choose an executor from what a user writes: a number of workers, a client, a kind of cluster, or an address."""
+"""Choose an executor from what a user writes: a number of workers, a client, a kind of cluster, or an address.
+
+Dask takes half a second to load, so that it is loaded only where it is used.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distributed import Client
-
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.engine.clusters import executor_of
-from smtdist.engine.dask_executor import DaskExecutor
-from smtdist.engine.executor import Executor
+from smtdist.engine.executor import Executor, SerialExecutor
 from smtdist.errors import ConfigurationError
 
 
@@ -27,17 +26,33 @@ def executor_for(
     """
     if hasattr(cluster, "slots"):
         yield cluster
-    elif isinstance(cluster, Client):
-        executor = DaskExecutor(cluster)
-        try:
-            yield executor
-        finally:
-            executor.close()
     elif cluster is None or isinstance(cluster, str | ClusterChoice):
         choice = cluster if isinstance(cluster, ClusterChoice) else ClusterChoice(cluster or "local")
-        with executor_of(choice, workers, waiting) as chosen:
-            yield chosen
+        if choice.checked().is_local and not workers and choice.max_workers is None:
+            yield SerialExecutor()
+        else:
+            from smtdist.engine.clusters import executor_of
+
+            with executor_of(choice, workers, waiting) as chosen:
+                yield chosen
     else:
+        with _connected(cluster) as connected:
+            yield connected
+
+
+@contextmanager
+def _connected(client: Any) -> Iterator[Executor]:
+    """Yield an executor of a user's own client."""
+    from distributed import Client
+
+    from smtdist.engine.dask_executor import DaskExecutor
+
+    if not isinstance(client, Client):
         raise ConfigurationError(
-            f"{cluster!r} is no cluster; give local, a scheduler's address such as tls://host:8786, or a Client."
+            f"{client!r} is no cluster; give local, a scheduler's address such as tls://host:8786, or a Client."
         )
+    executor = DaskExecutor(client)
+    try:
+        yield executor
+    finally:
+        executor.close()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.locations import Location
+from smtdist.data.mirrored import WithMirrored
 from smtdist.data.opening import EncodedSettings, open_labels, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
@@ -44,6 +45,10 @@ class Labelled:
         source = open_source(path, group, settings, fitted=True)
         labels = open_labels(path, group, source)
         return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
+
+    def and_mirrored(self) -> Labelled:
+        """Return these images and, after them, their mirror images, with the same labels."""
+        return Labelled(WithMirrored(self.source), np.concatenate([self.labels, self.labels]))
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.hdf5 import DAMAGE, unlocked
-from smtdist.data.netcdf import write_netcdf
+from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
@@ -46,7 +45,7 @@ _MATRIX: Final = ("atom", "atom_")
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    return write_netcdf(path, xr.Dataset(attrs=_root_attributes(model)), _groups(model), overwrite=overwrite)
+    return write_netcdf(path, Group(attributes=_root_attributes(model)), _groups(model), overwrite=overwrite)
 
 
 def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
@@ -142,18 +141,18 @@ def _root_attributes(model: Model) -> dict[str, Any]:
     }
 
 
-def _groups(model: Model) -> Iterator[tuple[str, xr.Dataset]]:
-    yield "whitening", _whitening_dataset(model)
-    yield "dictionary", _dictionary_dataset(model.dictionary)
+def _groups(model: Model) -> Iterator[tuple[str, Group]]:
+    yield "whitening", _whitening_group(model)
+    yield "dictionary", _dictionary_group(model.dictionary)
     if model.statistics is not None:
-        yield "statistics", _statistics_dataset(model.statistics)
+        yield "statistics", _statistics_group(model.statistics)
     if "audit" in model.provenance:
-        yield "audit", _audit_dataset(model.provenance["audit"])
+        yield "audit", _audit_group(model.provenance["audit"])
     if model.embedding is not None:
-        yield "embedding", _embedding_dataset(model.embedding)
+        yield "embedding", _embedding_group(model.embedding)
 
 
-def _whitening_dataset(model: Model) -> xr.Dataset:
+def _whitening_group(model: Model) -> Group:
     whitening, square = model.whitening, ("pixel", "pixel_")
     variables: dict[str, Any] = {
         "covariance": (square, whitening.covariance, {"units": "squared share of the pixel range"}),
@@ -166,43 +165,44 @@ def _whitening_dataset(model: Model) -> xr.Dataset:
             whitening.mean * model.scale.unit,
             {"units": "share of the pixel range"},
         )
-    return xr.Dataset(variables, attrs={"mean_mode": model.settings.mean, "ridge": model.settings.ridge})
+    return Group(variables, attributes={"mean_mode": model.settings.mean, "ridge": model.settings.ridge})
 
 
-def _dictionary_dataset(dictionary: Dictionary) -> xr.Dataset:
+def _dictionary_group(dictionary: Dictionary) -> Group:
     scale = grid_scale(dictionary.grid.shape[1])
-    dataset = xr.Dataset(
-        {
-            "atoms": (
-                ("atom", "pixel"),
-                dictionary.atoms,
-                {"long_name": "atoms in whitened space", "grid_scale": scale},
-            ),
-            "counts": (
-                "atom",
-                dictionary.counts,
-                {"long_name": "patches nearest to the atom in the last k-means round"},
-            ),
-            "source_sample": (
-                "atom",
-                dictionary.source_sample,
-                {"long_name": "sample the atom was taken from, or -1"},
-            ),
-            "source_position": ("atom", dictionary.source_position),
-            "source_view": (
-                "atom",
-                dictionary.source_view,
-                {"long_name": "1 if taken from the mirrored sample"},
-            ),
-        }
-    )
+    variables: dict[str, Any] = {
+        "atoms": (
+            ("atom", "pixel"),
+            dictionary.atoms,
+            {"long_name": "atoms in whitened space", "grid_scale": scale},
+        ),
+        "counts": (
+            "atom",
+            dictionary.counts,
+            {"long_name": "patches nearest to the atom in the last k-means round"},
+        ),
+        "source_sample": (
+            "atom",
+            dictionary.source_sample,
+            {"long_name": "sample the atom was taken from, or -1"},
+        ),
+        "source_position": ("atom", dictionary.source_position),
+        "source_view": (
+            "atom",
+            dictionary.source_view,
+            {"long_name": "1 if taken from the mirrored sample"},
+        ),
+    }
     if dictionary.source_digest is not None:
-        digests = ("atom", dictionary.source_digest, {"long_name": "hash of that sample, or 0"})
-        dataset["source_digest"] = digests
-    return dataset
+        variables["source_digest"] = (
+            "atom",
+            dictionary.source_digest,
+            {"long_name": "hash of that sample, or 0"},
+        )
+    return Group(variables)
 
 
-def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
+def _statistics_group(statistics: Statistics) -> Group:
     variables: dict[str, Any] = {
         "n_samples": ((), statistics.n_samples),
         "n_positions": ((), statistics.n_positions),
@@ -232,17 +232,17 @@ def _statistics_dataset(statistics: Statistics) -> xr.Dataset:
     if len(statistics.activity) <= FULL_UP_TO:
         for name in statistics.derived:
             variables[name] = (_MATRIX, smallest(_full(getattr(statistics, name))))
-    return xr.Dataset(variables, attrs=attributes)
+    return Group(variables, attributes=attributes)
 
 
-def _audit_dataset(audit: list[dict[str, Any]]) -> xr.Dataset:
+def _audit_group(audit: list[dict[str, Any]]) -> Group:
     """What was added and withdrawn, in order: a table, for attributes are limited to 64 KiB."""
     columns = {name: ("entry", [entry[name] for entry in audit]) for name in AUDIT}
-    return xr.Dataset(columns, attrs={"long_name": "samples added and withdrawn, in order"})
+    return Group(columns, attributes={"long_name": "samples added and withdrawn, in order"})
 
 
-def _embedding_dataset(solution: Solution) -> xr.Dataset:
-    return xr.Dataset(
+def _embedding_group(solution: Solution) -> Group:
+    return Group(
         {
             "components": (("component", "atom"), solution.components, {"long_name": "rows of P"}),
             "eigenvalues": ("component", solution.eigenvalues),

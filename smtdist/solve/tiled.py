@@ -17,10 +17,16 @@ Tiles: TypeAlias = Callable[[], UpperTiles]
 """Makes a matrix in float64 tiles, which whoever asks may overwrite."""
 
 CROSSOVER: Final = 5120
-"""Rows from which on iterations are chosen over LAPACK's reduction to tridiagonal form. For 400 vectors of two cores' statistics
-LAPACK is 1.4 times as fast at 4,096 rows and half as fast at 8,192 (`benchmarks.solve.eigen`)."""
+"""Rows from which on iterations for 400 vectors are chosen over LAPACK's reduction to tridiagonal form.
+
+Of two cores' statistics (`benchmarks.solve.eigen`) LAPACK is 1.4 times as fast at 4,096 rows, iterations are 2.1 times as fast
+at 8,192, and 1.3 times for 900 vectors; for 64 vectors both take as long at 2,600 rows, and iterations are 2.7 times as fast
+at 4,096. So the crossing point goes with the number of vectors to the power 3/8.
+"""
+FEWEST: Final = 64
+"""Vectors below which the crossing point is not known to fall further."""
 SHARE: Final = 9
-"""Rows for each vector that is wanted, at least: else the Krylov basis is as large as the matrix; an estimate."""
+"""Rows for each vector that is wanted, at least: the fewest at which iterations were measured, and won."""
 SAFE: Final = 1e3
 """How far V's smallest eigenvalue must lie above what counts as null, so that no eigenvalue needs to be looked at."""
 SINGLE_ROWS: Final = 12_288
@@ -34,10 +40,11 @@ class Unsuitable(Exception):
 def suits(n_atoms: int, n_components: int) -> bool:
     """Tell whether iterations are the faster way for K atoms and L components.
 
-    >>> suits(8192, 400), suits(4096, 400), suits(8192, 1000)
-    (True, False, False)
+    >>> suits(8192, 400), suits(4096, 400), suits(4096, 64), suits(8192, 1000)
+    (True, False, True, False)
     """
-    return n_atoms >= CROSSOVER and n_atoms >= SHARE * n_components
+    crossing = CROSSOVER * (max(FEWEST, n_components) / 400) ** 0.375
+    return n_atoms >= crossing and n_atoms >= SHARE * n_components
 
 
 def tiled_bytes(n_atoms: int, diagonal: bool, n_components: int) -> int:

@@ -208,6 +208,23 @@ def test_choices_are_judged_by_images_held_out(asked, data):
         asked("recipe", "--rows", "vote", "--train", "70")
 
 
+def test_the_vote_may_be_another_one(asked):
+    (usual,) = asked("6", "--columns", "1,000", "--mirrored")["cells"]
+    (one,) = asked("6", "--columns", "1,000", "--mirrored", "--k", "1", "--temperature", "0.1")["cells"]
+    assert one["ours"]["said"].endswith("mirrored images vote too, 1 neighbours at T = 0.1")
+    assert (one["ours"]["k"], usual["ours"]["k"]) == (1, 30)
+    # a single neighbour's vote is its class, whatever the temperature
+    (cold,) = asked("6", "--columns", "1,000", "--mirrored", "--k", "1")["cells"]
+    assert cold["ours"]["top1"] == one["ours"]["top1"]
+
+
+def test_what_is_judged_by_other_images_is_judged_apart(data):
+    cells = cells_of(data, "recipe")
+    kinds = [{(cell.judge, cell.mirrored) for cell in group} for group in families(cells)]
+    assert all(len(kind) == 1 for kind in kinds)
+    assert {kind for group in kinds for kind in group} >= {("held out", True), ("held out", False)}
+
+
 def test_mirrored_images_may_vote(asked, data):
     """Two mirror images of each other are one image to a vote that sees both of every training image."""
     found = asked("6", "--columns", "1,000", "--mirrored")

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 
 from smtdist.data.hdf5 import DAMAGE, unlocked
-from smtdist.data.netcdf import write_netcdf
+from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.models.points.fit import PointModel
@@ -41,7 +40,7 @@ def save_points(model: PointModel, path: str | os.PathLike[str], *, overwrite: b
         "fingerprint": model.provenance.get("fingerprint", ""),
         "n_inputs": model.n_inputs,
     }
-    return write_netcdf(path, xr.Dataset(attrs=attributes), _groups(model), overwrite=overwrite)
+    return write_netcdf(path, Group(attributes=attributes), _groups(model), overwrite=overwrite)
 
 
 def load_points(path: str | os.PathLike[str]) -> PointModel:
@@ -62,18 +61,18 @@ def load_points(path: str | os.PathLike[str]) -> PointModel:
         raise ModelError(f"{path} is not a whole model of points ({error}); fit it again.") from error
 
 
-def _groups(model: PointModel) -> Iterator[tuple[str, xr.Dataset]]:
+def _groups(model: PointModel) -> Iterator[tuple[str, Group]]:
     features: Any = model.features
     numbers = {one.name: getattr(features, one.name) for one in fields(features) if one.name != "points"}
     variables: dict[str, Any] = {}
     if hasattr(features, "points"):
         variables["points"] = (("feature", "input"), features.points, {"long_name": "landmarks"})
     about = {"kind": type(features).__name__, "numbers": json.dumps(numbers)}
-    yield "features", xr.Dataset(variables, attrs=about)
+    yield "features", Group(variables, attributes=about)
     sums = model.sums
     yield (
         "statistics",
-        xr.Dataset(
+        Group(
             {
                 "n_positions": ((), sums.n_positions),
                 "mean": ("feature", sums.mean),
@@ -85,7 +84,7 @@ def _groups(model: PointModel) -> Iterator[tuple[str, xr.Dataset]]:
     solution = model.embedding
     yield (
         "embedding",
-        xr.Dataset(
+        Group(
             {
                 "components": (("component", "feature"), solution.components, {"long_name": "rows of P"}),
                 "eigenvalues": ("component", solution.eigenvalues),

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import h5netcdf
-import h5py
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from smtdist.data.hdf5 import DAMAGE, unlocked
-from smtdist.data.writing import lenient, whole_file
+from smtdist.data.netcdf import Group, write_netcdf
+from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.solve.generalized import Solution
@@ -36,24 +34,20 @@ DOCUMENT: Final = "document"
 def save_words(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
     about = {name: value for name, value in model.provenance.items() if name != "audit"}
-    with (
-        whole_file(path, overwrite) as temporary,
-        lenient(temporary) as raw,
-        h5netcdf.File(raw, "w") as file,
-    ):
-        file.attrs.update(
-            {
-                "smtdist_words_schema": SCHEMA,
-                "title": "Words embedded by the sparse manifold transform",
-                "configuration": model.settings.to_json(),
-                "provenance": json.dumps(about),
-                "fingerprint": about.get("fingerprint", ""),
-            }
-        )
-        for name, dataset in _groups(model):
-            _write(file.create_group(name), dataset)
-            raw.check()
-    return Path(path).stat().st_size
+    root = Group(
+        attributes={
+            "smtdist_words_schema": SCHEMA,
+            "title": "Words embedded by the sparse manifold transform",
+            "configuration": model.settings.to_json(),
+            "provenance": json.dumps(about),
+            "fingerprint": about.get("fingerprint", ""),
+        }
+    )
+    return write_netcdf(path, root, _groups(model), overwrite=overwrite, squeezed=_long)
+
+
+def _long(values: NDArray[Any]) -> bool:
+    return values.size > 10**4
 
 
 def load_words(path: str | os.PathLike[str], *, statistics: bool = True) -> WordModel:
@@ -88,10 +82,10 @@ def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite:
     return Path(path).stat().st_size
 
 
-def _groups(model: WordModel) -> Iterator[tuple[str, xr.Dataset]]:
+def _groups(model: WordModel) -> Iterator[tuple[str, Group]]:
     yield (
         "vocabulary",
-        xr.Dataset(
+        Group(
             {
                 "words": ("word", np.array(model.vocabulary.words, object)),
                 "counts": ("word", model.vocabulary.counts, {"long_name": "in the text it was chosen from"}),
@@ -107,12 +101,12 @@ def _groups(model: WordModel) -> Iterator[tuple[str, xr.Dataset]]:
                 name: ("entry", np.array([entry.get(name, "") for entry in origin.audit], _KIND[name]))
                 for name in (*AUDIT, *([DOCUMENT] if parts else []))
             }
-            yield "audit", xr.Dataset(columns, attrs={"basis": origin.basis})
+            yield "audit", Group(columns, attributes={"basis": origin.basis})
     if model.embedding is not None:
         solution = model.embedding
         yield (
             "embedding",
-            xr.Dataset(
+            Group(
                 {
                     "components": (
                         ("component", "word"),
@@ -137,7 +131,7 @@ _KIND: Final[dict[str, Any]] = {
 }
 
 
-def _statistics(sums: WordSums) -> xr.Dataset:
+def _statistics(sums: WordSums) -> Group:
     row, column = sums.upper()
     start = np.searchsorted(row, np.arange(sums.n_words + 1))
     variables: dict[str, Any] = {
@@ -154,22 +148,7 @@ def _statistics(sums: WordSums) -> xr.Dataset:
             sums.origin.samples,
             {"long_name": "hash of the block of text"},
         )
-    return xr.Dataset(variables)
-
-
-def _write(group: Any, dataset: xr.Dataset) -> None:
-    group.dimensions = dict(dataset.sizes)
-    group.attrs.update(dataset.attrs)
-    for name, variable in dataset.variables.items():
-        text = variable.dtype.kind == "O"
-        packed = (
-            {"compression": "gzip", "compression_opts": 1, "shuffle": True} if variable.size > 10**4 else {}
-        )
-        dtype = h5py.string_dtype() if text else variable.dtype
-        created = group.create_variable(
-            name, variable.dims, dtype, data=variable.values, **({} if text else packed)
-        )
-        created.attrs.update(variable.attrs)
+    return Group(variables)
 
 
 def _read(file: Any, statistics: bool) -> WordModel:

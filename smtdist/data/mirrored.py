@@ -1,0 +1,89 @@
+"""Images followed by their mirror images, as one source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.source import Reader, Source
+
+
+@dataclass(frozen=True, eq=False)
+class WithMirrored(Source):
+    """N samples of a source as they are, and then the same N mirrored left to right; nothing is held in memory.
+
+    >>> from smtdist.data.array import ArraySource
+    >>> both = WithMirrored(ArraySource(np.array([[[1, 2]], [[3, 4]]], np.uint8)))
+    >>> with both.opened() as reader:
+    ...     reader.read(1, 4).reshape(3, 2).tolist()
+    [[3, 4], [2, 1], [4, 3]]
+    """
+
+    source: Source
+    name: str = field(init=False)
+    shape: tuple[int, int, int, int] = field(init=False)
+    dtype: np.dtype[Any] = field(init=False)
+    chunk_samples: int = field(init=False)
+    file_bytes: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        source = self.source
+        # frozen: these follow from the source, once
+        object.__setattr__(self, "name", f"{source.name} with mirror images")
+        object.__setattr__(self, "shape", (2 * source.n_samples, *source.shape[1:]))
+        for same in ("dtype", "chunk_samples", "file_bytes"):
+            object.__setattr__(self, same, getattr(source, same))
+
+    @property
+    def damage_samples(self) -> int:
+        """Samples that cannot be read if one of them cannot."""
+        return self.source.damage_samples
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage: twice those of the images."""
+        return 2 * self.source.stored_bytes
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes that an open reader may hold on top of the arrays it returns."""
+        return self.source.reader_bytes
+
+    @property
+    def thread_bytes(self) -> int:
+        """Bytes that each thread of a reader may need on top of `reader_bytes`."""
+        return self.source.thread_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the images are, and that they are there twice."""
+        return {**self.source.describe(), "mirrored_too": True}
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader over an open reader of the images."""
+        with self.source.opened() as inner:
+            yield _MirroringReader(self, inner)
+
+
+class _MirroringReader(Reader):
+    source: WithMirrored
+
+    def __init__(self, source: WithMirrored, inner: Reader) -> None:
+        super().__init__(source)
+        self._inner = inner
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        before, n = self._inner.read_bytes, self.source.source.n_samples
+        plain = max(0, min(stop, n) - start)
+        if plain:
+            self._inner.read(start, start + plain, out[:plain])
+        if plain < stop - start:
+            mirrored = out[plain:]
+            self._inner.read(max(start, n) - n, stop - n, mirrored)
+            mirrored[...] = mirrored[:, :, ::-1].copy()
+        return self._inner.read_bytes - before
