@@ -61,15 +61,20 @@ def embedded(rng: np.random.Generator, s: Concepts, n: int, snr: float) -> tuple
 def scored(found: Concepts, weights: Matrix, true: Concepts, noisy: Matrix, clean: Matrix) -> dict[str, Any]:
     """Return the normalised Hamming distance to the true concepts after permutation and flips, and the CKA with both kernels.
 
-    Each true concept is matched to a found one, or to none at the distance 1/2.
+    Each true concept is matched to a found one, or to none at the distance 1/2. "hamming_larger" is the mean over true
+    concepts of more than one member, in the same matching.
     """
     p = len(true)
     same = found.astype(np.int64).T @ true + (1 - found.astype(np.int64)).T @ (1 - true.astype(np.int64))
     distance = np.minimum(same, p - same)
     rows, columns = linear_sum_assignment(distance)
-    unmatched = true.shape[1] - len(columns)
+    apart = np.full(true.shape[1], p / 2)
+    apart[columns] = distance[rows, columns]
+    sizes = true.sum(0, dtype=np.int64)
+    larger = np.minimum(sizes, p - sizes) > 1
     return {
-        "hamming": float((distance[rows, columns].sum() + unmatched * p / 2) / (p * true.shape[1])),
+        "hamming": float(apart.mean() / p),
+        "hamming_larger": float(apart[larger].mean() / p),
         "cka": alignment(moments(found, noisy), weights),
         "cka_clean": alignment(moments(found, clean), weights),
     }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 Packed = NDArray[np.uint64]
 """(concepts, ceil(p / 64)) words; bits beyond the last point are 0."""
+TOGETHER_BYTES: Final = 16 * 2**20
+"""Of bits that are compared at once."""
 
 
 def pack(concepts: NDArray[np.generic]) -> Packed:
@@ -51,28 +55,31 @@ def sparse_side(packed: Packed, points: int) -> Packed:
     return np.where(turn[:, None], packed ^ full, packed)
 
 
-def correlations(packed: Packed, one: Packed, points: int) -> NDArray[np.float64]:
-    """Return the correlation of one concept (words,) with each of (k, words) over the points; 0 for constants."""
-    both = np.bitwise_count(packed & one).sum(1, dtype=np.int64)
-    sizes, size = sizes_of(packed), int(np.bitwise_count(one).sum(dtype=np.int64))
-    norms = np.sqrt((sizes - sizes**2 / points) * (size - size**2 / points))
-    return np.asarray(
-        np.divide(both - sizes * size / points, norms, out=np.zeros(len(packed)), where=norms > 0)
-    )
-
-
 def distinct(packed: Packed, points: int, limit: float, wanted: int, smallest: int = 1) -> list[int]:
     """Return the places of the first `wanted` concepts, in order, none a near copy or complement of one before it.
 
     Near is a correlation above `limit` in magnitude; concepts with fewer than `smallest` members or non-members are left out.
+    Memory: 16 MiB, or the bits twice.
     """
     sizes = sizes_of(packed)
     open_ = np.minimum(sizes, points - sizes) >= smallest
     chosen: list[int] = []
-    for at in range(len(packed)):
-        if len(chosen) == wanted:
+    together = max(1, min(wanted, TOGETHER_BYTES // max(1, packed.nbytes)))
+    for first in range(0, len(packed), together):
+        places = first + np.flatnonzero(open_[first : first + together])
+        if len(chosen) == wanted or not open_[first:].any():
             break
-        if open_[at]:
-            chosen.append(at)
-            open_[at:] &= np.abs(correlations(packed[at:], packed[at], points)) <= limit
+        near = np.abs(_correlations(packed[places], packed[first:], points)) > limit
+        for at, copies in zip(places.tolist(), near, strict=True):
+            if open_[at] and len(chosen) < wanted:
+                chosen.append(at)
+                open_[first:] &= ~copies
     return chosen
+
+
+def _correlations(some: Packed, packed: Packed, points: int) -> NDArray[np.float64]:
+    """Return the correlations of some concepts with others over the points (some, others); 0 for constants."""
+    both = np.bitwise_count(some[:, None] & packed).sum(2, dtype=np.int64)
+    few, many = sizes_of(some)[:, None], sizes_of(packed)
+    norms = np.sqrt((few - few**2 / points) * (many - many**2 / points))
+    return np.asarray(np.divide(both - few * many / points, norms, out=np.zeros(both.shape), where=norms > 0))

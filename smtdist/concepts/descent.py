@@ -2,7 +2,8 @@
 
 A sweep needs current SᵀS for each row. Blocks start from the sums of the sweep's beginning and see their own changes only; the
 sums are put together after the sweep and the loss is looked at. Where it has risen at low temperature, fewer blocks are worked on
-at once from then on, down to one: that is the sequential descent. Blocks depend on the data alone.
+at once from then on, down to one: that is the sequential descent. Blocks depend on the data alone. The sums of a block that is
+the only one are always current, so that it is swept several times before they are looked at.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ CLEAR: Final = 0.05
 """Temperature below which a rise of the loss is not noise."""
 FITTED: Final = 0.01
 """Temperature below which concepts have formed, and weights less than `unit_weight` are believed."""
+ON_END: Final = 10
+"""Sweeps of a block that is the only one, before its sums are fetched and the weights fitted."""
 BLOCK_POINTS: Final = 4096
 """Points of a block, at least, unless `blocks` says how many."""
 
@@ -69,6 +72,11 @@ class DescentSettings:
     rank: int | None = None
     seed: int = 0
 
+    def heat(self, number: int) -> float:
+        """Return the temperature of a sweep; 0 where next to nothing is left."""
+        heat = self.temperature * self.cooling**number
+        return heat if heat > 1e-6 else 0.0
+
     def __post_init__(self) -> None:
         for name in ("n_concepts", "sweeps"):
             if getattr(self, name) < 1:
@@ -86,9 +94,9 @@ class DescentSettings:
 
 @dataclass
 class Sweep:
-    """One sweep: what it reached."""
+    """One sweep, or those on end of a block that is the only one: what was reached."""
 
-    temperature: float
+    temperature: float  # of the last
     loss: float  # of equation (3), over ‖X̄X̄ᵀ‖²
     objective: float  # with the penalty
     cka: float
@@ -117,35 +125,37 @@ class _SweepJob:
     total: Matrix
     inverse2: Matrix
     weights: Matrix
-    temperature: float
+    heats: tuple[float, ...]  # temperatures of the sweeps on end
     penalty: float
     scale: float
-    key: int
+    keys: tuple[int, ...]  # of their draws
     points: int
 
 
 def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple[Concepts, Any, Any, int]:
-    """Sweep a block of rows; return the rows as bits, the changes of SᵀS and XᵀS, and the flips."""
+    """Sweep a block of rows, once for each temperature; return the rows as bits, the changes of SᵀS and XᵀS, and the flips."""
     b = len(job.members)
     s = np.unpackbits(job.packed[start:stop], axis=1, count=b)
     together, crossed, members = job.together.copy(), job.crossed.copy(), job.members.copy()
     x = read_rows(source, start, stop).astype(np.float64)
-    flips = sweep(
-        x,
-        s,
-        together,
-        members,
-        crossed,
-        job.total,
-        job.inverse2,
-        job.weights,
-        job.points,
-        start,
-        job.temperature,
-        job.penalty,
-        job.scale,
-        np.uint64(job.key),
-    )
+    flips = 0
+    for heat, key in zip(job.heats, job.keys, strict=True):
+        flips += sweep(
+            x,
+            s,
+            together,
+            members,
+            crossed,
+            job.total,
+            job.inverse2,
+            job.weights,
+            job.points,
+            start,
+            heat,
+            job.penalty,
+            job.scale,
+            np.uint64(key),
+        )
     return np.packbits(s, axis=1), together - job.together, crossed - job.crossed, int(flips)
 
 
@@ -153,6 +163,7 @@ def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple
 class _Standing:
     """Where a descent stands after a sweep: all it needs to go on."""
 
+    done: int  # sweeps
     groups: int  # into which blocks are parted, one group worked on at a time
     history: list[Sweep]
     best: tuple[float, Concepts, Matrix]  # objective, S as bits, weights
@@ -163,6 +174,7 @@ class _Standing:
             return
         progress.save(
             concepts=pack_rows(concepts),
+            done=self.done,
             groups=self.groups,
             history=np.array([astuple(one) for one in self.history], float),
             objective=self.best[0],
@@ -176,7 +188,7 @@ class _Standing:
         # flips, blocks and members changed are whole numbers
         history = [Sweep(*one[:4], *map(int, one[4:])) for one in kept["history"].tolist()]
         best = float(kept["objective"]), kept["best"], kept["weights"]
-        return cls(int(kept["groups"]), history, best, bool(kept["ended"]))
+        return cls(int(kept["done"]), int(kept["groups"]), history, best, bool(kept["ended"]))
 
 
 def descend(
@@ -203,16 +215,16 @@ def descend(
     weights = _fitted(state.terms(scores), settings)
     if kept is None:
         first = _measured(state.terms(scores), weights, settings, settings.temperature, scores)
-        now = _Standing(1, [], (first.objective, pack_rows(state.concepts), weights))
+        now = _Standing(0, 1, [], (first.objective, pack_rows(state.concepts), weights))
     else:
         now = _Standing.of(kept)
-    for number in range(len(now.history), 0 if now.ended else settings.sweeps):
-        weights = _sweep_once(state, scores, weights, settings, engine, ranges, now, number)
+    step_size = ON_END if len(ranges) == 1 else 1
+    while now.done < settings.sweeps and not now.ended:
+        numbers = range(now.done, min(now.done + step_size, settings.sweeps))
+        weights = _sweep_once(state, scores, weights, settings, engine, ranges, now, numbers)
         now.save(progress, state.concepts)
         if on_sweep is not None:
-            on_sweep(number, now.history[-1])
-        if now.ended:
-            break
+            on_sweep(numbers[-1], now.history[-1])
     return Descended(np.unpackbits(now.best[1], axis=1, count=b), now.best[2], now.history)
 
 
@@ -224,17 +236,17 @@ def _sweep_once(
     engine: Engine,
     ranges: list[tuple[int, int]],
     now: _Standing,
-    number: int,
+    numbers: range,
 ) -> Matrix:
-    """Do one sweep, and note in `now` where that leads; returns the weights of the next."""
-    heat = settings.temperature * settings.cooling**number
-    heat = heat if heat > 1e-6 else 0.0
+    """Do one sweep, or several on end, and note in `now` where that leads; returns the weights of the next."""
+    heat = settings.heat(numbers[-1])
     projected = 0
-    if settings.project_every and number % settings.project_every == settings.project_every - 1:
+    every = settings.project_every
+    if every and (numbers.stop // every) > (numbers.start // every):
         projected = _project(state, scores, weights, settings, engine, heat)
     flips = 0
     for group in range(now.groups):
-        flips += _swept(state, scores, weights, settings, engine, ranges[group :: now.groups], number, heat)
+        flips += _swept(state, scores, weights, settings, engine, ranges[group :: now.groups], numbers)
     if settings.penalty:
         flip_to_sparse(state)
     sums = state.terms(scores)
@@ -243,9 +255,12 @@ def _sweep_once(
     reached.flips, reached.at_once, reached.projected = flips, -(-len(ranges) // now.groups), projected
     rose = bool(now.history) and reached.objective > now.history[-1].objective * (1 + 1e-12)
     now.history.append(reached)
+    now.done = numbers.stop
     if reached.objective <= now.best[0]:
         now.best = (reached.objective, pack_rows(state.concepts), weights)
-    still = heat == 0 and flips == 0 and projected == 0
+    # a sweep without a flip leaves every unit where its input points: colder ones would change nothing
+    believed = heat <= FITTED or weights.min() >= unit_weight(scores, len(weights))
+    still = heat < CLEAR and believed and flips == 0 and projected == 0
     now.ended = still and (not settings.project_every or now.groups == len(ranges))
     # stale sums make neighbours overshoot: only where no noise explains a rise
     if rose and heat < CLEAR and not now.ended:
@@ -266,11 +281,11 @@ def _swept(
     settings: DescentSettings,
     engine: Engine,
     ranges: list[tuple[int, int]],
-    number: int,
-    heat: float,
+    numbers: range,
 ) -> int:
     """Sweep some blocks side by side and bring state up to date; returns the flips."""
     p, size = scores.points, unit_weight(scores, len(weights))
+    heats = tuple(settings.heat(number) for number in numbers)
     job = _SweepJob(
         pack_rows(state.concepts),
         state.together,
@@ -278,11 +293,11 @@ def _swept(
         state.crossed,
         state.total,
         1 / scores.grid**2,
-        np.maximum(weights, size) if heat > FITTED else weights,
-        heat,
+        np.maximum(weights, size) if heats[0] > FITTED else weights,
+        heats,
         settings.penalty,
         1 / (p * size * size),
-        int(key_of(settings.seed, number)),
+        tuple(int(key_of(settings.seed, number)) for number in numbers),
         p,
     )
     changed, flips = list[Any](), 0

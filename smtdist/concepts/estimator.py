@@ -64,6 +64,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         weights: str = "scale",
         blocks: int | None = None,
         project_every: int = 10,
+        floor: bool = True,
         branches: int = 4,
         items: int = 5,
         perturbation: float = 0.1,
@@ -91,6 +92,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.weights = weights
         self.blocks = blocks
         self.project_every = project_every
+        self.floor = floor
         self.branches = branches
         self.items = items
         self.perturbation = perturbation

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smtdist.concepts.descent import Sweep, descend
+from smtdist.concepts.floor import above, floor_of, points_as_concepts
 from smtdist.concepts.model import ConceptModel, model_of
 from smtdist.concepts.objective import best_weights
 from smtdist.concepts.relaxation import relax
@@ -49,9 +52,7 @@ def fit_concepts(
     source = as_table(table)
     scores = prepare(source, engine, folder=folder)
     seconds = {"scores": time.perf_counter() - started}
-    concepts, history, notes = _searched(scores, settings, engine)
-    if settings.method in ("hopfield", "hybrid"):
-        concepts, notes["replaced"] = _completed(concepts, scores, settings, engine, history)
+    concepts, history, notes = _searched_above(scores, settings, engine)
     concepts = concepts[:, tidied(concepts)]
     if not concepts.shape[1]:
         raise ModelError(
@@ -70,6 +71,24 @@ def fit_concepts(
         **notes,
     }
     return model_of(settings, state, scores, weights, history, provenance)
+
+
+def _searched_above(
+    scores: Scores, settings: ConceptSettings, engine: Engine
+) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
+    """Search above the kernel's floor where it has one and Algorithm 2 is asked for; the points stand for the floor."""
+    descends = settings.method in ("hopfield", "hybrid")
+    floor = floor_of(scores, settings.n_concepts) if descends and settings.floor else 0.0
+    given = np.zeros((scores.points, 0), np.uint8)
+    if floor:
+        given = points_as_concepts(scores.points)
+        scores = above(scores, floor)
+        settings = settings.replace(n_concepts=settings.n_concepts - scores.points)
+    concepts, history, notes = _searched(scores, settings, engine)
+    notes["floor"] = floor
+    if descends:
+        concepts, notes["replaced"] = _completed(concepts, given, scores, settings, engine, history)
+    return np.concatenate([given, concepts], 1), history, notes
 
 
 def _searched(
@@ -103,14 +122,21 @@ def _searched(
 
 
 def _completed(
-    concepts: Concepts, scores: Scores, settings: ConceptSettings, engine: Engine, history: list[Sweep]
+    concepts: Concepts,
+    given: Concepts,
+    scores: Scores,
+    settings: ConceptSettings,
+    engine: Engine,
+    history: list[Sweep],
 ) -> tuple[Concepts, int]:
     """Replace concepts that melted into constants, copies or complements by further candidates; return how many stayed.
 
     Candidates are random half-spaces along what the kernel of the others leaves over. They settle beside the others in a
-    short descent at low temperature, which is kept where more distinct concepts come out of it; `history` grows by its sweeps.
+    short descent at low temperature, which is kept where more distinct concepts, none of them `given`, come out of it;
+    `history` grows by its sweeps. Each attempt in vain halves the penalty of the next: what melts at once may be too small
+    for it.
     """
-    kept = tidied(concepts)
+    kept = _new(concepts, given)
     before, tried, vain = len(kept), settings.n_concepts, 0
     for attempt in range(ATTEMPTS):
         missing = settings.n_concepts - len(kept)
@@ -121,8 +147,9 @@ def _completed(
         tried += missing
         start = np.concatenate([state.concepts, fresh], 1)
         step = f"replacing-{attempt + 1}"
-        done = descend(scores, start, settings.replacing, engine, step=step)
-        found = tidied(done.concepts)
+        cool = dataclasses.replace(settings.replacing, penalty=settings.penalty / 2**vain)
+        done = descend(scores, start, cool, engine, step=step)
+        found = _new(done.concepts, given)
         engine.events.emit(
             "note", text=f"Replacing {missing:,} concepts: {len(found):,} of {settings.n_concepts:,}"
         )
@@ -131,6 +158,12 @@ def _completed(
             concepts, kept = done.concepts, found
             history.extend(done.history)
     return concepts, len(kept) - before
+
+
+def _new(concepts: Concepts, given: Concepts) -> NDArray[np.int64]:
+    """Return the places of concepts that are neither constant nor copies or complements of one given or before."""
+    places = tidied(np.concatenate([given, concepts], 1)) - given.shape[1]
+    return np.asarray(places[places >= 0])
 
 
 def _reporting(engine: Engine, settings: ConceptSettings) -> Any:

@@ -79,6 +79,10 @@ def project(
     Each tile of 512 rows is two single-threaded matrix products of fixed shape, whose signs stay in the cache between them;
     the sums are rounded every 8,192 rows. Memory: the signs of a tile and the partial sums of 8,192 rows a thread.
     """
+    if len(rows) <= TILE:  # one tile, whole numbers at once
+        with single_blas():
+            s, total = _signs(rows, aim, first, annealing)
+            return np.rint(rows.T @ s).astype(np.int64), total.astype(np.int64)
     groups = even_ranges(len(rows), ROUNDED)
     shape = rows.shape[1], aim.shape[1]
     sums = np.empty((len(groups), *shape), np.int64)

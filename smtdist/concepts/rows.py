@@ -47,6 +47,8 @@ def _start(
     weights: Any,
     others: int,
     own: float,
+    centred: Any,
+    weighed: Any,
     mean: Any,
     work: Any,
     f: Any,
@@ -57,8 +59,6 @@ def _start(
     """
     r, b = crossed.shape[0], crossed.shape[1]
     t = others / (others + 1.0)
-    centred = np.empty(r)
-    weighed = np.empty(r)
     norm, dot_own, dot_mean = 0.0, 0.0, 0.0
     for j in range(r):
         middle = (total[j] - own * x[j]) / others
@@ -164,6 +164,7 @@ def sweep(
     mean, work, f, spread, held = np.empty(b), np.empty(b), np.empty(b), np.empty(b), np.empty(b)
     row = np.empty(b)
     removed = np.empty(b)
+    centred, weighed = np.empty(x.shape[1]), np.empty(x.shape[1])
     flips = 0
     _weighed(together, members, weights, spread)
     for i in range(len(s)):
@@ -185,6 +186,8 @@ def sweep(
             weights,
             points - 1,
             1.0,
+            centred,
+            weighed,
             mean,
             work,
             f,
@@ -280,6 +283,7 @@ def infer(
     b = s.shape[1]
     mean, work, f, spread = np.empty(b), np.empty(b), np.empty(b), np.empty(b)
     held, row = np.zeros(b), np.empty(b)
+    centred, weighed = np.empty(x.shape[1]), np.empty(x.shape[1])
     _weighed(together, members, weights, spread)
     for i in range(len(s)):
         for a in range(b):
@@ -298,6 +302,8 @@ def infer(
             weights,
             points,
             0.0,
+            centred,
+            weighed,
             mean,
             work,
             f,

@@ -40,6 +40,8 @@ MORE: Final = 8
 """Rounds, in those asked for, after which concepts that are still missing are given up."""
 PATIENCE: Final = 3
 """Rounds on end that bring nothing new, after which they are given up too."""
+SETTLED: Final = 2
+"""Rounds on end that bring nothing better, after which the best ones, chosen without a tolerance, stand."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class SamplingSettings:
     discourage : λ in [0, 1]; accepted concepts lose that share of their direction in later rounds.
     distinct : fixed points whose correlation with an accepted concept is larger in magnitude are its copies.
     temperature, cooling : annealed stochastic updates T = temperature cooling^iteration; 0 is deterministic.
-    rounds : of block times blocks candidates; up to 8 times as many while concepts are missing and rounds bring new ones.
+    rounds : of block times blocks candidates; fewer where two on end bring nothing better, up to 8 times as many while
+        concepts are missing and rounds bring new ones.
     """
 
     n_concepts: int
@@ -262,13 +265,13 @@ class _Accepted:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another round is wanted: all of them without a tolerance, for the best ones; more for missing concepts.
+        """Whether another round is wanted: without a tolerance while better ones come; more for missing concepts.
 
         Duplicates that were turned away are replaced by further candidates, until several rounds on end bring nothing new.
         """
         missing = len(self.packed) < self.settings.n_concepts
         if self.rounds < self.settings.rounds:
-            return missing or self.settings.tolerance is None
+            return missing or (self.settings.tolerance is None and self.vain < SETTLED)
         return missing and self.vain < PATIENCE and self.rounds < MORE * self.settings.rounds
 
     def save(self, progress: Progress, push: Matrix) -> None:

@@ -13,7 +13,14 @@ from smtdist.concepts.sampling import SamplingSettings
 from smtdist.errors import ConfigurationError
 
 METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
-COLD: Final = 0.002
+START: Final = {"hybrid": 0.05}
+"""First temperature by method: a warmer hybrid would melt what Algorithm 1 has found."""
+HOT: Final = 0.15
+"""That of the others: no concept stands above it."""
+COLD: Final = {"hopfield": 0.01}
+"""The temperature after four fifths of the sweeps: from random concepts they are best spent where concepts form."""
+FROZEN: Final = 0.002
+"""That of the others."""
 WARM: Final = 0.02
 FEATURES: Final = ("least_squares", "procrustes")
 
@@ -27,8 +34,10 @@ class ConceptSettings:
     tolerance, discourage, distinct, annealing, candidates, rounds : Algorithm 1, as in `SamplingSettings`; annealing is its
         first temperature, candidates are those of a round; there are up to 8 times as many rounds while concepts are missing.
     penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
-        is 0.3 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
-        cooling is the rate that leaves the last fifth of the sweeps to T < 0.002.
+        is 0.15 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
+        cooling is the rate that leaves the last fifth of the sweeps to T < 0.01 for hopfield, T < 0.002 for hybrid.
+    floor : where more concepts than points are asked of points of full rank, each point is a concept, for the kernel's floor,
+        and hopfield and hybrid search the others above it (`smtdist.concepts.floor`).
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
@@ -49,6 +58,7 @@ class ConceptSettings:
     weights: str = "scale"
     blocks: int | None = None
     project_every: int = 10
+    floor: bool = True
     branches: int = 4
     items: int = 5
     perturbation: float = 0.1
@@ -90,7 +100,7 @@ class ConceptSettings:
         """The temperature of the first sweep."""
         if self.temperature is not None:
             return self.temperature
-        return 0.05 if self.method == "hybrid" else 0.3
+        return START.get(self.method, HOT)
 
     @property
     def rate(self) -> float:
@@ -98,7 +108,8 @@ class ConceptSettings:
         if self.cooling is not None:
             return self.cooling
         start = self.start_temperature
-        return float(min(1.0, (COLD / start) ** (1 / max(1.0, 0.8 * self.sweeps)))) if start > 0 else 1.0
+        cold = COLD.get(self.method, FROZEN)
+        return float(min(1.0, (cold / start) ** (1 / max(1.0, 0.8 * self.sweeps)))) if start > 0 else 1.0
 
     @property
     def descent(self) -> DescentSettings:
@@ -121,7 +132,7 @@ class ConceptSettings:
         """The settings of the short, cool descents in which missing concepts are tried anew."""
         sweeps = max(10, self.sweeps // 4)
         start = min(WARM, self.start_temperature)
-        rate = min(1.0, (COLD / start) ** (1 / (0.5 * sweeps))) if start > 0 else 1.0
+        rate = min(1.0, (FROZEN / start) ** (1 / (0.5 * sweeps))) if start > 0 else 1.0
         return dataclasses.replace(
             self.descent, temperature=start, cooling=float(rate), sweeps=sweeps, project_every=0
         )

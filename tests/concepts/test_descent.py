@@ -193,6 +193,39 @@ def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
     assert len(swept) == len(want.history)
 
 
+def test_a_lone_block_is_swept_on_end_and_stopped_where_it_was(tmp_path):
+    rng = np.random.default_rng(6)
+    X = embedded(rng, independent(rng, 80, 6), 8, 5)
+    scores = prepare(X, Engine(SerialExecutor()))
+    start = random_projection(scores, range(6), 0, Engine(SerialExecutor()))
+    setting = DescentSettings(6, sweeps=25, cooling=1.0, temperature=0.2)
+    want, swept = descend(scores, start, setting, Engine(SerialExecutor())), []
+    assert len(want.history) == 3  # 10, 20 and 25 sweeps
+    kept = Engine(SerialExecutor(), checkpoint=tmp_path)
+
+    def stopping(number, reached):
+        swept.append(number)
+        if swept == [9]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        descend(scores, start, setting, kept, on_sweep=stopping)
+    got = descend(scores, start, setting, kept, on_sweep=stopping)
+    assert swept == [9, 19, 24]
+    np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
+    assert got.history == want.history
+
+
+def test_a_descent_ends_where_nothing_flips():
+    rng = np.random.default_rng(7)
+    S = independent(rng, 64, 8)
+    scores = prepare(embedded(rng, S, 10, 30), Engine(SerialExecutor()))
+    # from the truth, at a temperature that moves nothing
+    done = descend(scores, S, DescentSettings(8, temperature=0.01, sweeps=500), Engine(SerialExecutor()))
+    assert len(done.history) == 1
+    assert oracle.hamming_after_matching(done.concepts, S) == 0
+
+
 def test_what_was_kept_and_cannot_be_read_is_named(tmp_path):
     scores = prepare(np.eye(8), Engine(SerialExecutor()))
     (tmp_path / "descent.npz").write_bytes(b"PK broken")

@@ -140,13 +140,17 @@ def test_words_for_kings_and_queens(real_data):
         words, X = file["words"].asstr()[()][keep], file["vectors"][()][keep]
     with open(real_data("text/persons_hypernyms.csv")) as file:
         edges = [tuple(row) for row in list(csv.reader(file))[1:]]
-    found = BinaryConcepts(n_concepts=40, rank=40, candidates=256, rounds=1, sweeps=25, seed=1).fit(X)
-    assert found.cka_ > 0.75
     at = {str(word): i for i, word in enumerate(words)}
     royal = [at[word] for word in ("king", "queen", "man", "woman")]
-    kinds = reading.sub_concepts(found.concepts_, royal)
-    graph = analogram(found.concepts_[royal])
-    assert sum(len(points) for _, points in graph.nodes(data="points")) == 4
-    assert {kind.pattern for kind in kinds} & {(0, 0, 1, 1), (0, 1, 0, 1)}
-    names = naming.names_by_enrichment(found.concepts_, naming.wordnet_labels([str(w) for w in words], edges))
-    assert sum(bool(one) for one in names) >= 3
+    labels = naming.wordnet_labels([str(w) for w in words], edges)
+    named = 0
+    # how many concepts have a name differs from seed to seed, from none to a few of 40
+    for seed in range(3):
+        found = BinaryConcepts(n_concepts=40, rank=40, candidates=256, rounds=1, sweeps=25, seed=seed).fit(X)
+        assert found.cka_ > 0.75
+        kinds = reading.sub_concepts(found.concepts_, royal)
+        assert {(0, 0, 1, 1), (0, 1, 0, 1)} <= {kind.pattern for kind in kinds}
+        graph = analogram(found.concepts_[royal])
+        assert sum(len(points) for _, points in graph.nodes(data="points")) == 4
+        named += sum(bool(one) for one in naming.names_by_enrichment(found.concepts_, labels))
+    assert named >= 3

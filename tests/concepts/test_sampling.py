@@ -8,6 +8,8 @@ import pytest
 import reference_concepts as oracle
 from data_sets import embedded, independent
 from executors import LossyExecutor, ThreadsExecutor
+from hypothesis import given
+from hypothesis import strategies as st
 
 from smtdist.concepts import bits, sampling
 from smtdist.concepts.iteration import RowPasses
@@ -194,6 +196,29 @@ def test_constants_copies_and_complements_are_turned_away(engine):
     assert same(found.concepts, S[[0, 3]].T)
     assert found.rejected["duplicate"] > 0
     assert (2 * found.concepts.sum(0) <= 6).all()
+
+
+@given(seed=st.integers(0, 10**6), p=st.integers(2, 140), k=st.integers(1, 40), wanted=st.integers(1, 40))
+def test_distinct_concepts_are_those_of_one_comparison_after_another(seed, p, k, wanted):
+    rng = np.random.default_rng(seed)
+    S = (rng.random((p, k)) < rng.random(k)).astype(np.uint8)
+    S[:, k // 2 :] = S[:, : k - k // 2]  # copies
+    limit, want = 0.6, []
+    for a in range(k):
+        if 0 < S[:, a].sum() < p and len(want) < wanted:
+            near = [abs(np.corrcoef(S[:, a], S[:, b])[0, 1]) for b in want]
+            if all(one <= limit for one in near):
+                want.append(a)
+    assert bits.distinct(bits.pack(S), p, limit, wanted) == want
+
+
+def test_without_a_tolerance_the_search_ends_where_nothing_better_comes(engine):
+    rng = np.random.default_rng(8)
+    S = independent(rng, 128, 6)
+    scores = prepare(embedded(rng, S, 8, 30), engine, rank=6)
+    found = sample(scores, SamplingSettings(6, tolerance=None, blocks=1, rounds=16), engine)
+    assert same(found.concepts, S)
+    assert 3 <= found.rounds < 16
 
 
 def test_discouraged_concepts_are_found_less_often(engine):
