@@ -9,6 +9,7 @@ from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_models import reference_kernels as ref
+from threadpoolctl import threadpool_limits
 
 from smtdist.data.array import ArraySource
 from smtdist.data.table import as_table, read_rows
@@ -326,6 +327,27 @@ def test_the_autoencoder_gradient_of_a_batch(noise):
     np.testing.assert_allclose(
         state["second"], ref.slope(lambda w: loss(first, w), second), rtol=1e-2, atol=1e-2
     )
+
+
+@pytest.mark.parametrize("name", ["spectral", "all negatives", "autoencoder"])
+def test_gradients_do_not_follow_the_threads_of_blas(name):
+    rows = rows_of(13, 3000, 8).reshape(3000, 1, 1, 8)
+    draw = np.random.default_rng(2)
+    features = random_features(Kernel(), "fourier", 8, 64, 0)
+    decode = random_features(Kernel("relu"), "relu", 16, 64, 1)
+    first, second = (draw.standard_normal(shape).astype(np.float32) for shape in ((64, 16), (64, 8)))
+    statistic = {
+        "spectral": SpectralGradient(features, maker_of(rows_of(13, 3000, 8)), first, False),
+        "all negatives": SpectralGradient(features, maker_of(rows_of(13, 3000, 8)), first, True),
+        "autoencoder": AutoencoderGradient(features, decode, first, second, None, 9),
+    }[name]
+    found = []
+    for count in (1, 2, 3):
+        state = statistic.zero()
+        with threadpool_limits(count, user_api="blas"):
+            statistic.update(state, rows, 0)
+        found.append(b"".join(np.asarray(state[each]).tobytes() for each in sorted(state)))
+    assert found[0] == found[1] == found[2]
 
 
 def test_mini_batches_lower_the_losses():
