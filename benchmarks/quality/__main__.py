@@ -232,14 +232,8 @@ def _said(options: argparse.Namespace) -> str:
     """Return how a record's name tells of its size."""
     parts = [
         f"{name}{getattr(options, name)}"
-        for name, usual in (
-            ("train", 0),
-            ("dictionary", 0),
-            ("test", 0),
-            ("k", Cell.k),
-            ("temperature", Cell.temperature),
-        )
-        if getattr(options, name) != usual
+        for name in ("train", "dictionary", "test", "k", "temperature")
+        if getattr(options, name)
     ]
     return (
         "".join(f"-{part}" for part in [*parts, *(text.replace("=", "") for text in options.set)])

@@ -116,6 +116,8 @@ def test_cells_equal_separate_fits(asked, data, tmp_path):
     assert again["cells"] == found["cells"]  # what was done before is told again
     (record,) = tmp_path.glob("*-quality-3-*.json")
     assert json.loads(record.read_text())["result"] == found
+    assert "-k" not in record.stem  # a record's name tells of the vote only where it was asked for
+    assert "temperature" not in record.stem
     page = (tmp_path / "T.md").read_text()
     for row in found["cells"]:
         (line,) = [one for one in page.splitlines() if f"[{row['row']}, GQ 8192]" in one]
@@ -208,11 +210,14 @@ def test_choices_are_judged_by_images_held_out(asked, data):
         asked("recipe", "--rows", "vote", "--train", "70")
 
 
-def test_the_vote_may_be_another_one(asked):
+def test_the_vote_may_be_another_one(asked, tmp_path):
     (usual,) = asked("6", "--columns", "1,000", "--mirrored")["cells"]
     (one,) = asked("6", "--columns", "1,000", "--mirrored", "--k", "1", "--temperature", "0.1")["cells"]
     assert one["ours"]["said"].endswith("mirrored images vote too, 1 neighbours at T = 0.1")
     assert (one["ours"]["k"], usual["ours"]["k"]) == (1, 30)
+    record = ["--json", str(tmp_path / "json"), "--page", str(tmp_path / "T.md"), "--temperature", "0.1"]
+    asked("6", "--columns", "1,000", "--mirrored", "--k", "1", *record)
+    assert [path for path in (tmp_path / "json").glob("*") if "-k1-temperature0.1-" in path.stem]
     # a single neighbour's vote is its class, whatever the temperature
     (cold,) = asked("6", "--columns", "1,000", "--mirrored", "--k", "1")["cells"]
     assert cold["ours"]["top1"] == one["ours"]["top1"]

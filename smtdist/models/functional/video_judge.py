@@ -102,12 +102,17 @@ def principal(model: VideoModel, white: Float64) -> Float64:
     What a linear code of as many coefficients in the same scale does: a measure of paths follows how directions are weighted,
     and raw pixels weigh the few that are slow by nature, large patterns and the mean, the most.
     """
-    lowest = model.layers[0]
-    covariance = lowest.whitening.whiten.T @ lowest.covariance @ lowest.whitening.whiten
     # ZCA makes variances nearly equal: they keep the order of those of raw patches
-    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = np.linalg.eigh(_white_covariance(model))
     leading = slice(-min(len(model.components), len(values)), None)
     result: Float64 = white @ (vectors[:, leading] / np.sqrt(np.maximum(values[leading], 1e-300)))
+    return result
+
+
+def _white_covariance(model: VideoModel) -> Float64:
+    """Return the covariance (D, D) of whitened patches."""
+    lowest = model.layers[0]
+    result: Float64 = lowest.whitening.whiten.T @ lowest.covariance @ lowest.whitening.whiten
     return result
 
 
@@ -141,12 +146,11 @@ def _reconstruction(
     middle = sequences.shape[1] // 2
     raw, code = sequences[:, middle].astype(np.float64), codes[:, middle]
     lowest = model.layers[0]
-    white = lowest.whitening.whiten.T @ lowest.covariance @ lowest.whitening.whiten
     rebuilt = {
         "codes": model.decode(code),
         "PCA": pca(raw, _mean(model), lowest.covariance, len(model.components)),
         "PCA of whitened patches": lowest.whitening.back(
-            pca(lowest.whitening(raw), 0.0, white, len(model.components))
+            pca(lowest.whitening(raw), 0.0, _white_covariance(model), len(model.components))
         ),
     }
     for penalty in penalties:
