@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import difflib
+import gc
 import os
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -122,6 +124,10 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line.
+
+    A process that ends need not look for garbage: doing so takes as long as importing NumPy.
+    """
+    atexit.register(gc.freeze)
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", PATIENCE)
     app()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from smtdist.kernels import device
 from smtdist.kernels.codes import SLICE_PATCHES
 from smtdist.kernels.cpu.codes import TILE_ATOMS, TILE_PATCHES
 from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES
@@ -100,7 +101,10 @@ def batch_bytes(
     scatter = (
         raw + bits + codes + _scatter_bytes(geometry, n_atoms, feature, images, context, order, sampling)
     )
-    embedding = raw + bits + codes + 4 * components * (images * geometry.positions + 4 * images * pooled)
+    embedded = (
+        images if device.gpu_available() else min(images, threads())
+    )  # images whose patches are embedded at a time
+    embedding = raw + bits + codes + 4 * components * (embedded * geometry.positions + 4 * images * pooled)
     whitening = raw + max(passing * numbers, 4 * numbers + 8 * p * patches) + 16 * p * p * threads()
     if n < geometry.positions:
         whitening += BLAS_BYTES if patches <= MOMENT_SLICE else 4 * BLAS_BYTES

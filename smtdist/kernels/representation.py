@@ -22,15 +22,39 @@ def embed(codes: Codes, components_t: Array) -> Array:
     >>> embed(codes, np.array([[3.0, 0.0], [0.0, 4.0]], np.float32)).round(3).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
+    body = cpu if is_host(codes.indptr) else generic
+    return body.embed(codes, _beside(codes, components_t))
+
+
+def represent(
+    codes: Codes, components_t: Array, images: int, rows: int, columns: int, size: int, stride: int
+) -> Array:
+    """Return `pool(embed(codes, components_t), images, ...)`, to the bit: what images are to a classifier.
+
+    Memory: the result, and on the CPU 4 L bytes a position of one image for each thread; on other devices the
+    embeddings of all patches and what `pool` takes.
+
+    >>> import numpy as np
+    >>> codes = Codes(np.array([0, 2, 2]), np.array([0, 1], np.uint16), 2)
+    >>> components_t = np.array([[3.0, 0.0], [0.0, 4.0]], np.float32)
+    >>> represent(codes, components_t, 1, 1, 2, 1, 1)[0, 0].round(3).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    shape = _pooled(codes.n_patches, images, rows, columns, size, stride)
+    components = _beside(codes, components_t)
+    if is_host(codes.indptr):
+        return cpu.represent(codes, components, (images, rows, columns), shape, size, stride)
+    embedded = generic.embed(codes, components)
+    return generic.pool(embedded.reshape(images, rows, columns, components.shape[1]), shape, size, stride)
+
+
+def _beside(codes: Codes, components_t: Array) -> Array:
+    """Return components in float32 where the codes are; raise ConfigurationError where they do not fit."""
     if components_t.ndim != 2 or len(components_t) != codes.n_atoms:
         raise ConfigurationError(
             f"Components of shape {components_t.shape} meet codes over {codes.n_atoms} atoms; expected (K, L)."
         )
-    body = cpu if is_host(codes.indptr) else generic
-    components = array_module(codes.indptr).ascontiguousarray(
-        like(codes.indptr, components_t), dtype="float32"
-    )
-    return body.embed(codes, components)
+    return array_module(codes.indptr).ascontiguousarray(like(codes.indptr, components_t), dtype="float32")
 
 
 def pooled_shape(rows: int, columns: int, size: int, stride: int) -> tuple[int, int]:
@@ -61,11 +85,16 @@ def pool(embedded: Array, images: int, rows: int, columns: int, size: int, strid
     >>> pool(np.array([[2.0], [4.0]], np.float32), 1, 1, 2, 1, 1).ravel().tolist()
     [1.0, 1.0]
     """
-    shape = pooled_shape(rows, columns, size, stride)
-    if len(embedded) != images * rows * columns:
-        raise ConfigurationError(
-            f"{len(embedded)} embedded patches do not fill {images} images of {rows} x {columns} positions."
-        )
+    shape = _pooled(len(embedded), images, rows, columns, size, stride)
     grid = embedded.reshape(images, rows, columns, embedded.shape[1])
     body = cpu if is_host(embedded) else generic
     return body.pool(grid, shape, size, stride)
+
+
+def _pooled(patches: int, images: int, rows: int, columns: int, size: int, stride: int) -> tuple[int, int]:
+    """Return rows and columns after pooling; raise ConfigurationError where the patches are not those of the images."""
+    if patches != images * rows * columns:
+        raise ConfigurationError(
+            f"{patches} embedded patches do not fill {images} images of {rows} x {columns} positions."
+        )
+    return pooled_shape(rows, columns, size, stride)

@@ -23,7 +23,7 @@ from smtdist.errors import MemoryBudgetError, ModelError, SmtdistError
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes, code_capacity
-from smtdist.kernels.representation import embed, pool
+from smtdist.kernels.representation import represent
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Encoder
 from smtdist.models.model import Model, image_geometry
@@ -36,7 +36,8 @@ RESULT_BYTES = 32 * 1024**2
 class Represent:
     """z = pool(L2(P f(x))), L2 at each pooled position; zero where a patch has no code.
 
-    Memory: a batch's codes and patch embeddings (positions x components x 4 bytes an image), and the result.
+    Memory: a batch's codes, patch embeddings (positions x components x 4 bytes) of one image for each thread, on a device of
+    all, and the result.
     """
 
     encoder: Encoder
@@ -60,11 +61,10 @@ class Represent:
             self.encoder.whitener.sampling.undrawn,
         )
         for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
-            embedded = embed(codes, self.components)
-            parts.append(
-                to_host(pool(embedded, count, geometry.rows, geometry.columns, self.size, self.stride))
-            )
-        return np.concatenate(parts).astype(self.dtype, copy=False)
+            grid = (count, geometry.rows, geometry.columns)
+            parts.append(to_host(represent(codes, self.components, *grid, self.size, self.stride)))
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return whole.astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def represent_range(
     represent: Represent | Concatenate, source: Source, start: int, stop: int
 ) -> NDArray[np.floating[Any]]:
     """Represent samples [start, stop) of a source."""
-    pieces = list(_pieces(represent, source, start, stop, None))
-    return np.concatenate([values for _, values in pieces])
+    pieces = [values for _, values in _pieces(represent, source, start, stop, None)]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def represent_sound(

@@ -480,6 +480,8 @@ class TestRepresentation:
         with running(body):
             beta = representation.embed(sparse(images), np.ascontiguousarray(P.T))
             z = representation.pool(beta, len(images), rows, columns, size, stride)
+            at_once = representation.represent(sparse(images), P.T, len(images), rows, columns, size, stride)
+        assert at_once.tobytes() == z.tobytes()
         assert beta.dtype == z.dtype == np.float32
         P = P.astype(np.float64)
         expected = oracle.transform(images, P, rows, columns, 1, 1)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from smtdist.errors import ConfigurationError
 from smtdist.kernels import codes, memory, patches, pixels, representation, scatter, threads, whitening
 from smtdist.kernels.generic import codes as plain_codes
 from smtdist.kernels.generic import context as plain_context
@@ -258,6 +259,18 @@ def test_embedding():
     assert pooled.tobytes() == plain_representation.pool(fast.reshape(5, 6, 6, 33), (2, 2), 3, 2).tobytes()
     assert pooled.shape == (5, 2, 2, 33)
     np.testing.assert_allclose((pooled**2).sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_images_are_represented_one_by_one():
+    rng = np.random.default_rng(1)
+    images, rows, columns = 400, 7, 5  # more than a thread takes at a time
+    sparse = random_codes(rng, images * rows * columns, 70, 0.1)
+    components = rng.standard_normal((70, 9)).astype(np.float32)
+    whole = representation.represent(sparse, components, images, rows, columns, 3, 1)
+    parts = representation.pool(representation.embed(sparse, components), images, rows, columns, 3, 1)
+    assert whole.tobytes() == parts.tobytes()
+    with pytest.raises(ConfigurationError, match="do not fill"):
+        representation.represent(sparse, components, images + 1, rows, columns, 3, 1)
 
 
 def test_capacity_holds_one_image():

@@ -8,7 +8,7 @@ from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
-__all__ = ["embed", "pool"]
+__all__ = ["embed", "pool", "represent"]
 
 
 @compiled
@@ -41,10 +41,10 @@ def add_rows(indices: Array, first: int, last: int, table: Array, line: Array) -
 def embed_patches(
     indptr: Array, indices: Array, components_t: Array, start: int, stop: int, out: Array
 ) -> None:
-    """Write the unit embeddings of patches start to stop."""
+    """Write the unit embeddings of patches start to stop to the lines of `out`."""
     length = components_t.shape[1]
     for patch in range(start, stop):
-        line = out[patch]
+        line = out[patch - start]
         add_rows(indices, indptr[patch], indptr[patch + 1], components_t, line)
         total = 0.0
         for component in range(length):
@@ -61,7 +61,7 @@ def embed(codes: Codes, components_t: Array) -> Array:
     out = np.empty((codes.n_patches, components_t.shape[1]), np.float32)
     indptr, indices = codes.indptr, codes.indices
     run_ranges(
-        lambda start, stop: embed_patches(indptr, indices, components_t, start, stop, out),
+        lambda start, stop: embed_patches(indptr, indices, components_t, start, stop, out[start:stop]),
         even_ranges(codes.n_patches, 1024),
     )
     return out
@@ -98,4 +98,29 @@ def pool(grid: Array, shape: tuple[int, int], size: int, stride: int) -> Array:
     run_ranges(
         lambda first, last: pool_images(grid, size, stride, first, last, out), even_ranges(len(grid), step)
     )
+    return out
+
+
+def represent(
+    codes: Codes,
+    components_t: Array,
+    grid: tuple[int, int, int],
+    shape: tuple[int, int],
+    size: int,
+    stride: int,
+) -> Array:
+    """Return `pool(embed(...))` of the images of a grid (count, rows, columns): each is pooled while it is in the cache."""
+    images, rows, columns = grid
+    n, length = rows * columns, components_t.shape[1]
+    out = np.empty((images, *shape, length), np.float32)
+    indptr, indices = codes.indptr, codes.indices
+
+    def work(first: int, last: int) -> None:
+        room = np.empty((n, length), np.float32)
+        seen = room.reshape(1, rows, columns, length)
+        for image in range(first, last):
+            embed_patches(indptr, indices, components_t, image * n, (image + 1) * n, room)
+            pool_images(seen, size, stride, 0, 1, out[image : image + 1])
+
+    run_ranges(work, even_ranges(images, max(1, 4096 // n)))
     return out
