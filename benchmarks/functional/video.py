@@ -70,7 +70,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         result["sgd"] = _sgd(model, train, settings, options)
     if options.json:
         rounds = "" if settings.rounds == FunctionalSettings.rounds else f"-rounds{settings.rounds}"
-        write_record(options.json, f"functional-video-{settings.whiten}-{settings.n_components}{rounds}", result)
+        write_record(
+            options.json,
+            f"functional-video-{settings.whiten}-{settings.atoms}-{settings.n_components}{rounds}",
+            result,
+        )
     return result
 
 

@@ -51,7 +51,9 @@ def test_the_same_bits_from_any_executor_and_after_a_resume(path, model, tmp_pat
 
 
 def test_what_is_learned_from_turned_windows_too_holds_for_motion_that_was_never_seen(tmp_path):
-    across, down = (open_clips(make_clips(tmp_path / f"{angle}.h5", angle=angle)) for angle in (0.0, np.pi / 2))
+    across, down = (
+        open_clips(make_clips(tmp_path / f"{angle}.h5", angle=angle)) for angle in (0.0, np.pi / 2)
+    )
     found = {}
     for views in (1, 8):
         settings = SMALL.replace(views=views, n_components=4)
