@@ -32,15 +32,16 @@ class Way:
         """Products of n x N x D in an iteration."""
         return 2 + 2 * self.steps if self.steps else 4
 
-    def start(self, iterations: int) -> Vector:
-        """Return the dampings that a search begins with: of ĥ, and for the fixed point those of ŝ and ρ."""
-        h = np.minimum(0.3 + 0.06 * np.arange(iterations), 1.0)
-        if self.steps:
-            return h
-        s = np.minimum(0.3 + 0.06 * np.arange(iterations), 0.65)
-        # the first step may turn signs, see the model's documentation
-        s[0] = 0.9
-        return np.concatenate([h, s, [0.5]])
+    def starts(self, iterations: int) -> list[Vector]:
+        """Return the dampings that a search begins with, slow and fast: of ĥ, and for the fixed point those of ŝ and ρ."""
+        found = []
+        for pace in (1.0, 0.6, 0.3):
+            h = np.minimum(pace * (0.3 + 0.06 * np.arange(iterations)), 1.0)
+            s = np.minimum(pace * (0.3 + 0.06 * np.arange(iterations)), 0.65)
+            # the first step may turn signs, see the model's documentation
+            s[0] = 0.8
+            found.append(h if self.steps else np.concatenate([h, s, [0.5]]))
+        return found
 
     def constant(self, damping: float, iterations: int) -> Vector:
         """Return one damping for everything, ρ = ½."""
@@ -91,14 +92,15 @@ def crossing(curve: Sequence[float], target: float) -> float:
 
 
 def searched(
-    cost: Callable[[Vector], float], start: Vector, tries: int, seed: int = 0
+    cost: Callable[[Vector], float], starts: Sequence[Vector], tries: int, seed: int = 0
 ) -> tuple[Vector, float]:
-    """Return the best dampings that a seeded walk finds, and their cost; every method has the same tries.
+    """Return the best dampings that a seeded walk from the best start finds, and their cost.
 
     A try changes one value, a run of neighbours, or all of them a little, and is kept where it is no worse.
     """
     rng = np.random.default_rng(seed)
-    best, least = start, cost(start)
+    least, first = min((cost(start), at) for at, start in enumerate(starts))
+    best = starts[first]
     for _ in range(tries):
         values, at, kind = best.copy(), int(rng.integers(len(best))), rng.random()
         if kind < 0.4:

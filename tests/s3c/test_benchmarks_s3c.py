@@ -72,7 +72,9 @@ def test_a_search_of_dampings_finds_what_costs_less():
     assert dampings.until([5.0, 4.0], 4.5) is None
     assert dampings.crossing([0.0, 4.0, 8.0], 5.0) == 2.25
     assert dampings.crossing([0.0, 4.0], 5.0) > dampings.NEVER - 1
-    values, least = dampings.searched(lambda values: float(((values - 0.5) ** 2).sum()), np.full(6, 0.9), 400)
+    values, least = dampings.searched(
+        lambda values: float(((values - 0.5) ** 2).sum()), [np.full(6, 1.0), np.full(6, 0.9)], 400
+    )
     assert least < 0.05
     assert least == ((values - 0.5) ** 2).sum()
 
@@ -102,6 +104,18 @@ def test_a_sweep_goes_on_where_it_stopped(digits, tmp_path):
     assert labels.main([*asked, "--minutes", "0"]) == found
     with pytest.raises(SystemExit, match="holds steps of other options"):
         labels.main([*asked, "--units", "13"])
+
+
+def test_rivals_at_an_equal_number_of_features(digits, tmp_path):
+    asked = [
+        "--data", digits, "--units", "12", "--labels", "10", "30", "--draws", "2", "--pooling", "3", "--rival-pooling", "2",
+        *FAST,
+    ]  # fmt: skip
+    whole = labels.main([*asked, "--models", "s3c", "omp"])
+    assert {name: one["features"] for name, one in whole["sweeps"].items()} == {"s3c": 108, "omp": 96}
+    drawn = labels.main([*asked, "--models", "omp", "--only-drawn"])
+    assert whole["coded"] == 200
+    assert drawn["coded"] < 61
 
 
 def test_table_1(digits, tmp_path):
