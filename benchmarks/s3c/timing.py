@@ -1,8 +1,8 @@
 """Figure 6: the fixed point against conjugate gradients, time to equal KL divergence, each damped as is best for it.
 
 The KL divergence differs from minus the energy functional by log p(v) alone, so that equal KL is equal energy. The level is
-a share of the way from the fixed point's first iteration to the worst of what the methods come to at most, each damped by .3
-or .5 throughout. The dampings of every single iteration (of ĥ; of the fixed point also those of ŝ, and ρ) are searched on
+a share of the way from the prior, where all begin, to the worst of what the methods come to at most in 60 iterations, each
+damped in six plain ways. The dampings of every single iteration (of ĥ; of the fixed point also those of ŝ, and ρ) are searched on
 other patches than those timed, with as many tries for each method. An iteration has one or two steps of conjugate gradients:
 more were never faster. All have compiled steps and one thread. `conjugate` is the paper's; `preconditioned` divides by the
 diagonal, which the paper does not.
@@ -19,6 +19,7 @@ import math
 import tempfile
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from benchmarks.s3c.common import fitted_in_steps, images_of, with_settings
 from benchmarks.s3c.dampings import Way, crossing, searched, until
 from benchmarks.steps import UNFINISHED, Steps
 from smtdist.errors import InterruptedRun
-from smtdist.kernels.spike_slab import Padded
+from smtdist.kernels.spike_slab import Padded, Posterior, energy, sigmoid
 from smtdist.kernels.threads import single_blas
 from smtdist.models.s3c.model import PatchCoder
 
@@ -39,7 +40,7 @@ WAYS: Final = (
     Way("preconditioned", 1),
 )
 SHARES: Final = (0.9, 0.99)
-CONSTANT: Final = (0.3, 0.5)
+CONSTANT: Final = (0.1, 0.3, 0.5)
 LONG: Final = 60
 PLACE: Final = 4
 """Patches timed are of the first images, a quarter as many; those of the search of the images after them."""
@@ -52,52 +53,72 @@ def drawn(coder: PatchCoder, images: Any, count: int, part: int) -> Any:
     return rows[np.random.default_rng(part).choice(len(rows), count, replace=False)]
 
 
-def levels(rows: Any, model: Padded) -> dict[str, Any]:
-    """Return the first energy functional, what each method comes to at most, and the level of each share of the way."""
+def bests(rows: Any, model: Padded) -> dict[str, Any]:
+    """Return the energy functional of the prior, and what each method comes to at most."""
     best: dict[str, float] = {}
-    start = Way("fixed").curve(rows, model, [0.1, 0.7, 0.5])[0]
-    for way, damping in itertools.product(WAYS, CONSTANT):
-        highest = float(np.nanmax(way.curve(rows, model, way.constant(damping, LONG))))
-        best[way.method] = max(best.get(way.method, -math.inf), highest)
-    worst = min(best.values())
-    return {
-        "first": start,
-        "best": best,
-        "levels": {str(share): start + share * (worst - start) for share in SHARES},
-    }
+    prior = Posterior(*(np.broadcast_to(part, (len(rows), model.model.n_units))
+                        for part in (sigmoid(model.model.bias), model.model.mu)))  # fmt: skip
+    start = float(energy(rows, prior, model.model).mean(dtype=np.float64))
+    for way in WAYS:
+        for damping in (*(way.constant(each, LONG) for each in CONSTANT), *way.starts(LONG)):
+            highest = float(np.nanmax(way.curve(rows, model, damping)))
+            best[way.method] = max(best.get(way.method, -math.inf), highest)
+    return {"prior": start, "best": best}
 
 
-def damped(steps: Steps, name: str, rows: Any, model: Padded, iterations: int, tries: int) -> dict[str, Any]:
-    """Return the dampings found for every way and share, one search a step."""
-    wanted = steps.facts(f"{name}-levels.json", lambda: levels(rows, model))["levels"]
+def level(told: dict[str, Any], share: float) -> float:
+    """Return the energy functional a share of the way from the prior to the worst of the methods' best."""
+    return float(told["prior"] + share * (min(told["best"].values()) - told["prior"]))
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is timed: a model of so many units and pixels, the patches its dampings are searched on, and where to begin."""
+
+    name: str
+    model: Padded
+    others: Any
+    before: dict[str, Any] | None
+
+
+def damped(steps: Steps, size: Size, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the dampings found for every way and share, one search a step; it may begin with those of the first size."""
+    told = steps.facts(f"{size.name}-bests.json", lambda: bests(size.others, size.model))
     found: dict[str, Any] = {}
-    for way, share in itertools.product(WAYS, wanted):
+    for way, share in itertools.product(WAYS, options.shares):
+        key = f"{way.method}-{way.steps}-{share}"
+        starts = way.starts(options.iterations)
+        if size.before is not None:
+            starts.append(np.asarray(size.before[key]["damping"]))
 
-        def search(way: Way = way, target: float = wanted[share]) -> dict[str, Any]:
+        def search(
+            way: Way = way, target: float = level(told, share), starts: list[Any] = starts
+        ) -> dict[str, Any]:
             values, least = searched(
-                lambda values: crossing(way.curve(rows, model, values), target), way.starts(iterations), tries
+                lambda values: crossing(way.curve(size.others, size.model, values), target),
+                starts,
+                options.tries,
             )
             return {"crossing": least, "damping": [round(float(value), 4) for value in values]}
 
-        key = f"{way.method}-{way.steps}-{share}"
-        found[key] = steps.facts(f"{name}-{key}.json", search)
-        print(name, key, round(found[key]["crossing"], 2), flush=True)
+        found[key] = steps.facts(f"{size.name}-{key}.json", search)
+        print(size.name, key, round(found[key]["crossing"], 2), flush=True)
     return found
 
 
-def timed(rows: Any, model: Padded, found: dict[str, Any], turns: int) -> dict[str, Any]:
+def timed(rows: Any, model: Padded, found: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Return what every way takes to each level on rows that the search has not seen, and the best of each method."""
-    told = levels(rows, model)
-    result: dict[str, Any] = {"first_energy": told["first"], "best_energy": told["best"]}
-    for share, target in told["levels"].items():
-        ready = {}
+    told = bests(rows, model)
+    result: dict[str, Any] = {"prior_energy": told["prior"], "best_energy": told["best"]}
+    for share in options.shares:
+        target, ready = level(told, share), {}
         for way in WAYS:
             damping = found[f"{way.method}-{way.steps}-{share}"]["damping"]
             count = until(way.curve(rows, model, damping), target)
             if count is not None:
                 ready[way] = damping, count
         seconds: dict[Way, list[float]] = {way: [] for way in ready}
-        for _, way in itertools.product(range(turns), ready):
+        for _, way in itertools.product(range(options.turns), ready):
             started = time.perf_counter()
             deque(way.run(rows, model, *ready[way]), maxlen=0)
             seconds[way].append(time.perf_counter() - started)
@@ -141,6 +162,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--turns", type=int, default=11)
     parser.add_argument("--iterations", type=int, default=20, help="most that a search allows")
     parser.add_argument("--tries", type=int, default=600, help="dampings that each search tries")
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=list(SHARES), help="of the way to the level"
+    )
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--work", help="folder that keeps fitted coders, and the dampings found")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many; needs --work")
@@ -159,22 +183,24 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 def run(options: argparse.Namespace, steps: Steps) -> dict[str, Any]:
     """Time every size."""
     images, _ = images_of(options.data, options.group, options.images)
-    asked = {name: getattr(options, name) for name in ("examples", "turns", "iterations", "tries")}
-    result: dict[str, Any] = {**asked}
+    asked = ("examples", "turns", "iterations", "tries")
+    result: dict[str, Any] = {name: getattr(options, name) for name in asked}
+    before = None
     for patch, units in itertools.product(options.patch, options.units):
         wanted = with_settings(options.set, units=units, patch=patch)
         coder = fitted_in_steps(steps, f"s3c-{patch}-{units}", images, wanted)
         if options.only_fit:
             continue
         model = Padded(coder.parameters.astype(np.float32))
-        others = drawn(coder, images, options.examples, 1)
-        found = damped(steps, f"{patch}-{units}", others, model, options.iterations, options.tries)
+        size = Size(f"{patch}-{units}", model, drawn(coder, images, options.examples, 1), before)
+        found = damped(steps, size, options)
+        before = before or found
         if options.only_search:
             continue
-        one = timed(drawn(coder, images, options.examples, 0), model, found, options.turns)
-        one["trace"] = [float(coder.trace[0]), float(np.mean(coder.trace[-5:]))]
+        one = timed(drawn(coder, images, options.examples, 0), model, found, options)
+        one["fit"] = {name: getattr(coder.settings, name) for name in ("rounds", "images", "patches")}
         result[f"{patch}x{patch}, N = {units}"] = one
-        for share in SHARES:
+        for share in options.shares:
             ratios = {name: each["ratio"] for name, each in one[f"to_{share}"].items()}
             print(f"{patch}x{patch}, N = {units}", share, ratios, flush=True)
     if options.json and not (options.only_fit or options.only_search):

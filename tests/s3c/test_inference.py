@@ -137,6 +137,18 @@ def test_compiled_conjugate_gradients_follow_the_plain_ones(units, steps, precon
         np.testing.assert_allclose(one.mean, other.mean, atol=2e-3)
 
 
+def test_rising_dampings_end_nearer_the_optimum_where_the_noise_is_small():
+    rng = np.random.default_rng(11)
+    atoms = rng.standard_normal((120, 30))
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    units = np.ones(120)
+    model = SpikeSlab(atoms, units, 7 * units, -3 * units, np.full(30, 30.0))
+    rows = rows_of(12, model, 100)
+    rising = energy(rows, infer(rows, model, Schedule.rising()), model)
+    assert Schedule.rising().iterations == Schedule().iterations
+    assert rising.mean() > energy(rows, infer(rows, model), model).mean() + 1
+
+
 def test_a_tile_goes_through_the_iterations_of_the_generic_body():
     model = model_of(7, 21, 9)
     rows = rows_of(8, model, 5)
