@@ -2,10 +2,10 @@
 
 The KL divergence differs from minus the energy functional by log p(v) alone, so that equal KL is equal energy. The level is
 a share of the way from the prior, where all begin, to the worst of what the methods come to at most in 60 iterations, each
-damped in six plain ways. The dampings of every single iteration (of ĥ; of the fixed point also those of ŝ, and ρ) are searched on
-other patches than those timed, with as many tries for each method. An iteration has one or two steps of conjugate gradients:
-more were never faster. All have compiled steps and one thread. `conjugate` is the paper's; `preconditioned` divides by the
-diagonal, which the paper does not.
+damped in six plain ways. The dampings of every single iteration (of ĥ; of the fixed point also those of ŝ, and ρ) are searched
+on the patches that are timed, as in the paper, with as many tries for each method; how many iterations they take on other
+patches is told beside, None where they do not arrive. An iteration has one or two steps of conjugate gradients. All have
+compiled steps and one thread. `conjugate` is the paper's; `preconditioned` divides by the diagonal, which the paper does not.
 
     python -m benchmarks.s3c.timing --data cifar10.h5 --units 400 1600 --patch 6 20 --work DIR --only-search
     python -m benchmarks.s3c.timing --data cifar10.h5 --units 400 1600 --patch 6 20 --work DIR --json benchmarks/results
@@ -43,7 +43,7 @@ SHARES: Final = (0.9, 0.99)
 CONSTANT: Final = (0.1, 0.3, 0.5)
 LONG: Final = 60
 PLACE: Final = 4
-"""Patches timed are of the first images, a quarter as many; those of the search of the images after them."""
+"""Patches of an image: others are of the first images, those that are timed of the images after them."""
 
 
 def drawn(coder: PatchCoder, images: Any, count: int, part: int) -> Any:
@@ -73,17 +73,18 @@ def level(told: dict[str, Any], share: float) -> float:
 
 @dataclass(frozen=True)
 class Size:
-    """What is timed: a model of so many units and pixels, the patches its dampings are searched on, and where to begin."""
+    """What is timed: a model of so many units and pixels, patches, others, and the dampings of the size before."""
 
     name: str
     model: Padded
+    rows: Any
     others: Any
     before: dict[str, Any] | None
 
 
 def damped(steps: Steps, size: Size, options: argparse.Namespace) -> dict[str, Any]:
     """Return the dampings found for every way and share, one search a step; it may begin with those of the first size."""
-    told = steps.facts(f"{size.name}-bests.json", lambda: bests(size.others, size.model))
+    told = steps.facts(f"{size.name}-bests.json", lambda: bests(size.rows, size.model))
     found: dict[str, Any] = {}
     for way, share in itertools.product(WAYS, options.shares):
         key = f"{way.method}-{way.steps}-{share}"
@@ -95,7 +96,7 @@ def damped(steps: Steps, size: Size, options: argparse.Namespace) -> dict[str, A
             way: Way = way, target: float = level(told, share), starts: list[Any] = starts
         ) -> dict[str, Any]:
             values, least = searched(
-                lambda values: crossing(way.curve(size.others, size.model, values), target),
+                lambda values: crossing(way.curve(size.rows, size.model, values), target),
                 starts,
                 options.tries,
             )
@@ -106,27 +107,32 @@ def damped(steps: Steps, size: Size, options: argparse.Namespace) -> dict[str, A
     return found
 
 
-def timed(rows: Any, model: Padded, found: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Return what every way takes to each level on rows that the search has not seen, and the best of each method."""
-    told = bests(rows, model)
+def timed(
+    size: Size, told: dict[str, Any], found: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Return what every way takes to each level, and the best of each method."""
+    rows, model, elsewhere = size.rows, size.model, bests(size.others, size.model)
     result: dict[str, Any] = {"prior_energy": told["prior"], "best_energy": told["best"]}
     for share in options.shares:
-        target, ready = level(told, share), {}
+        target, ready, others = level(told, share), {}, {}
         for way in WAYS:
             damping = found[f"{way.method}-{way.steps}-{share}"]["damping"]
             count = until(way.curve(rows, model, damping), target)
             if count is not None:
                 ready[way] = damping, count
+                others[way] = until(way.curve(size.others, model, damping), level(elsewhere, share))
         seconds: dict[Way, list[float]] = {way: [] for way in ready}
         for _, way in itertools.product(range(options.turns), ready):
             started = time.perf_counter()
             deque(way.run(rows, model, *ready[way]), maxlen=0)
             seconds[way].append(time.perf_counter() - started)
-        result[f"to_{share}"] = _best(ready, seconds)
+        result[f"to_{share}"] = _best(ready, seconds, others)
     return result
 
 
-def _best(ready: dict[Way, Any], seconds: dict[Way, list[float]]) -> dict[str, Any]:
+def _best(
+    ready: dict[Way, Any], seconds: dict[Way, list[float]], others: dict[Way, int | None]
+) -> dict[str, Any]:
     """Return each method's way with the least median, and how many times longer than the fixed point it takes."""
     found: dict[str, Any] = {}
     for way in sorted(ready, key=lambda way: float(np.median(seconds[way]))):
@@ -137,6 +143,7 @@ def _best(ready: dict[Way, Any], seconds: dict[Way, list[float]]) -> dict[str, A
                 "seconds": float(np.median(seconds[way])),
                 "quartiles": [float(value) for value in np.percentile(seconds[way], [25, 75])],
                 "iterations": count,
+                "iterations_elsewhere": others[way],
                 "steps": way.steps,
                 "products": way.products * count - 1,
                 "damping": damping,
@@ -192,12 +199,13 @@ def run(options: argparse.Namespace, steps: Steps) -> dict[str, Any]:
         if options.only_fit:
             continue
         model = Padded(coder.parameters.astype(np.float32))
-        size = Size(f"{patch}-{units}", model, drawn(coder, images, options.examples, 1), before)
+        patches = [drawn(coder, images, options.examples, part) for part in (1, 0)]
+        size = Size(f"{patch}-{units}", model, *patches, before)
         found = damped(steps, size, options)
         before = before or found
         if options.only_search:
             continue
-        one = timed(drawn(coder, images, options.examples, 0), model, found, options)
+        one = timed(size, steps.facts(f"{size.name}-bests.json", dict), found, options)
         one["fit"] = {name: getattr(coder.settings, name) for name in ("rounds", "images", "patches")}
         result[f"{patch}x{patch}, N = {units}"] = one
         for share in options.shares:
