@@ -23,7 +23,15 @@ from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted_in_steps, images_of, represented_in_steps, with_settings
 from benchmarks.steps import UNFINISHED, Steps
 from smtdist.errors import InterruptedRun
-from smtdist.evaluate.few_labels import C_GRID, MANY, in_span, judged_draw, mean_interval, standardised
+from smtdist.evaluate.few_labels import (
+    C_GRID,
+    MANY,
+    draw_labelled,
+    in_span,
+    judged_draw,
+    mean_interval,
+    standardised,
+)
 from smtdist.evaluate.svm import cross_validate
 from smtdist.models.s3c.settings import OMP_THRESHOLDS, SC_PENALTIES, S3CSettings
 
@@ -90,20 +98,32 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         unlabelled = images_of(options.unlabelled, "train", options.learn)[0]
     grids = {"s3c": options.features, "sc": options.penalties, "omp": options.thresholds}
     result: dict[str, Any] = {"units": options.units, "train": len(images), "test": len(test), "sweeps": {}}
+    used = np.arange(len(images))
+    if options.only_drawn:
+        most = max(options.labels)
+        used = np.unique(
+            np.concatenate([draw_labelled(labels, most, 0, one) for one in range(options.draws)])
+        )
+    result["coded"] = len(used)
     for model in options.models:
         settings = with_settings(
             options.set, model=model, units=options.units, pooling=tuple(options.pooling)
         )
         if model != "s3c":  # the rivals' dictionaries settle in fewer rounds
-            settings = settings.replace(rounds=min(settings.rounds, options.rival_rounds))
+            settings = settings.replace(
+                rounds=min(settings.rounds, options.rival_rounds),
+                pooling=tuple(options.rival_pooling or options.pooling),
+            )
         first = (images[: options.choose], labels[: options.choose])
         settings, validated = chosen(steps, settings, grids[model], unlabelled, first)
         key = f"{model}-{GRIDS[model]}-{getattr(settings, GRIDS[model])}"
         coder = fitted_in_steps(steps, key, unlabelled, settings)
         parts = [partial(represented_in_steps, steps, f"{key}-{name}", coder, part)
-                 for name, part in (("train", images), ("test", test))]  # fmt: skip
+                 for name, part in (("train", images[used]), ("test", test))]  # fmt: skip
         active = float(np.mean(parts[1]()[:100] > 0))
-        z, far = standardised(parts[0](), parts[1]())
+        near, far = standardised(parts[0](), parts[1]())
+        z = np.zeros((len(images), near.shape[1]), np.float32)
+        z[used] = near
         sweep = swept(steps, key, options.labels, options.draws, [z, labels], [far, wanted])
         result["sweeps"][model] = {
             "chosen": {GRIDS[model]: getattr(settings, GRIDS[model])},
@@ -126,7 +146,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--learn", type=int, default=10000, help="images of it")
     parser.add_argument("--units", type=int, default=400)
     parser.add_argument("--pooling", type=int, nargs="+", default=[3])
+    parser.add_argument(
+        "--rival-pooling", type=int, nargs="+", help="of the rivals, whose features are twice as many"
+    )
     parser.add_argument("--train", type=int, default=10000)
+    parser.add_argument(
+        "--only-drawn", action="store_true", help="code only images that a draw of labels takes"
+    )
     parser.add_argument("--test", type=int, default=0)
     parser.add_argument("--choose", type=int, default=1000, help="training images that choose settings")
     parser.add_argument("--labels", type=int, nargs="+", default=list(COUNTS))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from benchmarks.s3c import inference, labels, speed, table_1, timing
+from benchmarks.s3c import dampings, inference, labels, speed, table_1, timing
 
 FAST = ["--set", "rounds=2", "--set", "patch=3", "--set", "images=100"]
 
@@ -50,29 +50,33 @@ def test_inference(digits, tmp_path):
     assert {one.name for one in tmp_path.glob("*.png")} == {"s3c-inference.png", "s3c-filters.png"}
 
 
-def test_timing(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(timing, "DAMPING", (0.3,))
-    monkeypatch.setattr(timing, "STEPS", (2,))
-    found = timing.main(
-        [
-            "--data",
-            digits,
-            "--units",
-            "20",
-            "--patch",
-            "3",
-            "--examples",
-            "10",
-            "--set",
-            "rounds=2",
-            "--json",
-            str(tmp_path),
-        ]
-    )
-    assert set(found["3x3, N = 20"]["seconds_to_0.9"]) == {"fixed", "conjugate", "preconditioned"}
-    assert timing.products("conjugate", "h 0.1, steps 2", [(0.1, 0.0), (0.2, 5.0)], 4.5) == 16
-    assert timing.until([(1.0, 0.0), (2.0, 5.0), (3.0, 4.0), (4.0, 6.0)], 4.5) == 4.0
+def test_timing(digits, tmp_path):
+    asked = [
+        "--data", digits, "--units", "20", "--patch", "3", "--examples", "10", "--tries", "3", "--turns", "2",
+        "--iterations", "12", "--set", "rounds=2", "--work", str(tmp_path / "w"),
+    ]  # fmt: skip
+    with pytest.raises(SystemExit) as stopped:
+        timing.main([*asked, "--minutes", "0"])
+    assert stopped.value.code == 3
+    timing.main([*asked, "--only-search"])
+    found = timing.main([*asked, "--json", str(tmp_path)])
+    one = found["3x3, N = 20"]
+    assert set(one["best_energy"]) == {"fixed", "conjugate", "preconditioned"}
+    assert one["to_0.9"]["fixed"]["ratio"] == 1
+    assert one["to_0.9"]["fixed"]["products"] == 4 * one["to_0.9"]["fixed"]["iterations"] - 1
     assert only_record(tmp_path) == found
+
+
+def test_a_search_of_dampings_finds_what_costs_less():
+    assert dampings.until([0.0, 5.0, 4.0, 6.0], 4.5) == 4
+    assert dampings.until([5.0, 4.0], 4.5) is None
+    assert dampings.crossing([0.0, 4.0, 8.0], 5.0) == 2.25
+    assert dampings.crossing([0.0, 4.0], 5.0) > dampings.NEVER - 1
+    values, least = dampings.searched(
+        lambda values: float(((values - 0.5) ** 2).sum()), [np.full(6, 1.0), np.full(6, 0.9)], 400
+    )
+    assert least < 0.05
+    assert least == ((values - 0.5) ** 2).sum()
 
 
 def test_labels_and_transfer(digits, tmp_path):
@@ -100,6 +104,18 @@ def test_a_sweep_goes_on_where_it_stopped(digits, tmp_path):
     assert labels.main([*asked, "--minutes", "0"]) == found
     with pytest.raises(SystemExit, match="holds steps of other options"):
         labels.main([*asked, "--units", "13"])
+
+
+def test_rivals_at_an_equal_number_of_features(digits, tmp_path):
+    asked = [
+        "--data", digits, "--units", "12", "--labels", "10", "30", "--draws", "2", "--pooling", "3", "--rival-pooling", "2",
+        *FAST,
+    ]  # fmt: skip
+    whole = labels.main([*asked, "--models", "s3c", "omp"])
+    assert {name: one["features"] for name, one in whole["sweeps"].items()} == {"s3c": 108, "omp": 96}
+    drawn = labels.main([*asked, "--models", "omp", "--only-drawn"])
+    assert whole["coded"] == 200
+    assert drawn["coded"] < 61
 
 
 def test_table_1(digits, tmp_path):

@@ -7,9 +7,19 @@ from hypothesis import strategies as st
 from s3c import oracle
 
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.spike_slab import Schedule, SpikeSlab, energy, infer, iterate, tile_rows
+from smtdist.kernels.spike_slab import (
+    Padded,
+    Schedule,
+    SpikeSlab,
+    energy,
+    infer,
+    iterate,
+    iterate_tile,
+    tile_rows,
+)
 from smtdist.kernels.spike_slab_steps import (
     iterate_conjugate,
+    iterate_conjugate_tile,
     iterate_sequential,
     log_likelihood,
     sequential,
@@ -109,6 +119,43 @@ def test_conjugate_gradients_solve_for_the_slabs():
     right = h * (rows @ (model.atoms * model.beta).T + model.alpha * model.mu)
     np.testing.assert_allclose(found.s, np.linalg.solve(matrix, right.T).T, rtol=1e-7)
     np.testing.assert_allclose(again.s, found.s, rtol=1e-7)
+
+
+@pytest.mark.parametrize("units", [16, 21])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_compiled_conjugate_gradients_follow_the_plain_ones(units, steps, preconditioned):
+    model = model_of(7, units, 9)
+    rows = rows_of(8, model, 5)
+    damping = (0.3, 0.7, 0.5)
+    small = rows.astype(np.float32)
+    wanted = iterate_conjugate(rows, model, damping, steps, preconditioned=preconditioned)
+    padded = Padded(model.astype(np.float32))
+    found = iterate_conjugate_tile(small, padded, damping, steps, preconditioned=preconditioned)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.h, other.h, atol=2e-4)
+        np.testing.assert_allclose(one.mean, other.mean, atol=2e-3)
+
+
+def test_rising_dampings_end_nearer_the_optimum_where_the_noise_is_small():
+    rng = np.random.default_rng(11)
+    atoms = rng.standard_normal((120, 30))
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    units = np.ones(120)
+    model = SpikeSlab(atoms, units, 7 * units, -3 * units, np.full(30, 30.0))
+    rows = rows_of(12, model, 100)
+    rising = energy(rows, infer(rows, model, Schedule.rising()), model)
+    assert Schedule.rising().iterations == Schedule().iterations
+    assert rising.mean() > energy(rows, infer(rows, model), model).mean() + 1
+
+
+def test_a_tile_goes_through_the_iterations_of_the_generic_body():
+    model = model_of(7, 21, 9)
+    rows = rows_of(8, model, 5)
+    found = iterate_tile(rows.astype(np.float32), Padded(model.astype(np.float32)), Schedule.constant(0.4, 4))
+    for one, other in zip(found, iterate(rows, model, Schedule.constant(0.4, 4)), strict=True):
+        np.testing.assert_allclose(one.h, other.h, atol=2e-4)
+        np.testing.assert_allclose(one.s, other.s, atol=2e-3)
 
 
 def test_all_ways_meet_where_the_problem_is_easy():
