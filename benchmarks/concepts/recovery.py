@@ -151,7 +151,7 @@ def summarised(entries: list[dict[str, Any]], options: argparse.Namespace) -> li
         if not chosen:
             continue
         row: dict[str, Any] = {"kind": kind, "points": p, "snr": snr, "method": method, "seeds": len(chosen)}
-        for name in ("hamming", "hamming_larger", "cka", "cka_clean", "seconds"):
+        for name in ("hamming", "hamming_larger", "cka", "cka_clean", "cka_true", "seconds"):
             if not all(name in one for one in chosen):
                 continue  # kept from before it was measured
             values = np.array([one[name] for one in chosen])
