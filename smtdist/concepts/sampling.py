@@ -113,8 +113,10 @@ class _Block:
 
     def aim(self, y: Matrix, pushed: bool) -> NDArray[np.float32]:
         """Return A with rows @ A = U D Dᵀ y."""
-        with single_blas():
-            target = self.push @ y if pushed else y
+        target = y
+        if pushed:
+            with single_blas():
+                target = self.push @ y
         return np.ascontiguousarray(self.inverse[:, None] * target, np.float32)
 
     def annealing(self, number: int, iteration: int) -> Annealing | None:
@@ -310,7 +312,8 @@ class _Accepted:
         self.rejected["tolerance"] += int((varied & ~good).sum())
         # candidates of the same sums have the same signs: one of each is made
         aims = np.concatenate([end.aim for end in ends], 1)[:, good]
-        _, firsts = np.unique(aims, axis=1, return_index=True)
+        keys = np.ascontiguousarray(aims.T).view(np.dtype((np.void, aims.itemsize * len(aims))))
+        _, firsts = np.unique(keys[:, 0], return_index=True)
         firsts = firsts[np.argsort(-quality[good][firsts], kind="stable")]
         found = sparse_side(members(aims[:, firsts]), self.points)
         return self._choose(found, quality[good][firsts], int(good.sum()))
