@@ -241,12 +241,12 @@ def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
         aim = block.aim(y, pushed)
         projected, total = passed(aim, annealing)
         y = projected * block.inverse[:, None]
-        settled = np.zeros(y.shape[1], bool) if last is None else (projected == last).all(0)
-        last = projected
-        if annealing is None and settled.all():
+        before, last = last, projected
+        if annealing is None and before is not None and np.array_equal(projected, before):
             if not pushed:
                 break
             pushed, last = False, None
+    settled = np.zeros(y.shape[1], bool) if before is None else (projected == before).all(0)
     spread = points - total.astype(np.float64) ** 2 / points
     with np.errstate(divide="ignore", invalid="ignore"):
         quality = np.where(spread > 0, (y**2).sum(0) / spread, 0.0)
@@ -312,8 +312,17 @@ class _Accepted:
         self.rejected["tolerance"] += int((varied & ~good).sum())
         # candidates of the same sums have the same signs: one of each is made
         aims = np.concatenate([end.aim for end in ends], 1)[:, good]
-        keys = np.ascontiguousarray(aims.T).view(np.dtype((np.void, aims.itemsize * len(aims))))
-        _, firsts = np.unique(keys[:, 0], return_index=True)
+        # known by a hash of their bits: one in 2^64 pairs of others would be taken for copies
+        odd = (
+            np.random.Generator(np.random.Philox(key=[0, len(aims)])).integers(
+                2**63, size=len(aims), dtype=np.uint64
+            )
+            * 2
+            + 1
+        )
+        _, firsts = np.unique(
+            (aims.view(np.uint32) * odd[:, None]).sum(0, dtype=np.uint64), return_index=True
+        )
         firsts = firsts[np.argsort(-quality[good][firsts], kind="stable")]
         found = sparse_side(members(aims[:, firsts]), self.points)
         return self._choose(found, quality[good][firsts], int(good.sum()))
