@@ -237,7 +237,9 @@ def _by_rows(
 
 def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
     """Iterate a block until its sums repeat; discouraged first, then on the image itself."""
-    y, last, pushed = block.start(number), None, block.settings.discourage > 0
+    y, pushed = block.start(number), block.settings.discourage > 0
+    before: NDArray[np.int64] | None = None
+    last: NDArray[np.int64] | None = None
     for iteration in range(block.settings.iterations):
         annealing = block.annealing(number, iteration)
         aim = block.aim(y, pushed)
