@@ -4,12 +4,14 @@
     python -m benchmarks.concepts.scale sweep --points 100000 --concepts 256 --json benchmarks/results
     python -m benchmarks.concepts.scale equal --points 20000 --workers 1 2 4
 
-`iteration` times passes over rows in a file against the products alone, in as many processes of one thread, in memory.
+`iteration` times passes over rows in a file, in turns with the products alone over as many rows in memory, in as many processes
+of one thread. Its ratio is the median over turns of the ratio of medians.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import os
 import signal
@@ -35,6 +37,9 @@ from smtdist.engine.memory import peak_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 
+ON_END = 4
+"""Iterations, and then as many times their products, in a turn."""
+
 
 def write_table(path: Path, points: int, rank: int, concepts: int, seed: int = 0) -> None:
     """Write random concepts, embedded with noise, block by block."""
@@ -49,52 +54,63 @@ def write_table(path: Path, points: int, rank: int, concepts: int, seed: int = 0
 
 
 def products(job: tuple[int, int, int]) -> float:
-    """Time the two products of one iteration over some points, tile by tile, on one thread: the floor."""
+    """Time the two products of one iteration over so many rows in memory, tile by tile, on one thread: the floor."""
     points, rank, block = job
-    rows = np.random.default_rng(0).normal(size=(min(points, 65536), rank)).astype(np.float32)
+    rows = _rows(points, rank)
     aim = np.random.default_rng(1).normal(size=(rank, block)).astype(np.float32)
     with threadpool_limits(1):
-        best = np.inf
-        for _ in range(3):
-            started, at = time.perf_counter(), 0
-            for begin in range(0, points, TILE):
-                at = begin % (len(rows) - TILE + 1)
-                part = rows[at : at + TILE]
-                part.T @ (part @ aim)
-            best = min(best, time.perf_counter() - started)
-    return best
+        started = time.perf_counter()
+        for at in range(0, points, TILE):
+            part = rows[at : at + TILE]
+            part.T @ (part @ aim)
+        return time.perf_counter() - started
+
+
+@functools.cache
+def _rows(points: int, rank: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return rows that stay in a process: as many as a worker has, for fewer would stay in its caches."""
+    return np.random.default_rng(0).standard_normal((points, rank), np.float32)
 
 
 def iteration(options: argparse.Namespace) -> dict[str, Any]:
-    """Time one iteration of a block of candidates with rows spread over workers."""
+    """Time iterations of a block of candidates with rows spread over workers, in turns with the products alone."""
     workers = options.workers[0]
+    alone = max(1, workers)
+    job = (-(-options.points // alone), options.rank, options.block)
+    turns: list[tuple[list[float], list[float]]] = []
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         path = Path(folder, "u.npy")
         write_table(path, options.points, options.rank, options.rank)
         source = as_table(path, aligned=rows_together(options.points, options.rank))
         rng = np.random.default_rng(2)
         aim = rng.normal(size=(options.rank, options.block)).astype(np.float32)
-        with executor_for(workers=workers) as executor:
+        with (
+            executor_for(workers=workers) as executor,
+            multiprocessing.get_context("spawn").Pool(alone) as pool,
+        ):
             passes = RowPasses.of(source, options.rank, options.block, Engine(executor))
-            every, peak = [], 0
-            for _ in range(options.repeats):
-                started = time.perf_counter()
-                peak = max(peak, passes(aim).peak_bytes)
-                every.append(time.perf_counter() - started)
-    alone = max(1, workers)
-    job = (-(-options.points // alone), options.rank, options.block)
-    with multiprocessing.get_context("spawn").Pool(alone) as pool:
-        floor = max(pool.map(products, [job] * alone))
-    seconds = min(every[1:])
+            peak = 0
+            for turn in range(options.repeats + 1):
+                every = []
+                for _ in range(ON_END):
+                    started = time.perf_counter()
+                    peak = max(peak, passes(aim).peak_bytes)
+                    every.append(time.perf_counter() - started)
+                floors = [max(pool.map(products, [job] * alone, chunksize=1)) for _ in range(ON_END)]
+                if turn:  # the first compiles, and makes the rows
+                    turns.append((every, floors))
+    ratios = [float(np.median(every) / np.median(floors)) for every, floors in turns]
     return {
-        "seconds": seconds,
-        "products_seconds": floor,
-        "ratio": seconds / floor,
-        "median_ratio": float(np.median(every[1:])) / floor,
+        "turns": len(turns),
+        "seconds": float(np.median([every for every, _ in turns])),
+        "products_seconds": float(np.median([floors for _, floors in turns])),
+        "ratio": float(np.median(ratios)),
+        "ratios": ratios,
         "peak_bytes": peak,
         "projected_bytes": passes.projected_bytes,
         "peak_of_projection": peak / passes.projected_bytes,
-        "every": every,
+        "every": [every for every, _ in turns],
+        "every_products": [floors for _, floors in turns],
     }
 
 
@@ -179,7 +195,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--sweeps", type=int, default=5)
     parser.add_argument("--temperature", type=float, default=0.3, help="of the first sweep")
     parser.add_argument("--workers", nargs="+", type=int, default=[2])
-    parser.add_argument("--repeats", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=7, help="turns of iterations and products")
     parser.add_argument("--kill-after", type=float, default=2.0)
     parser.add_argument("--scratch", help="folder for the table")
     parser.add_argument("--json", help="folder for the dated result")

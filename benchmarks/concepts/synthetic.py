@@ -62,7 +62,8 @@ def scored(found: Concepts, weights: Matrix, true: Concepts, noisy: Matrix, clea
     """Return the normalised Hamming distance to the true concepts after permutation and flips, and the CKA with both kernels.
 
     Each true concept is matched to a found one, or to none at the distance 1/2. "hamming_larger" is the mean over true
-    concepts of more than one member, in the same matching.
+    concepts of more than one member, in the same matching. "cka" and "cka_clean" are of SΠSᵀ as fitted, with the data and with
+    the data without noise; "cka_true" is of SSᵀ with the true concepts' kernel, no weights, as the paper's author measures it.
     """
     p = len(true)
     same = found.astype(np.int64).T @ true + (1 - found.astype(np.int64)).T @ (1 - true.astype(np.int64))
@@ -77,4 +78,5 @@ def scored(found: Concepts, weights: Matrix, true: Concepts, noisy: Matrix, clea
         "hamming_larger": float(apart[larger].mean() / p),
         "cka": alignment(moments(found, noisy), weights),
         "cka_clean": alignment(moments(found, clean), weights),
+        "cka_true": alignment(moments(found, true), np.ones(found.shape[1])),
     }

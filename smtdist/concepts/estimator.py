@@ -65,6 +65,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         blocks: int | None = None,
         project_every: int = 10,
         floor: bool = True,
+        refine: int = 0,
         branches: int = 4,
         items: int = 5,
         perturbation: float = 0.1,
@@ -93,6 +94,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.blocks = blocks
         self.project_every = project_every
         self.floor = floor
+        self.refine = refine
         self.branches = branches
         self.items = items
         self.perturbation = perturbation

@@ -78,6 +78,7 @@ def _searched_above(
 ) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
     """Search above the kernel's floor where it has one and Algorithm 2 is asked for; the points stand for the floor."""
     descends = settings.method in ("hopfield", "hybrid")
+    whole = scores
     floor = floor_of(scores, settings.n_concepts) if descends and settings.floor else 0.0
     given = np.zeros((scores.points, 0), np.uint8)
     if floor:
@@ -88,7 +89,13 @@ def _searched_above(
     notes["floor"] = floor
     if descends:
         concepts, notes["replaced"] = _completed(concepts, given, scores, settings, engine, history)
-    return np.concatenate([given, concepts], 1), history, notes
+    concepts = np.concatenate([given, concepts], 1)
+    if descends and settings.refine:
+        concepts = np.ascontiguousarray(concepts[:, tidied(concepts)])
+        done = descend(whole, concepts, settings.refining, engine, step="refining")
+        concepts = done.concepts
+        history.extend(done.history)
+    return concepts, history, notes
 
 
 def _searched(

@@ -7,6 +7,7 @@ Either way they are whole numbers, rounded over the same rows, so that nothing d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -28,8 +29,11 @@ from smtdist.kernels.threads import set_threads
 
 MOST_DIRECT: Final = 16
 """Workers whose sums are added here; those of more meet two by two."""
-TASKS: Final = 4
-"""Tasks a worker, so that all end together."""
+TASK_ROWS: Final = 2**20
+"""Rows of a task at most. Up to that many a worker gets one task, its even share: each further one costs it a tenth of a second's
+work in questions, and parts that are cut by leaves end apart."""
+SENT: Final = 4
+"""Tasks a worker where the rows travel with them, so that a worker never has all of its rows twice."""
 
 
 @dataclass
@@ -62,7 +66,7 @@ class RowPasses:
         unit = min(ROUNDED, source.n_samples)
         # results wait to be fetched, and samples in memory travel with their task, as sent and as received
         waiting = 3 * statistic.state_bytes()
-        carried = 2 * -(-source.stored_bytes // TASKS) if isinstance(source, ArraySource) else 0
+        carried = 2 * -(-source.stored_bytes // SENT) if isinstance(source, ArraySource) else 0
         leaf = min(source.n_samples, source.chunk_samples * -(-unit // source.chunk_samples))
         reading = (unit + leaf) * source.sample_bytes + source.reader_bytes
         needed = waiting + carried + reading + statistic.batch_bytes(unit) + ALLOWANCE
@@ -82,8 +86,7 @@ class RowPasses:
             state = partial.state
             return Passed(state["projected"], state["total"], record["peak_bytes"])
         bounds = leaf_bounds(self.source.n_samples, self.source.chunk_samples, self.source.sample_bytes)
-        count = min(len(bounds) - 1, TASKS * max(1, self.slots))
-        edges = [bounds[(len(bounds) - 1) * i // count] for i in range(count + 1)]
+        edges = self._edges(bounds)
         shared = aim, annealing, self.used, tuple(bounds), self.worker_threads
         sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
         for _, part in self.engine.map(_pass_range, shared, self.source, list(pairwise(edges))):
@@ -92,6 +95,18 @@ class RowPasses:
             sums.peak_bytes = max(sums.peak_bytes, part.peak_bytes)
         return sums
 
+    def _edges(self, bounds: Sequence[int]) -> list[int]:
+        """Return where the tasks' rows begin and end: as many rows each as rounding together allows."""
+        workers = max(1, self.slots)
+        units = [at for first, last in pairwise(bounds) for at in range(first, last, ROUNDED)]
+        least = (
+            SENT
+            if isinstance(self.source, ArraySource)
+            else -(-self.source.n_samples // (TASK_ROWS * workers))
+        )
+        count = min(len(units), least * workers)
+        return [*(units[len(units) * i // count] for i in range(count)), bounds[-1]]
+
 
 def _pass_range(shared: Any, source: Source, start: int, stop: int) -> Passed:
     aim, annealing, used, bounds, worker_threads = shared
@@ -99,11 +114,12 @@ def _pass_range(shared: Any, source: Source, start: int, stop: int) -> Passed:
     set_threads(worker_threads)
     sums = Passed(np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64))
     for first, last in pairwise(bounds):
-        if not start <= first < stop:
+        own = [at for at in range(first, last, ROUNDED) if start <= at < stop]
+        if not own:
             continue
         # opened for each leaf: the pages of a mapped file count as the worker's until it is closed
         with opened_patiently(source) as reader:
-            for at in range(first, last, ROUNDED):
+            for at in own:
                 rows = reader.read(at, min(at + ROUNDED, last)).reshape(-1, source.shape[3])[:, :used]
                 part, count = project(np.ascontiguousarray(rows, np.float32), aim, at, annealing)
                 sums.projected += part

@@ -34,6 +34,26 @@ def _to_signs(product: Any, total: Any) -> None:
             total[j] += sign
 
 
+@compiled
+def _rounded(parts: Any, counts: Any, projected: Any, total: Any) -> None:
+    """Set int64 sums (r, B) and (B,) from those of the tiles: added in float64 in the tiles' order, and rounded."""
+    tiles, rank, width = parts.shape
+    row = np.empty(width)
+    for i in range(rank):
+        row[:] = 0.0
+        for tile in range(tiles):
+            for j in range(width):
+                row[j] += parts[tile, i, j]
+        for j in range(width):
+            projected[i, j] = np.int64(np.rint(row[j]))
+    row[:] = 0.0
+    for tile in range(tiles):
+        for j in range(width):
+            row[j] += counts[tile, j]
+    for j in range(width):
+        total[j] = np.int64(row[j])
+
+
 @dataclass(frozen=True)
 class Annealing:
     """Stochastic signs: P(s_i = +1) = 1 / (1 + exp(-2 (Uy)_i / T)), keyed by (seed, candidate, iteration, point)."""
@@ -90,7 +110,7 @@ def project(
 
     def group(start: int, stop: int) -> None:
         at = start // ROUNDED
-        sums[at], totals[at] = _group(rows[start:stop], aim, first + start, annealing)
+        _group(rows[start:stop], aim, first + start, annealing, sums[at], totals[at])
 
     with single_blas():
         run_ranges(group, groups)
@@ -98,9 +118,14 @@ def project(
 
 
 def _group(
-    rows: NDArray[np.float32], aim: NDArray[np.float32], first: int, annealing: Annealing | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sums over rows that are rounded together; a single group shares its tiles among the threads."""
+    rows: NDArray[np.float32],
+    aim: NDArray[np.float32],
+    first: int,
+    annealing: Annealing | None,
+    projected: NDArray[np.int64],
+    total: NDArray[np.int64],
+) -> None:
+    """Set the sums over rows that are rounded together; a single group shares its tiles among the threads."""
     ranges = even_ranges(len(rows), TILE)
     parts = np.empty((len(ranges), rows.shape[1], aim.shape[1]), np.float32)
     counts = np.empty((len(ranges), aim.shape[1]), np.float32)
@@ -111,12 +136,7 @@ def _group(
         np.matmul(block.T, s, out=parts[start // TILE])
 
     run_ranges(tile, ranges)
-    # in the order of the tiles, in float64; whole numbers from here on
-    projected, total = np.zeros(parts.shape[1:]), np.zeros(aim.shape[1])
-    for part, count in zip(parts, counts, strict=True):
-        projected += part
-        total += count
-    return np.rint(projected).astype(np.int64), total.astype(np.int64)
+    _rounded(parts, counts, projected, total)
 
 
 @dataclass(frozen=True)

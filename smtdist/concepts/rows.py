@@ -8,12 +8,31 @@ are exact in float64. Compiled without fast-math: the same bits everywhere.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from smtdist.concepts.keyed import unit
 from smtdist.kernels.cpu.jit import compiled
+
+BINS: Final = 1024
+_EDGES: Final = np.arange(1, BINS) / BINS
+_LOGITS: Final = np.concatenate([[-np.inf], np.log(_EDGES / (1 - _EDGES)), [np.inf]])
+_BELOW: Final = _LOGITS[:-1] - 1e-9
+_ABOVE: Final = _LOGITS[1:] + 1e-9
+"""Bounds of log(u / (1 - u)) by the first ten bits of u: few draws come so close to a unit's input that it takes the
+logarithm."""
+
+
+@compiled
+def _beyond(current: float, temperature: float, noise: float) -> int:
+    """Return 1 if current > temperature log(noise / (1 - noise)), else 0; temperature above 0."""
+    place = int(noise * BINS)
+    if current > temperature * _ABOVE[place]:
+        return 1
+    if current < temperature * _BELOW[place]:
+        return 0
+    return 1 if current > temperature * np.log(noise / (1 - noise)) else 0
 
 
 @compiled
@@ -111,8 +130,7 @@ def _units(
         own = weights[a] * (2 * inner + t * tilted * tilted)
         current = weights[a] * (f[a] + own * (s[a] - 0.5)) * scale - penalty
         if temperature > 0 and abs(current) < 40 * temperature:
-            noise = unit(key, row, a)
-            new = 1 if current > temperature * np.log(noise / (1 - noise)) else 0
+            new = _beyond(current, temperature, unit(key, row, a))
         else:
             new = 1 if current > 0 else 0
         if new != s[a]:

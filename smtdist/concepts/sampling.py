@@ -36,6 +36,8 @@ SHARED_BYTES: Final = 64 * 2**20
 """Rows of U up to this size are sent to every worker, and candidates are spread; larger ones stay where they are."""
 STARTS: Final = 2**40
 """Streams of random numbers from here on are for the candidates' beginnings, one a block."""
+MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: its multiples, made odd, weigh the bits of a candidate's sums in their hash."""
 MORE: Final = 8
 """Rounds, in those asked for, after which concepts that are still missing are given up."""
 PATIENCE: Final = 3
@@ -113,8 +115,10 @@ class _Block:
 
     def aim(self, y: Matrix, pushed: bool) -> NDArray[np.float32]:
         """Return A with rows @ A = U D Dᵀ y."""
-        with single_blas():
-            target = self.push @ y if pushed else y
+        target = y
+        if pushed:
+            with single_blas():
+                target = self.push @ y
         return np.ascontiguousarray(self.inverse[:, None] * target, np.float32)
 
     def annealing(self, number: int, iteration: int) -> Annealing | None:
@@ -233,18 +237,20 @@ def _by_rows(
 
 def _iterated(block: _Block, number: int, points: int, passed: Any) -> _Fixed:
     """Iterate a block until its sums repeat; discouraged first, then on the image itself."""
-    y, last, pushed = block.start(number), None, block.settings.discourage > 0
+    y, pushed = block.start(number), block.settings.discourage > 0
+    before: NDArray[np.int64] | None = None
+    last: NDArray[np.int64] | None = None
     for iteration in range(block.settings.iterations):
         annealing = block.annealing(number, iteration)
         aim = block.aim(y, pushed)
         projected, total = passed(aim, annealing)
         y = projected * block.inverse[:, None]
-        settled = np.zeros(y.shape[1], bool) if last is None else (projected == last).all(0)
-        last = projected
-        if annealing is None and settled.all():
+        before, last = last, projected
+        if annealing is None and before is not None and np.array_equal(projected, before):
             if not pushed:
                 break
             pushed, last = False, None
+    settled = np.zeros(y.shape[1], bool) if before is None else (projected == before).all(0)
     spread = points - total.astype(np.float64) ** 2 / points
     with np.errstate(divide="ignore", invalid="ignore"):
         quality = np.where(spread > 0, (y**2).sum(0) / spread, 0.0)
@@ -310,7 +316,11 @@ class _Accepted:
         self.rejected["tolerance"] += int((varied & ~good).sum())
         # candidates of the same sums have the same signs: one of each is made
         aims = np.concatenate([end.aim for end in ends], 1)[:, good]
-        _, firsts = np.unique(aims, axis=1, return_index=True)
+        # known by a hash of their bits: one in 2^64 pairs of others would be taken for copies
+        odd = np.arange(1, len(aims) + 1, dtype=np.uint64) * MIXED | np.uint64(1)
+        _, firsts = np.unique(
+            (aims.view(np.uint32) * odd[:, None]).sum(0, dtype=np.uint64), return_index=True
+        )
         firsts = firsts[np.argsort(-quality[good][firsts], kind="stable")]
         found = sparse_side(members(aims[:, firsts]), self.points)
         return self._choose(found, quality[good][firsts], int(good.sum()))

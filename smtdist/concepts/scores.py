@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
@@ -141,8 +142,7 @@ def prepare(
     if source.n_samples < 2:
         raise DataError(f"{source.name} has one point; concepts need at least two.")
     shift = read_rows(source, 0, 1)[0].astype(np.float64)
-    partial, _ = engine.reduce("moments", TableSums(shift), source)
-    state = partial.state
+    state = _table_sums(source, TableSums(shift), engine)
     points = int(state["points"])
     offset = state["total"] / points
     gram = state["gram"] - np.outer(offset, state["total"])
@@ -163,6 +163,16 @@ def prepare(
     grid = 2.0 ** (SCORE_BITS - np.ceil(np.log2(np.minimum(singular, radius))))
     scores = Scores(source, grid, shift + offset, np.ascontiguousarray(axes), singular)
     return _projected(scores, engine, folder, spill)
+
+
+def _table_sums(source: Source, statistic: TableSums, engine: Engine) -> State:
+    """Return the sums over all rows; of one leaf in memory, as its task would, without the plan and the probe of a pass."""
+    leaves = len(leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)) - 1
+    if leaves > 1 or not isinstance(source, ArraySource):
+        return engine.reduce("moments", statistic, source)[0].state
+    state = statistic.zero()
+    statistic.update(state, read_rows(source), 0)
+    return state
 
 
 def _projected(scores: Scores, engine: Engine, folder: Path | None, spill: int) -> Scores:

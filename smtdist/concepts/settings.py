@@ -22,6 +22,10 @@ COLD: Final = {"hopfield": 0.01}
 FROZEN: Final = 0.002
 """That of the others."""
 WARM: Final = 0.02
+MILD: Final = 0.05
+"""The first temperature of the last descent: concepts that stand may change by some points, but do not melt."""
+LIGHTER: Final = 10
+"""The penalty over that of the last descent."""
 FEATURES: Final = ("least_squares", "procrustes")
 
 
@@ -38,6 +42,8 @@ class ConceptSettings:
         cooling is the rate that leaves the last fifth of the sweeps to T < 0.01 for hopfield, T < 0.002 for hybrid.
     floor : where more concepts than points are asked of points of full rank, each point is a concept, for the kernel's floor,
         and hopfield and hybrid search the others above it (`smtdist.concepts.floor`).
+    refine : sweeps of a last descent of all concepts on the whole kernel, those of one point among them, at a tenth of the
+        penalty and with a weight for each: S aligns better with the data, and is less sparse.
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
@@ -59,6 +65,7 @@ class ConceptSettings:
     blocks: int | None = None
     project_every: int = 10
     floor: bool = True
+    refine: int = 0
     branches: int = 4
     items: int = 5
     perturbation: float = 0.1
@@ -74,6 +81,8 @@ class ConceptSettings:
         for name in ("candidates", "branches"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
+        if self.refine < 0:
+            raise ConfigurationError(f"refine is {self.refine}; give a number of sweeps, or 0 for none.")
         if not 2 <= self.items <= 8:
             raise ConfigurationError(f"items is {self.items}; give 2 to 8.")
         _ = self.sampling, self.descent  # their own checks
@@ -135,6 +144,20 @@ class ConceptSettings:
         rate = min(1.0, (FROZEN / start) ** (1 / (0.5 * sweeps))) if start > 0 else 1.0
         return dataclasses.replace(
             self.descent, temperature=start, cooling=float(rate), sweeps=sweeps, project_every=0
+        )
+
+    @property
+    def refining(self) -> DescentSettings:
+        """The settings of the last descent, of at least one sweep."""
+        sweeps = max(1, self.refine)
+        return dataclasses.replace(
+            self.descent,
+            penalty=self.penalty / LIGHTER,
+            weights="concept",
+            temperature=MILD,
+            cooling=float((FROZEN / MILD) ** (1 / max(1.0, 0.8 * sweeps))),
+            sweeps=sweeps,
+            project_every=0,
         )
 
     def replace(self, **changes: Any) -> Self:

@@ -13,6 +13,7 @@ from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import read_rows
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
 
 
 @pytest.fixture
@@ -48,6 +49,33 @@ def test_only_points_of_full_rank_and_fewer_than_concepts_have_a_floor(engine):
     scores = prepare(noisy, engine)
     assert scores.rank == 11
     assert floor_of(scores, 13) == 0
+
+
+def test_the_floor_is_the_mean_of_what_the_other_concepts_cannot_explain(engine):
+    X = np.random.default_rng(2).normal(size=(20, 30))
+    scores = prepare(X, engine)
+    values = scores.singular**2
+    assert floor_of(scores, 25) == pytest.approx(values[5:].mean(), rel=1e-12)
+    assert floor_of(scores, 39) == pytest.approx(values[-1], rel=1e-12)
+    # nothing negative is left of directions below it
+    high = above(scores, floor_of(scores, 25))
+    np.testing.assert_allclose(high.singular**2, (values - values[5:].mean())[: high.rank])
+    assert high.rank < scores.rank
+
+
+def test_a_last_descent_aligns_better_with_the_data(engine):
+    rng = np.random.default_rng(5)
+    S = mixed(rng, 32)
+    X = embedded(rng, S, max(32, S.shape[1]), 5)
+    settings = ConceptSettings(
+        method="hopfield", n_concepts=S.shape[1], penalty=0.05, weights="concept", sweeps=60
+    )
+    plain = fit_concepts(X, settings, engine)
+    refined = fit_concepts(X, settings.replace(refine=40), engine)
+    assert refined.cka > plain.cka + 0.001
+    assert len(refined.history) > len(plain.history)
+    with pytest.raises(ConfigurationError, match="refine is -1"):
+        settings.replace(refine=-1)
 
 
 @pytest.mark.parametrize("method", ["hopfield", "hybrid"])

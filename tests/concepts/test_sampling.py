@@ -148,6 +148,25 @@ def test_sums_do_not_depend_on_how_they_meet(tmp_path, monkeypatch):
         np.testing.assert_array_equal(passed.total, s.sum(0))
 
 
+@pytest.mark.parametrize("task_rows", [8192, 2**20])
+def test_tasks_share_rows_evenly_and_cut_only_where_sums_are_rounded(tmp_path, monkeypatch, task_rows):
+    rng = np.random.default_rng(10)
+    rows = np.rint(1000 * rng.normal(size=(90_000, 3))).astype(np.float32)
+    aim = rng.normal(size=(3, 5)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    source = as_table(tmp_path / "rows.npy", aligned=32768)
+    monkeypatch.setattr("smtdist.concepts.iteration.TASK_ROWS", task_rows)
+    passes = RowPasses.of(source, 3, 5, Engine(ThreadsExecutor(3)))
+    edges = passes._edges([0, 32768, 65536, 90_000])
+    assert len(edges) - 1 == (3 if task_rows > len(rows) else 11)
+    assert max(np.diff(edges)) <= max(task_rows, 4 * 8192)
+    assert not np.mod(edges[:-1], 8192).any()
+    passed = passes(aim)
+    s = np.where(rows @ aim >= 0, 1, -1)
+    np.testing.assert_array_equal(passed.projected, rows.T.astype(np.int64) @ s)
+    np.testing.assert_array_equal(passed.total, s.sum(0))
+
+
 def test_candidates_that_do_not_fit_are_refused_before_any_work(engine):
     source = as_table(np.zeros((10, 3)))
     with pytest.raises(MemoryBudgetError, match="An iteration needs"):
