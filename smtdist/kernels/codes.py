@@ -11,6 +11,7 @@ from smtdist.kernels.cpu import codes as cpu
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
+from smtdist.kernels.gpu import codes as gpu
 from smtdist.kernels.patches import centred_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
@@ -40,7 +41,7 @@ def gq_codes(
     ([0, 1, 2], [0, 1])
     """
     check_atoms(len(grid), atoms)
-    body = cpu if is_host(grid) else generic
+    body = cpu if is_host(grid) else gpu
     best_constant, best_zero = constant_patch == "activate_best", zero_code == "activate_best"
     result: Codes = body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
     return result

@@ -1,0 +1,92 @@
+"""The CUDA source, compiled as C++ by the system's compiler: kernels that take NumPy arrays and run on the CPU."""
+
+import ctypes
+import functools
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smtdist.kernels.gpu import source
+
+HEADER = Path(__file__).with_name("simt.hpp")
+COMPILERS = ("c++", "g++", "clang++")
+TYPES = {
+    "int64": np.int64,
+    "int": np.int32,
+    "unsigned": np.uint32,
+    "float": np.float32,
+    "bool": np.bool_,
+    "atom_t": np.uint16,
+    "signed char": np.int8,
+}
+
+
+def signatures(text):
+    """Yield (kernel, parameters) as the source declares them; a parameter is (type, pointer?, name)."""
+    for name, inside in re.findall(r'extern "C" __global__ void (\w+)\(([^)]*)\)', text):
+        parameters = []
+        for one in inside.split(","):
+            kind, star, parameter = re.fullmatch(r"\s*(?:const )?([\w ]+?) (\*?)(\w+)\s*", one).groups()
+            parameters.append((TYPES[kind], bool(star), parameter, kind))
+        yield name, parameters
+
+
+def launchers(text):
+    """C++ that starts each kernel on the CPU."""
+    for name, parameters in signatures(text):
+        declared = ", ".join(f"{kind} {'*' * star}{parameter}" for _, star, parameter, kind in parameters)
+        handed = ", ".join(parameter for _, _, parameter, _ in parameters)
+        yield f'extern "C" int run_{name}(unsigned blocks, unsigned threads, unsigned seed, {declared})'
+        yield f"{{ return simt::run(blocks, threads, seed, [=] {{ {name}({handed}); }}); }}"
+
+
+@functools.cache
+def library(text, folder=None):
+    """Compile a source and load it; skip where there is no compiler."""
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernels.cpp"
+        path.write_text("\n".join([f'#include "{HEADER}"', text, *launchers(text)]))
+        made = path.with_suffix(".so")
+        command = [compiler, "-std=c++17", "-O1", "-Wall", "-Werror", "-Wno-parentheses", "-Wno-sign-compare"]
+        found = subprocess.run(
+            [*command, "-shared", "-fPIC", str(path), "-o", str(made)], capture_output=True, text=True
+        )
+        assert found.returncode == 0, found.stderr
+        return ctypes.CDLL(str(made))
+
+
+class Kernel:
+    """One kernel; called as CuPy's are, but with arguments that are checked against its declaration."""
+
+    def __init__(self, name, text, seed):
+        self._run = getattr(library(text), f"run_{name}")
+        self._parameters, self._seed = dict(signatures(text))[name], seed
+
+    def __call__(self, grid, block, arguments):
+        (blocks,), (threads,) = grid, block
+        assert len(arguments) == len(self._parameters)
+        handed = []
+        for value, (dtype, star, name, _) in zip(arguments, self._parameters, strict=True):
+            assert value.dtype == dtype, f"{name}: {value.dtype} is given where {dtype} is declared"
+            assert isinstance(value, np.ndarray if star else np.generic), name
+            if star:
+                assert value.flags.c_contiguous
+            c_type = ctypes.c_void_p if star else np.ctypeslib.as_ctypes_type(dtype)
+            handed.append(c_type(value.ctypes.data if star else value.item()))
+        result = self._run(*(ctypes.c_uint(x) for x in (blocks, threads, self._seed)), *handed)
+        assert result == 0, ("", "threads wait for others that never come", "incomplete warps")[result]
+
+
+@pytest.fixture(params=[1, 2])
+def emulated(request, monkeypatch):
+    """Let kernels run here; threads take turns in an order of the parameter's."""
+    library(source.text())
+    monkeypatch.setattr(source, "kernel", lambda name: Kernel(name, source.text(), request.param))
