@@ -1,17 +1,17 @@
 """A CuPy without a device, as far as smtdist uses it: arrays are NumPy's, but of a type that refuses to meet those.
 
-Streams only write down what they are asked for, in `log`; copies to the device happen when the host waits for them or for
-what comes after them, at the latest moment a device might, so that whoever overwrites a buffer too early sees it.
+Streams write down what they are asked for, in `log`. What they do happens when somebody waits for it, at the latest moment a
+device might, so that whoever overwrites a buffer too early sees it; with `prompt` the stream that works does all at once
+and only copies are late, so that whoever works too early sees that.
 """
 
 import ctypes
 import itertools
+import sys
 import types
 
 import numpy as np
 import pytest
-
-from smtdist.kernels.gpu import source
 
 
 class Pointer:
@@ -80,6 +80,8 @@ class Stream:
     def ask(self, what, effect=lambda: None):
         MODULE.log.append((self.name, what))
         self.work.append(effect)
+        if MODULE.prompt and self.name == "null":
+            self.happen(len(self.work))
 
     def __enter__(self):
         MODULE.current.append(self)
@@ -192,9 +194,9 @@ class FakeCupy(types.ModuleType):
 
     ndarray = DeviceArray
 
-    def __init__(self, devices=1, capability="90"):
+    def __init__(self, devices=1, capability="90", prompt=False):
         super().__init__("cupy")
-        self.log, self.numbers, self.current = [], itertools.count(), []
+        self.log, self.numbers, self.current, self.prompt = [], itertools.count(), [], prompt
         self.empty, self.zeros = aligned_empty, zeros
         self.cuda = types.SimpleNamespace(
             runtime=types.SimpleNamespace(
@@ -250,6 +252,5 @@ def install(monkeypatch, **options):
     global MODULE
     MODULE = FakeCupy(**options)
     MODULE.start()
-    monkeypatch.setitem(__import__("sys").modules, "cupy", MODULE)
-    monkeypatch.setattr(source, "_module", None)
+    monkeypatch.setitem(sys.modules, "cupy", MODULE)
     return MODULE
