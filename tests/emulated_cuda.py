@@ -46,7 +46,7 @@ def launchers(text):
 
 
 @functools.cache
-def library(text, folder=None):
+def library(text):
     """Compile a source and load it; skip where there is no compiler."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
@@ -85,8 +85,9 @@ class Kernel:
         assert result == 0, ("", "threads wait for others that never come", "incomplete warps")[result]
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture
 def emulated(request, monkeypatch):
-    """Let kernels run here; threads take turns in an order of the parameter's."""
+    """Let kernels run here; threads take turns in an order that the parameter chooses."""
     library(source.text())
-    monkeypatch.setattr(source, "kernel", lambda name: Kernel(name, source.text(), request.param))
+    seed = getattr(request, "param", 1)
+    monkeypatch.setattr(source, "kernel", lambda name: Kernel(name, source.text(), seed))

@@ -245,7 +245,7 @@ MODULE = None
 def fake_cupy(monkeypatch, emulated):
     """A machine with a card, as far as smtdist can tell; kernels are those of the source."""
     del emulated
-    return install(monkeypatch)
+    return install(monkeypatch, prompt=True)
 
 
 def install(monkeypatch, **options):

@@ -127,19 +127,29 @@ inline int run(unsigned blocks, unsigned threads, unsigned seed, std::function<v
     return 0;
 }
 
-// All lanes show a value, then look at that of one; they part only when all have looked.
-template <typename T>
-T exchanged(T value, unsigned lane)
+// All lanes show a value and look at those of all; they part only when all have looked.
+template <typename T, typename Look>
+auto shown(T value, Look look)
 {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a slot holds 64 bits");
-    Fiber &own = block->fibers[block->current];
     const unsigned first = block->current / WARP_SIZE * WARP_SIZE;
+    Fiber &own = block->fibers[block->current];
     own.slot = 0;
     std::memcpy(&own.slot, &value, sizeof(T));
     meet(State::at_warp);
-    std::memcpy(&value, &block->fibers[first + lane].slot, sizeof(T));
+    auto seen = look([first](unsigned lane) {
+        T other;
+        std::memcpy(&other, &block->fibers[first + lane].slot, sizeof(T));
+        return other;
+    });
     meet(State::at_warp);
-    return value;
+    return seen;
+}
+
+template <typename T>
+T exchanged(T value, unsigned lane)
+{
+    return shown(value, [lane](auto of) { return of(lane); });
 }
 
 inline unsigned own_lane() { return block->current % WARP_SIZE; }
@@ -165,10 +175,12 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
 
 inline unsigned __ballot_sync(unsigned, bool predicate)
 {
-    unsigned found = 0;
-    for (unsigned lane = 0; lane < simt::WARP_SIZE; lane++)
-        found |= (unsigned)simt::exchanged<int>(predicate, lane) << lane;
-    return found;
+    return simt::shown((int)predicate, [](auto of) {
+        unsigned found = 0;
+        for (unsigned lane = 0; lane < simt::WARP_SIZE; lane++)
+            found |= (unsigned)of(lane) << lane;
+        return found;
+    });
 }
 
 template <typename T>

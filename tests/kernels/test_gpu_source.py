@@ -10,6 +10,7 @@ from smtdist.kernels.cpu import scatter as cpu
 from smtdist.kernels.gpu import source
 
 
+@pytest.mark.parametrize("emulated", [1, 2], indirect=True)
 @pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("rows", [1, 50, 97])
