@@ -45,10 +45,15 @@ def launchers(text):
         yield f"{{ return simt::run(blocks, threads, seed, [=] {{ {name}({handed}); }}); }}"
 
 
+def compiler_here():
+    """Return the system's C++ compiler, if it has one."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
 @functools.cache
 def library(text):
     """Compile a source and load it; skip where there is no compiler."""
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    compiler = compiler_here()
     if compiler is None:
         pytest.skip("no C++ compiler")
     with tempfile.TemporaryDirectory() as folder:
@@ -85,9 +90,13 @@ class Kernel:
         assert result == 0, ("", "threads wait for others that never come", "incomplete warps")[result]
 
 
+def emulate(patch, seed=1):
+    """Let kernels run here; threads take turns in an order that the seed chooses."""
+    library(source.text())
+    patch.setattr(source, "kernel", lambda name: Kernel(name, source.text(), seed))
+
+
 @pytest.fixture
 def emulated(request, monkeypatch):
     """Let kernels run here; threads take turns in an order that the parameter chooses."""
-    library(source.text())
-    seed = getattr(request, "param", 1)
-    monkeypatch.setattr(source, "kernel", lambda name: Kernel(name, source.text(), seed))
+    emulate(monkeypatch, getattr(request, "param", 1))

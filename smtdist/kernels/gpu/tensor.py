@@ -70,7 +70,7 @@ def blocks(n_patches: int, block: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + block, n_patches)
 
 
-def panels(rows: int, panel: int = PANEL) -> Iterator[tuple[int, int]]:
+def panels(rows: int, panel: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows; the columns of a panel are those from its first row on.
 
     >>> list(panels(5, 2))
@@ -109,7 +109,7 @@ def add_products(out: Array, codes: Codes, product: Product | None = None) -> No
     for start, stop in blocks(codes.n_patches, product.block_patches(codes.n_patches, n_atoms)):
         assert stop - start <= product.limit
         dense = marked(codes, start, stop)
-        for first, last in panels(rows):
+        for first, last in panels(rows, PANEL):
             counts = product.multiply(dense[first : aligned(last)], dense[first:])
             counts = counts[: last - first, : n_atoms - first]
             corner = counts[:, : last - first]
