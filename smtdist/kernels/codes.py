@@ -196,6 +196,10 @@ def _pieces(
     step = codes.n_patches // max(1, len(images))
     for start, stop in image_cuts(codes.indptr, len(images), capacity):
         ends = codes.indptr[start * step : stop * step + 1]
+        if isinstance(codes.bits, gpu.Marks):  # lists of this piece alone
+            marks = codes.bits.part(start * step, stop * step)
+            yield start, stop - start, Codes(ends - ends[0], None, codes.n_atoms, marks)
+            continue
         entries = codes.indices[int(ends[0]) : int(ends[-1])]
         yield start, stop - start, Codes(ends - ends[0], entries, codes.n_atoms)
 

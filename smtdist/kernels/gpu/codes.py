@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from smtdist.kernels.device import array_module
@@ -9,10 +11,27 @@ from smtdist.kernels.generic.codes import nearest_atoms
 from smtdist.kernels.gpu.source import WARP, launch
 from smtdist.kernels.types import Array, Codes
 
-__all__ = ["gq_codes", "nearest_atoms"]
+__all__ = ["Marks", "gq_codes", "nearest_atoms"]
 
 SLICE_BYTES = 256 << 20
 """Size of the block of dot products that is held at a time."""
+
+
+class Marks(NamedTuple):
+    """Codes as the first sweep leaves them: atom a of a patch is bit a % 32 of word a / 32; lists are written when asked for."""
+
+    words: Array  # (N, ceil(K / 32)) uint32
+
+    def lists(self, indptr: Array) -> Array:
+        """Return the atoms of all patches, uint16 (entries,). Waits for the device."""
+        xp, (n, width) = array_module(self.words), self.words.shape
+        indices = xp.empty(int(indptr[-1]), dtype=xp.uint16)
+        launch("list_marked", n, self.words, width, indptr, n, indices)
+        return indices
+
+    def part(self, start: int, stop: int) -> Marks:
+        """Return the marks of some patches, in the same memory."""
+        return Marks(self.words[start:stop])
 
 
 def gq_codes(
@@ -20,8 +39,7 @@ def gq_codes(
 ) -> Codes:
     """Return every atom whose dot product reaches `cut`; see `smtdist.kernels.codes`.
 
-    Each product is written and read once; the marks of all patches, a bit an atom, are then listed in one go, so that the
-    host waits for the device once.
+    Each product is written and read once, and becomes a bit; nothing here waits for the device.
     """
     xp = array_module(grid)
     n, n_atoms = grid.shape[1], len(atoms)
@@ -39,7 +57,4 @@ def gq_codes(
             "mark_reached", stop - start, dots, stop - start, n_atoms, np.float32(cut), flat, *policy, marks, width, counts
         )  # fmt: skip
         del dots
-    indptr = xp.cumsum(indptr)
-    indices = xp.empty(int(indptr[-1]), dtype=xp.uint16)
-    launch("list_marked", n, words, width, indptr, n, indices)
-    return Codes(indptr, indices, n_atoms)
+    return Codes(xp.cumsum(indptr), None, n_atoms, Marks(words))
