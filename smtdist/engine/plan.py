@@ -176,8 +176,8 @@ def plan_pass(
     carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
     block = min(leaf, block_samples(source))
     gpu = limits.device_bytes is not None
-    # the next block is read while the work on one goes on; where batches are copied ahead, one lies between them
-    ahead = min(3 if gpu else 2, -(-per_task * leaf // block))
+    # the next block is read while the work on one goes on; where a leaf's batches are copied ahead, one lies between them
+    ahead = min(2, -(-per_task * leaf // block)) + (gpu and leaf > block)
     reading = ahead * block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
     fixed = carried + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
