@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import re
 import shutil
 import subprocess
 import tempfile
@@ -15,32 +14,13 @@ from smtdist.kernels.gpu import source
 
 HEADER = Path(__file__).with_name("simt.hpp")
 COMPILERS = ("c++", "g++", "clang++")
-TYPES = {
-    "int64": np.int64,
-    "int": np.int32,
-    "unsigned": np.uint32,
-    "float": np.float32,
-    "bool": np.bool_,
-    "atom_t": np.uint16,
-    "signed char": np.int8,
-}
-
-
-def signatures(text):
-    """Yield (kernel, parameters) as the source declares them; a parameter is (type, pointer?, name)."""
-    for name, inside in re.findall(r'extern "C" __global__ void (\w+)\(([^)]*)\)', text):
-        parameters = []
-        for one in inside.split(","):
-            kind, star, parameter = re.fullmatch(r"\s*(?:const )?([\w ]+?) (\*?)(\w+)\s*", one).groups()
-            parameters.append((TYPES[kind], bool(star), parameter, kind))
-        yield name, parameters
 
 
 def launchers(text):
     """C++ that starts each kernel on the CPU."""
-    for name, parameters in signatures(text):
-        declared = ", ".join(f"{kind} {'*' * star}{parameter}" for _, star, parameter, kind in parameters)
-        handed = ", ".join(parameter for _, _, parameter, _ in parameters)
+    for name, parameters in source.signatures(text).items():
+        declared = ", ".join(f"{kind} {'*' * star}{parameter}" for kind, star, parameter in parameters)
+        handed = ", ".join(parameter for _, _, parameter in parameters)
         yield f'extern "C" int run_{name}(unsigned blocks, unsigned threads, unsigned seed, {declared})'
         yield f"{{ return simt::run(blocks, threads, seed, [=] {{ {name}({handed}); }}); }}"
 
@@ -69,22 +49,19 @@ def library(text):
 
 
 class Kernel:
-    """One kernel; called as CuPy's are, but with arguments that are checked against its declaration."""
+    """One kernel; called as CuPy's are."""
 
     def __init__(self, name, text, seed):
         self._run = getattr(library(text), f"run_{name}")
-        self._parameters, self._seed = dict(signatures(text))[name], seed
+        self._parameters, self._seed = source.signatures(text)[name], seed
 
     def __call__(self, grid, block, arguments):
         (blocks,), (threads,) = grid, block
         assert len(arguments) == len(self._parameters)
         handed = []
-        for value, (dtype, star, name, _) in zip(arguments, self._parameters, strict=True):
-            assert value.dtype == dtype, f"{name}: {value.dtype} is given where {dtype} is declared"
+        for value, (kind, star, name) in zip(arguments, self._parameters, strict=True):
             assert isinstance(value, np.ndarray if star else np.generic), name
-            if star:
-                assert value.flags.c_contiguous
-            c_type = ctypes.c_void_p if star else np.ctypeslib.as_ctypes_type(dtype)
+            c_type = ctypes.c_void_p if star else np.ctypeslib.as_ctypes_type(source.TYPES[kind])
             handed.append(c_type(value.ctypes.data if star else value.item()))
         result = self._run(*(ctypes.c_uint(x) for x in (blocks, threads, self._seed)), *handed)
         assert result == 0, ("", "threads wait for others that never come", "incomplete warps")[result]

@@ -12,6 +12,7 @@
 #define __global__
 #define __device__
 #define __restrict__
+#define __shared__ static  // blocks run one after another
 
 namespace simt {
 

@@ -11,12 +11,12 @@ from smtdist.kernels.types import Encoder, Geometry, Sampling, Whitener
 from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
 from smtdist.statistics.cooccurrence import CodeSums
 
-IMAGES = 6
+IMAGES = 4
 
 
 def sums(feature, context, order, threshold, mean="context", n_atoms=300, sampling=None):
-    """On images of 20 x 20 x 3 with 289 patches of 48 numbers each."""
-    geometry = Geometry(20, 20, 3, 4)
+    """On images of 16 x 16 x 3 with 169 patches of 48 numbers each."""
+    geometry = Geometry(16, 16, 3, 4)
     whiten = integer_whitening(np.eye(48))
     whitener = Whitener(
         geometry, pixel_scale(np.uint8, None), False, mean, 2, None, 1.0, whiten, sampling or Sampling()
@@ -43,7 +43,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_takes_what_is_planned(fake_cupy, name):
     statistic = CASES[name]
-    images = np.random.default_rng(1).integers(0, 256, (IMAGES, 20, 20, 3), dtype=np.uint8)
+    images = np.random.default_rng(1).integers(0, 256, (IMAGES, 16, 16, 3), dtype=np.uint8)
     state = {key: place(value) for key, value in statistic.zero().items()}
     statistic.update(state, images[:1], 0)
     tracemalloc.start()

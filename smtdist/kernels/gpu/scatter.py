@@ -24,7 +24,8 @@ from_atom = generic.from_atom
 def add_activity(out: Array, codes: Codes) -> None:
     """Add Σ a_i to int64 `out`."""
     n, step = codes.n_patches, max(1, codes.n_patches)
-    launch("add_counts_64", n, out, len(out), codes.indptr, codes.indices, n, step)
+    size = 8 * out.dtype.itemsize
+    launch(f"add_counts_{size}", n, out, len(out), codes.indptr, codes.indices, n, step)
 
 
 def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
