@@ -19,14 +19,15 @@ SMALL = FunctionalSettings(
 )
 
 
-def make_clips(path, seed=0):
-    """Stripes that drift at steady paces."""
+def make_clips(path, seed=0, angle=None):
+    """Stripes that drift at steady paces, across `angle` or one drawn for each clip."""
     draw = np.random.default_rng(seed)
     row, column = np.mgrid[:24, :30]
     with h5py.File(path, "w") as file:
         for name in ("one", "two", "three"):
-            angle, pace, wave = draw.uniform(0, np.pi), draw.uniform(0.3, 0.8), draw.uniform(5, 9)
-            along = row * np.sin(angle) + column * np.cos(angle)
+            drawn, pace, wave = draw.uniform(0, np.pi), draw.uniform(0.3, 0.8), draw.uniform(5, 9)
+            across = drawn if angle is None else angle
+            along = row * np.sin(across) + column * np.cos(across)
             texture = draw.standard_normal((24, 30)) * 8
             frames = [120 + 70 * np.sin(2 * np.pi * (along - pace * t) / wave) + texture for t in range(33)]
             group = file.create_group(name)

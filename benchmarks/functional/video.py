@@ -69,7 +69,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if options.sgd_rounds:
         result["sgd"] = _sgd(model, train, settings, options)
     if options.json:
-        write_record(options.json, f"functional-video-{settings.whiten}-{settings.n_components}", result)
+        rounds = "" if settings.rounds == FunctionalSettings.rounds else f"-rounds{settings.rounds}"
+        write_record(
+            options.json,
+            f"functional-video-{settings.whiten}-{settings.atoms}-{settings.n_components}{rounds}",
+            result,
+        )
     return result
 
 

@@ -20,6 +20,7 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.hashing import position_hashes
 
 WHITEN: Final = ("none", "fourier")
+VIEWS: Final = (1, 2, 4, 8)
 PLACES_VIEW: Final = 23
 """Keeps the hashes of places apart from those of other draws."""
 
@@ -85,6 +86,8 @@ class PatchSequences(Source):
     Windows of `length` frames follow one another within each shot; each has `places` places, drawn by hashes of (seed, number of
     the window). Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are whitened whole, before patches
     are cut (`smtdist.data.video_frames.fourier_whitened`). A window is read once for all its places.
+    views : what is seen of a window, one after the other, each at places of its own: 1, the frames as they are; 2, mirrored left
+    to right too; 4, upside down too; 8, rows and columns exchanged too.
     """
 
     clips: tuple[Clip, ...]
@@ -94,6 +97,7 @@ class PatchSequences(Source):
     whiten: str = "none"
     low_pass: float = LOW_PASS
     seed: int = 0
+    views: int = 1
     windows: tuple[tuple[int, int], ...] = ()
     dtype = np.dtype(np.float32)
     file_bytes = None
@@ -105,6 +109,10 @@ class PatchSequences(Source):
             raise ConfigurationError(
                 f"patch is {self.patch}, length {self.length}, places {self.places}, low_pass {self.low_pass}; "
                 f"all must lie above 0."
+            )
+        if self.views not in VIEWS:
+            raise ConfigurationError(
+                f"views is {self.views}; choose {', '.join(map(str, VIEWS[:-1]))} or {VIEWS[-1]}."
             )
         for clip in self.clips:
             if self.patch > min(clip.height, clip.width):
@@ -125,13 +133,13 @@ class PatchSequences(Source):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
-        """(windows x places, 1, length, patch²)."""
-        return len(self.windows) * self.places, 1, self.length, self.patch**2
+        """(windows x views x places, 1, length, patch²)."""
+        return len(self.windows) * self.chunk_samples, 1, self.length, self.patch**2
 
     @property
     def chunk_samples(self) -> int:  # type: ignore[override]
-        """The places of a window."""
-        return self.places
+        """The places of a window, in all its views."""
+        return self.views * self.places
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -155,21 +163,21 @@ class PatchSequences(Source):
             "clips": [[clip.name, clip.frames, list(clip.cuts)] for clip in self.clips],
             **{
                 name: getattr(self, name)
-                for name in ("patch", "length", "places", "whiten", "low_pass", "seed")
+                for name in ("patch", "length", "places", "whiten", "low_pass", "seed", "views")
             },
         }
 
     def clip_of(self, samples: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """Return the number of the clip that each sample was taken from."""
-        return np.array([self.windows[int(sample) // self.places][0] for sample in samples])
+        return np.array([self.windows[int(sample) // self.chunk_samples][0] for sample in samples])
 
     def corners(self, window: int) -> npt.NDArray[np.int64]:
-        """Return the upper left corners of the patches of a window, (places, 2), row and column."""
+        """Return the upper left corners of the patches of a window in each view, (views x places, 2), row and column."""
         clip = self.clips[self.windows[window][0]]
         sides = np.array([clip.height - self.patch + 1, clip.width - self.patch + 1], np.uint64)
-        hashes = position_hashes(self.seed, window, 1, 2 * self.places, PLACES_VIEW)
+        hashes = position_hashes(self.seed, window, 1, 2 * self.chunk_samples, PLACES_VIEW)
         # hashes are even over 2^64: their remainders are, but for one part in 10^16
-        return (hashes.reshape(self.places, 2) % sides).astype(np.int64)
+        return (hashes.reshape(-1, 2) % sides).astype(np.int64)
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
@@ -185,18 +193,22 @@ class _SequenceReader(Reader):
         self._window, self._frames = -1, np.zeros((0, 0, 0), np.float32)
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        source, taken = self.source, 0
+        source, taken, per = self.source, 0, self.source.chunk_samples
         windows = np.lib.stride_tricks.sliding_window_view
-        for window in range(start // source.places, -(-stop // source.places)):
+        for window in range(start // per, -(-stop // per)):
             taken += self._load(window)
-            first = window * source.places
-            low, high = max(start, first), min(stop, first + source.places)
+            first = window * per
+            low, high = max(start, first), min(stop, first + per)
             corners = source.corners(window)[low - first : high - first]
-            view = windows(self._frames, (source.patch, source.patch), axis=(1, 2))
-            cut = view[:, corners[:, 0], corners[:, 1]]  # (length, m, p, p)
-            out[low - start : high - start, 0] = cut.transpose(1, 0, 2, 3).reshape(
-                high - low, source.length, -1
-            )
+            at = windows(self._frames, (source.patch, source.patch), axis=(1, 2))
+            cut = at[:, corners[:, 0], corners[:, 1]].transpose(1, 0, 2, 3)  # (m, length, p, p)
+            views = np.arange(low - first, high - first) // source.places
+            for view in np.unique(views):
+                rows = np.flatnonzero(views == view)
+                here = slice(low - start + int(rows[0]), low - start + int(rows[-1]) + 1)
+                out[here, 0] = seen(cut[rows[0] : rows[-1] + 1], int(view)).reshape(
+                    len(rows), source.length, -1
+                )
         return taken
 
     def _load(self, window: int) -> int:
@@ -228,6 +240,21 @@ class _SequenceReader(Reader):
         return int(raw.nbytes)
 
 
+def seen(patches: npt.NDArray[Any], view: int) -> npt.NDArray[Any]:
+    """Return patches (..., p, p) as one of the eight symmetries of a square sees them.
+
+    Bit 0 mirrors left to right, bit 1 up to down, bit 2 exchanges rows and columns, in this order.
+
+    >>> seen(np.array([[1, 2], [3, 4]]), 5).tolist()
+    [[2, 4], [1, 3]]
+    """
+    if view & 1:
+        patches = patches[..., ::-1]
+    if view & 2:
+        patches = patches[..., ::-1, :]
+    return np.swapaxes(patches, -1, -2) if view & 4 else patches
+
+
 def patch_sequences(
     path: str,
     clips: Sequence[str] | None = None,
@@ -238,6 +265,7 @@ def patch_sequences(
     whiten: str = "none",
     low_pass: float = LOW_PASS,
     seed: int = 0,
+    views: int = 1,
 ) -> PatchSequences:
     """Return the patch sequences of the clips of an HDF5 file; see `PatchSequences` and `open_clips`."""
-    return PatchSequences(open_clips(path, clips), patch, length, places, whiten, low_pass, seed)
+    return PatchSequences(open_clips(path, clips), patch, length, places, whiten, low_pass, seed, views)

@@ -67,6 +67,45 @@ def test_any_range_is_the_same_and_a_window_is_read_once(clips):
     assert len(np.unique(corners, axis=0)) > 10
 
 
+@pytest.mark.parametrize("views", [2, 4, 8])
+def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, views):
+    plain = patch_sequences(clips, patch=6, length=4, places=5, seed=3)
+    source = patch_sequences(clips, patch=6, length=4, places=5, seed=3, views=views)
+    assert source.windows == plain.windows
+    assert source.shape == (35 * views, 1, 4, 36)
+    with source.opened() as reader:
+        whole = reader.read(0, source.n_samples)
+    with source.opened() as reader:
+        parts = [
+            reader.read(start, min(start + 3, source.n_samples)) for start in range(0, source.n_samples, 3)
+        ]
+    assert np.array_equal(np.concatenate(parts), whole)
+    with plain.opened() as reader:
+        assert np.array_equal(
+            whole.reshape(7, views, 5, 4, 36)[:, 0].reshape(35, 1, 4, 36), reader.read(0, 35)
+        )
+    with h5py.File(clips) as file:
+        frames = file["one"]["frames"][9:13].astype(np.float32) / np.float32(255)
+    turns = (
+        lambda x: x,
+        np.fliplr,
+        np.flipud,
+        lambda x: np.rot90(x, 2),
+        np.transpose,
+        lambda x: np.rot90(x, 1),
+        lambda x: np.rot90(x, 3),
+        lambda x: np.rot90(x, 2).T,
+    )
+    corners = source.corners(2)  # the window of frames 9 to 12 of "one"
+    assert len(np.unique(corners, axis=0)) > 5
+    for number, (row, column) in enumerate(corners):
+        for t in range(4):
+            patch = turns[number // 5](frames[t, row : row + 6, column : column + 6])
+            assert np.array_equal(whole[2 * 5 * views + number, 0, t], patch.ravel())
+    assert source.clip_of(np.array([0, 25 * views - 1, 25 * views])).tolist() == [0, 0, 1]
+    assert source.describe()["views"] == views
+
+
 def test_whitened_patches_are_cut_from_whitened_frames(clips):
     source = patch_sequences(clips, ["two"], patch=16, length=5, places=1, whiten="fourier")
     with source.opened() as reader:
@@ -186,6 +225,8 @@ def test_what_has_no_sequences_is_refused(clips, tmp_path):
         patch_sequences(clips, patch=17)
     with pytest.raises(ConfigurationError, match="whiten"):
         patch_sequences(clips, patch=4, whiten="zca")
+    with pytest.raises(ConfigurationError, match="views is 3; choose 1, 2, 4 or 8"):
+        patch_sequences(clips, patch=4, views=3)
     with pytest.raises(ConfigurationError, match="multiple"):
         VideoSettings(crop=10, levels=2)
     empty = tmp_path / "empty.h5"

@@ -50,6 +50,20 @@ def test_the_same_bits_from_any_executor_and_after_a_resume(path, model, tmp_pat
     assert all(record["resumed_leaves"] > 0 for record in records[:4])
 
 
+def test_what_is_learned_from_turned_windows_too_holds_for_motion_that_was_never_seen(tmp_path):
+    across, down = (
+        open_clips(make_clips(tmp_path / f"{angle}.h5", angle=angle)) for angle in (0.0, np.pi / 2)
+    )
+    found = {}
+    for views in (1, 8):
+        settings = SMALL.replace(views=views, n_components=4)
+        fitted, _ = fit_video(across, settings, Engine(SerialExecutor()))
+        source = fitted.sequences(down)
+        assert source.shape[0] == len(source.windows) * SMALL.places  # what is judged is seen as it is
+        found[views] = straightness(fitted.embed(rows_of(source)))
+    assert found[8].second_difference < 0.2 * found[1].second_difference
+
+
 def test_a_file_holds_all_of_it(model, tmp_path):
     out = tmp_path / "model.h5"
     save_video(model, out)

@@ -29,7 +29,7 @@ from smtdist.statistics.points import FinishedPoints
 
 Float64 = NDArray[np.float64]
 
-SHARED: Final = ("patch", "length", "places", "whiten", "low_pass", "seed")
+SHARED: Final = ("patch", "length", "places", "views", "whiten", "low_pass", "seed")
 """Settings that all layers of a stack share."""
 
 
@@ -60,7 +60,7 @@ class VideoModel:
 
     def sequences(self, clips: tuple[Clip, ...], *, raw: bool = False) -> PatchSequences:
         """Return the patch sequences of clips, as this model takes them; or with `raw` the same patches of unwhitened frames."""
-        return sequences_of(clips, self.settings, raw=raw)
+        return sequences_of(clips, self.settings.replace(views=1), raw=raw)
 
     @cached_property
     def gain(self) -> float:
@@ -128,6 +128,7 @@ def sequences_of(
         "fourier" if settings.whiten == "fourier" and not raw else "none",
         settings.low_pass,
         settings.seed,
+        settings.views,
     )
 
 
