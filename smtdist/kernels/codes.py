@@ -12,6 +12,7 @@ from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
+from smtdist.kernels.gpu.codes import Marks
 from smtdist.kernels.patches import centred_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
@@ -196,7 +197,7 @@ def _pieces(
     step = codes.n_patches // max(1, len(images))
     for start, stop in image_cuts(codes.indptr, len(images), capacity):
         ends = codes.indptr[start * step : stop * step + 1]
-        if isinstance(codes.bits, gpu.Marks):  # lists of this piece alone
+        if isinstance(codes.bits, Marks):  # lists of this piece alone
             marks = codes.bits.part(start * step, stop * step)
             yield start, stop - start, Codes(ends - ends[0], None, codes.n_atoms, marks)
             continue
