@@ -175,25 +175,35 @@ def plan_pass(
     # samples in the driver's memory travel with the task that needs them, once as sent and once as received
     carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
     block = min(leaf, block_samples(source))
-    ahead = min(2, -(-per_task * leaf // block))  # the next block is read while the work on one goes on
+    gpu = limits.device_bytes is not None
+    # the next block is read while the work on one goes on; where a leaf's batches are copied ahead, one lies between them
+    ahead = min(2, -(-per_task * leaf // block)) + (gpu and leaf > block)
     reading = ahead * block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
     fixed = carried + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
     carries = state + (DIGEST_BYTES * source.n_samples if fingerprint else 0)
     batch, room = block, budget - fixed - streaming * carries
-    if limits.device_bytes is not None and statistic.on_device:
-        room = min(room, int(DEVICE_SHARE * limits.device_bytes) - state)
-    while batch > 1 and statistic.batch_bytes(batch) > min(BATCH_TARGET, room):
+    on_device = gpu and statistic.on_device
+    device_room = int(DEVICE_SHARE * (limits.device_bytes or 0)) - state
+
+    def needs(batch: int) -> int:
+        # two batches lie in pinned memory, on their way to the device
+        return statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
+
+    while batch > 1 and (
+        needs(batch) > min(BATCH_TARGET, room)
+        or (on_device and _device_batch_bytes(statistic, batch) > device_room)
+    ):
         batch = (batch + 1) // 2
-    workspace = statistic.batch_bytes(batch)
+    workspace = needs(batch)
     # a statistic that does not say what its merge needs is given what its update needs
     merging = getattr(statistic, "merge_bytes", None)
     merging = (merging() if merging is not None else workspace) + ALLOWANCE
     needed = max(streaming * carries + fixed + workspace, meeting * carries + merging if meeting else 0)
-    device = state + workspace if limits.device_bytes is not None and statistic.on_device else 0
+    device = state + _device_batch_bytes(statistic, batch) if on_device else 0
     if limits.device_bytes is not None and device > DEVICE_SHARE * limits.device_bytes:
         raise MemoryBudgetError(
-            f"The {name} pass needs {readable(device)} on the GPU ({readable(state)} for its sum, {readable(workspace)} for "
+            f"The {name} pass needs {readable(device)} on the GPU ({readable(state)} for its sum, {readable(device - state)} for "
             f"one batch of {batch}), but may plan for {readable(DEVICE_SHARE * limits.device_bytes)} of its "
             f"{readable(limits.device_bytes)}; use GPUs with more memory, workers without, or a smaller dictionary."
         )
@@ -231,6 +241,12 @@ def plan_pass(
         if isinstance(source, ArraySource)
         else _most_leaves(statistic, len(bounds) - 1, leaf * work_per_sample),
     )
+
+
+def _device_batch_bytes(statistic: Statistic, batch: int) -> int:
+    """Return a batch's workspace on a device: what the statistic says of it, else what it needs here."""
+    asked = getattr(statistic, "device_batch_bytes", statistic.batch_bytes)
+    return int(asked(batch))
 
 
 def _sums_held(

@@ -6,8 +6,11 @@ import signal
 import threading
 from typing import Any
 
+from smtdist.engine.gpus import take_gpu
+
 
 def dask_setup(worker: Any) -> None:
-    """Ignore SIGINT; the driver ends its workers."""
+    """Ignore SIGINT, as the driver ends its workers; keep to one of the machine's GPUs."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    take_gpu()

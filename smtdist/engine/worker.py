@@ -25,7 +25,7 @@ from smtdist.engine.partial import Counters, Cover, Partial, StoredPartial, copy
 from smtdist.engine.tree import Node
 from smtdist.engine.window import Window, opened
 from smtdist.errors import DataError, SmtdistError
-from smtdist.kernels.device import place, to_host
+from smtdist.kernels.device import place, to_host, uploading
 from smtdist.kernels.threads import even_ranges, set_threads
 from smtdist.statistics.base import State, Statistic
 
@@ -160,17 +160,20 @@ def _stream(
     blocks = [
         one for leaf in leaves for one in block_ranges(job.bounds[leaf], job.bounds[leaf + 1], job.block)
     ]
-    with opened_patiently(data or job.source) as opened_reader, read_ahead(opened_reader, blocks) as reader:
+    with (
+        opened_patiently(data or job.source) as opened_reader,
+        read_ahead(opened_reader, blocks) as reader,
+        uploading() as ahead,
+    ):
         for leaf in leaves:
             digests: list[Digests] | None = [] if job.fingerprint else None
-            for first, images in batches(
-                reader, job.bounds[leaf], job.bounds[leaf + 1], job.block, job.batch, digests, skipped
-            ):
+            begin, end = job.bounds[leaf], job.bounds[leaf + 1]
+            for first, images in ahead(batches(reader, begin, end, job.block, job.batch, digests, skipped)):
                 with located(job.source.name, first):
                     counters.n_positions += job.statistic.update(state, images, first)
                 counters.n_samples += len(images)
                 counters.read_bytes = reader.read_bytes
-                ended += first + len(images) == job.bounds[leaf + 1]
+                ended += first + len(images) == end
                 report(
                     {"pass": job.name, "task": task, "leaves": ended, **_counted(counters), **memory_now()}
                 )

@@ -11,6 +11,8 @@ from smtdist.kernels.cpu import codes as cpu
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
+from smtdist.kernels.gpu import codes as gpu
+from smtdist.kernels.gpu.codes import Marks
 from smtdist.kernels.patches import centred_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
@@ -40,7 +42,7 @@ def gq_codes(
     ([0, 1, 2], [0, 1])
     """
     check_atoms(len(grid), atoms)
-    body = cpu if is_host(grid) else generic
+    body = cpu if is_host(grid) else gpu
     best_constant, best_zero = constant_patch == "activate_best", zero_code == "activate_best"
     result: Codes = body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
     return result
@@ -195,6 +197,10 @@ def _pieces(
     step = codes.n_patches // max(1, len(images))
     for start, stop in image_cuts(codes.indptr, len(images), capacity):
         ends = codes.indptr[start * step : stop * step + 1]
+        if isinstance(codes.bits, Marks):  # lists of this piece alone
+            marks = codes.bits.part(start * step, stop * step)
+            yield start, stop - start, Codes(ends - ends[0], None, codes.n_atoms, marks)
+            continue
         entries = codes.indices[int(ends[0]) : int(ends[-1])]
         yield start, stop - start, Codes(ends - ends[0], entries, codes.n_atoms)
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from smtdist.errors import ConfigurationError
+from smtdist.kernels.gpu.staging import Uploads
 from smtdist.kernels.types import Array
+
+Batches: TypeAlias = Iterator[tuple[int, Array]]
+_uploads: ContextVar[Uploads | None] = ContextVar("uploads", default=None)
 
 
 def array_module(*arrays: Array) -> Any:
@@ -48,13 +56,23 @@ def to_host(x: Array) -> Any:
 def to_device(x: Array) -> Any:
     """Return the array as a CuPy array on the current device.
 
-    Raises ConfigurationError where there is no CuPy or no CUDA device; ask `gpu_available` first.
+    Raises ConfigurationError where there is no CuPy or no CUDA device, for which ask `gpu_available` first, and where CuPy is
+    told to round products.
     """
     if not gpu_available():
         raise ConfigurationError(
             "A CUDA device was asked for, but CuPy is not installed or finds none; install smtdist[gpu] or use the CPU."
         )
+    _refuse_rounding()
     return importlib.import_module("cupy").asarray(x)
+
+
+def _refuse_rounding() -> None:
+    """Codes are what exact products of float32 make them."""
+    if os.environ.get("CUPY_TF32", "0") not in ("", "0"):
+        raise ConfigurationError(
+            "CUPY_TF32 lets CuPy round what it multiplies, and codes would differ from the CPU's; unset it."
+        )
 
 
 def like(reference: Array, x: Array) -> Any:
@@ -79,7 +97,37 @@ def gpu_available() -> bool:
 def place(x: Array) -> Any:
     """Return the array on the device where there is one, else as it is: the one decision of where kernels run.
 
+    Inside `uploading` a batch may be there already.
+
     >>> place(np.arange(2))
     array([0, 1])
     """
-    return to_device(x) if gpu_available() else x
+    if not gpu_available():
+        return x
+    uploads = _uploads.get()
+    found = None if uploads is None else uploads.place(x)
+    return to_device(x) if found is None else found
+
+
+@contextmanager
+def uploading() -> Iterator[Callable[[Batches], Batches]]:
+    """Yield what hands on batches, so that each is copied to the device while the one before it is worked on.
+
+    They are (number of the first sample, samples), and what is placed is the samples, whole. Without a device they are handed
+    on as they are. Memory: two batches of pinned memory, two on the device, and one more batch in advance.
+
+    >>> with uploading() as ahead:
+    ...     [int(place(samples).sum()) for _, samples in ahead(iter([(0, np.ones(2)), (2, np.ones(1))]))]
+    [2, 1]
+    """
+    if not gpu_available():
+        yield lambda batches: batches
+        return
+    _refuse_rounding()
+    uploads = Uploads(importlib.import_module("cupy"))
+    token = _uploads.set(uploads)
+    try:
+        yield uploads.ahead
+    finally:
+        _uploads.reset(token)
+        uploads.close()

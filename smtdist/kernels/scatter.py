@@ -10,7 +10,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.context import add_second_order, add_window_cooccurrence, degrees, kept_mask
 from smtdist.kernels.cpu import scatter as cpu
 from smtdist.kernels.device import array_module, is_host
-from smtdist.kernels.generic import scatter as generic
+from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.types import Array, Codes
 
 __all__ = [
@@ -39,7 +39,7 @@ def add_activity(out: Array, codes: Codes, weights: Array | None = None) -> None
     >>> out.tolist()
     [1, 2]
     """
-    body = cpu if is_host(out) else generic
+    body = cpu if is_host(out) else gpu
     if weights is None:
         body.add_activity(out, codes)
     else:
@@ -51,7 +51,8 @@ def add_second_moment(out: Array, codes: Codes) -> None:
 
     out : int32 or int64 (K, K); the caller keeps int32 below its limit (an entry grows by at most N a call).
     Memory (CPU): 2 bytes an entry and, for codes that are lists, 64 bytes a patch and 512 atoms, of 32,768 patches at a time;
-    1,344 bytes an atom and thread. (Other modules) blocks of 64 MiB.
+    1,344 bytes an atom and thread. (GPU) where products are cheaper than a count for each pair (`smtdist.kernels.gpu.choice`),
+    codes as 1 byte an entry, of up to 1 GiB, and 4 KiB an atom.
 
     >>> import numpy as np
     >>> out = np.zeros((2, 2), np.int64)
@@ -60,7 +61,7 @@ def add_second_moment(out: Array, codes: Codes) -> None:
     [[1, 1], [0, 2]]
     """
     _check_out(out, codes)
-    body = cpu if is_host(out) else generic
+    body = cpu if is_host(out) else gpu
     body.add_second_moment(out, codes)
 
 
@@ -75,7 +76,7 @@ def add_moments(second: Array | None, deficit: Array, codes: Codes, weights: Arr
     _check_out(deficit, codes)
     if second is not None:
         add_second_moment(second, codes)
-    body = cpu if is_host(deficit) else generic
+    body = cpu if is_host(deficit) else gpu
     body.add_weighted_moment(deficit, codes, weights)
 
 
@@ -87,7 +88,7 @@ def image_counts(codes: Codes, images: int) -> Array:
     [[1, 2]]
     """
     _positions(codes, images)
-    body = cpu if is_host(codes.indptr) else generic
+    body = cpu if is_host(codes.indptr) else gpu
     return body.image_counts(codes, images)
 
 
@@ -101,7 +102,7 @@ def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None
     """
     _check_out(out, codes)
     _positions(codes, images)
-    body = cpu if is_host(out) else generic
+    body = cpu if is_host(out) else gpu
     body.add_image_outer(out, codes, images, weights)
 
 
@@ -113,7 +114,7 @@ def from_atom(codes: Codes, low: int) -> Codes:
     >>> left.indptr.tolist(), left.indices.tolist(), left.n_atoms
     ([0, 1, 2], [1, 0], 2)
     """
-    body = cpu if is_host(codes.indptr) else generic
+    body = cpu if is_host(codes.indptr) else gpu
     return body.from_atom(codes, low) if low else codes
 
 

@@ -21,7 +21,7 @@ from smtdist.engine.plan import ALLOWANCE, block_samples
 from smtdist.engine.worker import batches, located
 from smtdist.errors import MemoryBudgetError, ModelError, SmtdistError
 from smtdist.kernels.codes import encode_pieces
-from smtdist.kernels.device import place, to_host
+from smtdist.kernels.device import place, to_host, uploading
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.representation import represent
 from smtdist.kernels.threads import set_threads
@@ -203,9 +203,9 @@ def _pieces(
     skipped: list[tuple[int, int]] | None,
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     set_threads(represent.threads)
-    with opened_patiently(source) as reader:
-        for first, images in batches(
-            reader, start, stop, block_samples(source), represent.batch, skipped=skipped
+    with opened_patiently(source) as reader, uploading() as ahead:
+        for first, images in ahead(
+            batches(reader, start, stop, block_samples(source), represent.batch, skipped=skipped)
         ):
             with located(source.name, first):
                 yield first, represent(images)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from smtdist.kernels import context, scatter
 from smtdist.kernels.codes import encode_pieces
 from smtdist.kernels.device import array_module, like, place, to_host
+from smtdist.kernels.gpu.memory import device_batch_bytes
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.positions import lattice_numbers, on_grid
 from smtdist.kernels.types import Array, Codes, Encoder
@@ -194,6 +195,16 @@ class CodeSums:
         )
         rest = 2 * (2 * self.capacity(images) + 8 * images * encoder.whitener.geometry.positions)
         return max(needed.encoding, needed.scatter + (rest if self.rows and self.rows[0] else 0))
+
+    def device_batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch on a device."""
+        encoder, capacity = self.encoder, self.capacity(images)
+        needed = device_batch_bytes(
+            encoder.whitener, self.n_atoms, encoder.feature, images, capacity, self.context, self.order
+        )
+        return needed + (
+            24 * capacity if self.rows and self.rows[0] else 0
+        )  # codes from the tile's first row on
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`, beside the two sums: none."""

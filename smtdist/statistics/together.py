@@ -74,6 +74,10 @@ class Together:
         """Return the largest workspace of a part."""
         return max(one.batch_bytes(images) for _, one in self.parts)
 
+    def device_batch_bytes(self, images: int) -> int:
+        """Return the largest workspace of a part on a device."""
+        return max(getattr(one, "device_batch_bytes", one.batch_bytes)(images) for _, one in self.parts)
+
     def miniature(self) -> Self:
         """Return the miniatures of all parts."""
         return replace(self, parts=tuple((name, one.miniature()) for name, one in self.parts))

@@ -138,6 +138,32 @@ def test_gpu_memory_is_counted_and_refused():
     assert plan.streaming_sums == 3  # the one on the device is copied back beside start and copy
 
 
+class OnDevice(Large):
+    """Needs 1 MiB for an image of a batch here, and 8 there."""
+
+    def batch_bytes(self, images):
+        return images * 2**20
+
+    def device_batch_bytes(self, images):
+        return 8 * images * 2**20
+
+
+def test_batches_fit_the_gpu_by_what_they_take_there():
+    roomy, tight = (plan_of(OnDevice(), 2560, device=size) for size in (40 * GIB, 2 * GIB))
+    assert roomy.device_bytes == GIB + 8 * roomy.batch * 2**20
+    assert tight.batch < roomy.batch
+    assert tight.device_bytes <= 0.9 * 2 * GIB < GIB + 16 * tight.batch * 2**20
+    with pytest.raises(MemoryBudgetError, match=r"8\.0 MiB for one batch of 1"):
+        plan_of(OnDevice(), 2560, device=GIB)
+
+
+def test_batches_on_their_way_to_a_gpu_lie_in_memory_too():
+    """Two pinned ones, of samples of 4 bytes; a leaf is one block here, so none lies between reading and copying."""
+    here, there = plan_of(OnDevice(), 2560), plan_of(OnDevice(), 2560, device=40 * GIB)
+    assert here.batch == there.batch
+    assert there.working_bytes - here.working_bytes == 4 * 2 * there.batch
+
+
 def test_network_and_checkpoint_bytes():
     plan = plan_of(Large(), 2560, workers=3)  # 10 tasks, 3 sums, 2 merges on 2 levels
     local = traffic(plan, distributed=False, checkpointed=False, shared_bytes=5)

@@ -1,4 +1,4 @@
-"""The kernels, both bodies of each, equal the oracle: integers exactly, floats to rounding."""
+"""The kernels, all bodies of each, equal the oracle: integers exactly, floats to rounding."""
 
 import math
 from contextlib import contextmanager
@@ -10,30 +10,40 @@ import numpy as np
 import pytest
 import reference as oracle
 from drawing import coded_images, small_images
+from emulated_cuda import compiler_here, emulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.kernels import centroids, codes, context, patches, pixels, representation, scatter, whitening
 from smtdist.kernels.generic import codes as generic_codes
 from smtdist.kernels.generic import scatter as generic_scatter
+from smtdist.kernels.gpu import choice, tensor
+from smtdist.kernels.gpu import codes as gpu_codes
 from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
 
 check = settings(deadline=None, max_examples=40)
 seeds = st.integers(0, 2**32)
 policies = st.sampled_from(["leave_out", "activate_best"])
-bodies = st.sampled_from(["cpu", "generic"])
+ON_DEVICE = ["gpu-pairs", "gpu-products"] if compiler_here() else []
+bodies = st.sampled_from(["cpu", "generic", *ON_DEVICE])
 contexts = st.sampled_from([1, 2, 3, "whole"])
 
 
 @contextmanager
 def running(body, tiny_buffers=True):
-    """Take the compiled bodies, or those for any array module; tiny buffers make many slices."""
+    """Take the compiled bodies, those for any array module, or a device's, whose kernels run here; tiny buffers: many slices."""
     with pytest.MonkeyPatch.context() as patch:
-        if body == "generic":
+        if body != "cpu":
             for module in (patches, whitening, codes, scatter, context, representation):
                 patch.setattr(module, "is_host", lambda *_: False)
-        for name in ("SLICE_BYTES", "BLOCK_BYTES", "PANEL_BYTES") if tiny_buffers else ():
-            for module in (generic_codes, generic_scatter):
+        if body == "generic":
+            patch.setattr(codes, "gpu", generic_codes)
+            patch.setattr(scatter, "gpu", generic_scatter)
+        elif body in ON_DEVICE:
+            emulate(patch)
+            patch.setattr(choice, "sparse_is_cheaper", lambda *_: body == "gpu-pairs")
+        for name in ("SLICE_BYTES", "BLOCK_BYTES", "PANEL_BYTES", "DENSE_BYTES") if tiny_buffers else ():
+            for module in (generic_codes, generic_scatter, gpu_codes, tensor):
                 patch.setattr(module, name, 256, raising=False)
         yield
 
@@ -331,13 +341,14 @@ class TestCodes:
         cut, atoms32 = whitening.threshold_cut(t, p), atoms.astype(np.float32)
         encoder = Encoder(problem.whitener, atoms32, feature, cut, euclidean, constant_patch, zero_code)
         with running(body):
-            found = codes.encode(problem.images, encoder, problem.mirror)
-        np.testing.assert_array_equal(np.hstack(dense(found, B)), A)
+            found = dense(codes.encode(problem.images, encoder, problem.mirror), B)
+        np.testing.assert_array_equal(np.hstack(found), A)
         if feature == "gq":
             grid32 = np.ascontiguousarray(problem.grid.T.astype(np.float32))
             with running(body):
                 found = codes.gq_codes(grid32, atoms32, cut, problem.constant, constant_patch, zero_code)
-            np.testing.assert_array_equal(np.hstack(dense(found, B)), A)
+                found = dense(found, B)
+            np.testing.assert_array_equal(np.hstack(found), A)
 
     @check
     @given(problems(), seeds, st.integers(1, 9), bodies)

@@ -3,15 +3,22 @@
 import numpy as np
 import pytest
 from drawing import small_images
+from kernel_codes import random_codes
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.kernels import device
+from smtdist.kernels import device, scatter
 from smtdist.kernels.codes import encode
+from smtdist.kernels.gpu import scatter as gpu
+from smtdist.kernels.gpu import tensor
+from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
+from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
+from smtdist.statistics.cooccurrence import CodeSums
 
 pytestmark = [
     pytest.mark.gpu,
@@ -73,3 +80,78 @@ def test_representations_agree_to_rounding(pair):
         on_cpu = dict(transform(gpu, as_source(images), Engine(SerialExecutor())))
     for first, values in on_gpu.items():
         np.testing.assert_allclose(values, on_cpu[first], atol=1e-5)
+
+
+def on_device(codes):
+    return Codes(device.to_device(codes.indptr), device.to_device(codes.indices), codes.n_atoms)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("rows", [1, 700, 2050])
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.5])
+def test_both_ways_to_count_pairs(share, rows, dtype):
+    """K is no multiple of what tensor cores want, and takes several panels."""
+    codes = random_codes(0, 3000, 2050, share)
+    start = np.random.default_rng(1).integers(0, 99, (rows, 2050)).astype(dtype)
+    expected = start.copy()
+    scatter.add_second_moment(expected, codes)
+    for body in (scatter.add_second_moment, gpu.add_pairs, tensor.add_products):
+        found = device.to_device(start)
+        body(found, on_device(codes))
+        np.testing.assert_array_equal(device.to_host(found), expected)
+
+
+def test_many_blocks_of_products(monkeypatch):
+    monkeypatch.setattr(tensor, "DENSE_BYTES", 1 << 20)
+    codes = random_codes(0, 3000, 500, 0.1)
+    expected, found = np.zeros((500, 500), np.int64), device.to_device(np.zeros((500, 500), np.int64))
+    scatter.add_second_moment(expected, codes)
+    tensor.add_products(found, on_device(codes))
+    np.testing.assert_array_equal(device.to_host(found), expected)
+
+
+def test_the_other_sums():
+    codes, images = random_codes(0, 3000, 300, 0.1), 30
+    weights = np.random.default_rng(2).integers(-3, 9, 3000)
+
+    def sums(to, codes):
+        activity, weighted = to(np.zeros(300, np.int64)), to(np.zeros(300, np.int64))
+        deficit, outer = to(np.zeros((300, 300), np.int64)), to(np.zeros((300, 300), np.int32))
+        scatter.add_activity(activity, codes)
+        scatter.add_activity(weighted, codes, to(weights))
+        scatter.add_moments(None, deficit, codes, to(weights))
+        scatter.add_image_outer(outer, codes, images)
+        return activity, weighted, deficit, outer, scatter.image_counts(codes, images)
+
+    for here, there in zip(sums(np.array, codes), sums(device.to_device, on_device(codes)), strict=True):
+        np.testing.assert_array_equal(device.to_host(there), here)
+
+
+def test_batches_copied_ahead_arrive_as_they_were():
+    rng = np.random.default_rng(3)
+    batches = [(i, rng.integers(0, 256, (1 + i % 5, 512, 512), dtype=np.uint8)) for i in range(24)]
+    with device.uploading() as ahead:
+        found = [device.place(batch).astype(np.int64).sum(axis=(1, 2)) for _, batch in ahead(iter(batches))]
+    for (_, batch), sums in zip(batches, found, strict=True):
+        np.testing.assert_array_equal(device.to_host(sums), batch.sum(axis=(1, 2), dtype=np.int64))
+
+
+def test_a_batch_takes_what_is_planned():
+    """CuPy's pool, emptied first, holds at most what the plan says of a batch, but for pieces it cannot use again."""
+    import cupy
+
+    geometry = Geometry(32, 32, 3, 6)
+    whitener = Whitener(
+        geometry, pixel_scale(np.uint8, None), False, "context", 2, None, 1.0, integer_whitening(np.eye(108))
+    )
+    atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(2048, 108)))
+    encoder = Encoder(whitener, atoms, "gq", threshold_cut(0.2, 108), True, "leave_out", "leave_out")
+    statistic = CodeSums(encoder, "whole", 1, False, 1000)
+    images = np.random.default_rng(1).integers(0, 256, (64, 32, 32, 3), dtype=np.uint8)
+    state = {name: device.to_device(value) for name, value in statistic.zero().items()}
+    statistic.update(state, images[:1], 0)
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    before = pool.used_bytes()
+    statistic.update(state, images, 0)
+    assert pool.total_bytes() - before <= 1.25 * statistic.device_batch_bytes(64)

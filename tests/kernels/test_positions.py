@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels import codes, context, memory, patches, pixels, positions, scatter, threads, whitening
+from smtdist.kernels.generic import codes as generic_codes
+from smtdist.kernels.generic import scatter as generic_scatter
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.types import Codes, Encoder, Geometry, Sampling, Whitener
 from smtdist.models.model import image_geometry
@@ -46,6 +48,8 @@ def running(body):
         if body == "generic":
             for module in (patches, whitening, codes, scatter, context):
                 patch.setattr(module, "is_host", lambda *_: False)
+            patch.setattr(codes, "gpu", generic_codes)
+            patch.setattr(scatter, "gpu", generic_scatter)
         yield
 
 

@@ -40,7 +40,8 @@ def add_upper(out: Array, left: Array, right: Array) -> None:
     for start in range(0, size, step):
         stop = min(start + step, size)
         panel = (left[:, start:stop].T @ right[:, start:]).astype(out.dtype)
-        out[start:stop, start:] += xp.triu(panel)
+        target = out[start:stop, start:]
+        target += xp.triu(panel)
 
 
 def add_activity(out: Array, codes: Codes) -> None:

@@ -1,0 +1,49 @@
+"""Whole fits where a card seems to be: what runs there and what is carried to and fro, with the integers of the CPU."""
+
+import numpy as np
+import pytest
+from drawing import small_images
+
+from smtdist.configuration import Configuration
+from smtdist.data.array import as_source
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.kernels import device
+from smtdist.models.fit import fit
+from smtdist.models.transform import transform
+
+SETTINGS = {
+    "gq": Configuration(patch=4, dictionary=70, n_components=4, threshold=0.4, flip=True),
+    "gq-window": Configuration(
+        patch=4, dictionary=70, n_components=4, context=2, order=2, zero_code="activate_best"
+    ),
+    "gq-deficit": Configuration(patch=4, dictionary=70, n_components=4, context=3, min_contrast=12.0),
+    "vq": Configuration(
+        patch=4, feature="vq", context=2, dictionary=16, n_components=4, constant_patch="activate_best"
+    ),
+    "vq-whole": Configuration(
+        patch=4,
+        feature="vq",
+        dictionary=16,
+        n_components=4,
+        dictionary_method="spherical",
+        dictionary_rounds=2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_fit_on_a_device_has_the_integers_of_the_cpu(fake_cupy, monkeypatch, name):
+    source = as_source(small_images(3, 24, 10, 11, 3))
+    on_device, _ = fit(source, SETTINGS[name], Engine(SerialExecutor()))
+    values = dict(transform(on_device, source, Engine(SerialExecutor())))
+    assert "copy" in [what for _, what in fake_cupy.log], "batches are copied ahead"
+    monkeypatch.setattr(device, "gpu_available", lambda: False)
+    here, _ = fit(source, SETTINGS[name], Engine(SerialExecutor()))
+    np.testing.assert_array_equal(on_device.dictionary.grid, here.dictionary.grid)
+    for sums in ("activity", "second_moment", "context_scatter", "cooccurrence"):
+        np.testing.assert_array_equal(
+            getattr(on_device.statistics, sums), getattr(here.statistics, sums), err_msg=sums
+        )
+    for first, rows in transform(on_device, source, Engine(SerialExecutor())):
+        np.testing.assert_allclose(values[first], rows, atol=1e-6)

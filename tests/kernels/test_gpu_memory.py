@@ -1,0 +1,58 @@
+"""What a batch takes on a device stays within what is planned for it, and is no small part of that."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from smtdist.kernels.device import place
+from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.types import Encoder, Geometry, Sampling, Whitener
+from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
+from smtdist.statistics.cooccurrence import CodeSums
+
+IMAGES = 4
+
+
+def sums(feature, context, order, threshold, mean="context", n_atoms=300, sampling=None):
+    """On images of 16 x 16 x 3 with 169 patches of 48 numbers each."""
+    geometry = Geometry(16, 16, 3, 4)
+    whiten = integer_whitening(np.eye(48))
+    whitener = Whitener(
+        geometry, pixel_scale(np.uint8, None), False, mean, 2, None, 1.0, whiten, sampling or Sampling()
+    )
+    atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(n_atoms, 48)))
+    encoder = Encoder(whitener, atoms, feature, threshold_cut(threshold, 48), True, "leave_out", "leave_out")
+    return CodeSums(encoder, context, order, False, 1000)
+
+
+CASES = {
+    "gq": sums("gq", "whole", 1, 0.2),
+    "gq dense codes": sums("gq", "whole", 1, 0.01),
+    "gq of few atoms": sums("gq", "whole", 1, 0.2, "patch", 16),
+    "gq in windows": sums("gq", 2, 1, 0.2),
+    "gq of second order": sums("gq", 2, 2, 0.2),
+    "gq of second order, whole": sums("gq", "whole", 2, 0.2),
+    "gq on a stride": sums("gq", "whole", 1, 0.2, sampling=Sampling(2)),
+    "gq of drawn patches": sums("gq", "whole", 1, 0.2, sampling=Sampling(1, 40)),
+    "vq": sums("vq", "whole", 1, 0.2),
+    "vq in windows": sums("vq", 2, 1, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_takes_what_is_planned(fake_cupy, name):
+    statistic = CASES[name]
+    images = np.random.default_rng(1).integers(0, 256, (IMAGES, 16, 16, 3), dtype=np.uint8)
+    state = {key: place(value) for key, value in statistic.zero().items()}
+    statistic.update(state, images[:1], 0)
+    tracemalloc.start()
+    try:
+        statistic.update(state, images, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    planned = statistic.device_batch_bytes(IMAGES)
+    print(f"{name}: {peak / 2**20:.2f} of {planned / 2**20:.2f} MiB")
+    assert peak <= planned
+    assert peak >= planned / 6
