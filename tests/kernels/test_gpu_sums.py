@@ -1,7 +1,5 @@
 """Bodies for devices, with NumPy in the place of CuPy: kernels run on the CPU, products go through cuBLAS's conventions."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from fake_cupy import install
@@ -119,26 +117,30 @@ def test_panels_hold_each_pair_of_the_upper_triangle(rows, more, panel):
 def test_the_guard_holds_for_accumulators_of_few_bits(seed, n, n_atoms, rows, bits, panel, dtype):
     """An accumulator that wraps beyond what it holds gives the right sums, as all products end before that."""
     codes, limit = random_codes(seed, n, n_atoms, 0.6), 2**bits - 1
-    largest = []
-
-    def wrapping(left, right):
-        counts = left.astype(np.int32) @ right.astype(np.int32).T
-        largest.append(counts.max(initial=0))
-        return counts & limit
-
-    narrow = tensor.Product(wrapping, limit, 1.0, 1)
+    narrow = tensor.Product(_wrapping(limit), limit, 1.0, 1)
     rows = min(rows, n_atoms)
     found, expected = np.full((rows, n_atoms), 4, dtype), np.full((rows, n_atoms), 4, dtype)
     scatter.add_second_moment(expected, codes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensor, "PANEL", panel)
         tensor.add_products(found, codes, narrow)
-        np.testing.assert_array_equal(found, expected)
-        if max(largest) > limit // 2 and n > 2 * limit:
-            unguarded = replace(narrow, limit=2 * limit)
-            largest.clear()
-            tensor.add_products(wrong := np.full((rows, n_atoms), 4, dtype), codes, unguarded)
-            assert (max(largest) > limit) == (wrong != expected).any()
+    np.testing.assert_array_equal(found, expected)
+
+
+def _wrapping(limit):
+    """Return a product whose sums keep the bits of `limit` alone."""
+    return lambda left, right: (left.astype(np.int32) @ right.astype(np.int32).T) & limit
+
+
+@pytest.mark.parametrize("limit", [1, 7, 127])
+def test_sums_would_be_wrong_without_the_guard(limit):
+    n = 2 * limit  # patches, each with every atom: all counts are n
+    codes = Codes(5 * np.arange(n + 1, dtype=np.int64), np.tile(np.arange(5, dtype=np.uint16), n), 5)
+    found, wrong = np.zeros((5, 5), np.int64), np.zeros((5, 5), np.int64)
+    tensor.add_products(found, codes, tensor.Product(_wrapping(limit), limit, 1.0, 1))
+    assert (found[np.triu_indices(5)] == n).all()
+    tensor.add_products(wrong, codes, tensor.Product(_wrapping(limit), n, 1.0, 1))
+    assert (wrong[np.triu_indices(5)] == n & limit).all()
 
 
 def test_limits_are_what_accumulators_hold(monkeypatch):
