@@ -28,6 +28,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
+from smtdist.kernels.hashing import column_hashes
 from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
@@ -36,8 +37,6 @@ SHARED_BYTES: Final = 64 * 2**20
 """Rows of U up to this size are sent to every worker, and candidates are spread; larger ones stay where they are."""
 STARTS: Final = 2**40
 """Streams of random numbers from here on are for the candidates' beginnings, one a block."""
-MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: its multiples, made odd, weigh the bits of a candidate's sums in their hash."""
 MORE: Final = 8
 """Rounds, in those asked for, after which concepts that are still missing are given up."""
 PATIENCE: Final = 3
@@ -316,11 +315,8 @@ class _Accepted:
         self.rejected["tolerance"] += int((varied & ~good).sum())
         # candidates of the same sums have the same signs: one of each is made
         aims = np.concatenate([end.aim for end in ends], 1)[:, good]
-        # known by a hash of their bits: one in 2^64 pairs of others would be taken for copies
-        odd = np.arange(1, len(aims) + 1, dtype=np.uint64) * MIXED | np.uint64(1)
-        _, firsts = np.unique(
-            (aims.view(np.uint32) * odd[:, None]).sum(0, dtype=np.uint64), return_index=True
-        )
+        # known by a hash of their bits: telling whole columns apart took longer than the search where points are few
+        _, firsts = np.unique(column_hashes(aims), return_index=True)
         firsts = firsts[np.argsort(-quality[good][firsts], kind="stable")]
         found = sparse_side(members(aims[:, firsts]), self.points)
         return self._choose(found, quality[good][firsts], int(good.sum()))
