@@ -1,4 +1,4 @@
-"""Multinomial logistic regression whose loss and gradient are streamed over blocks of rows."""
+"""Multinomial logistic regression whose loss and gradient are streamed over blocks of rows, on the host or a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from smtdist.engine.memory import readable
 from smtdist.errors import DataError, MemoryBudgetError
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.evaluate.products import across, down
+from smtdist.kernels.device import place
+from smtdist.kernels.threads import single_blas
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -27,10 +29,6 @@ MAX_ITERATIONS: Final = 500
 FLAT: Final = 16
 """A step that lowers the loss by less than 1/16 of the products' relative rounding is the last in that type: a mean
 over rows is finer than its terms, but not much."""
-PIECES: Final = 16
-PIECE_ROWS: Final = 64
-PIECE_COLUMNS: Final = 256
-"""Threads share a block's product in at most 16 pieces, of no fewer rows or columns than these."""
 HISTORY: Final = 10
 """Pairs of steps and gradients that L-BFGS remembers."""
 WEIGHT_COPIES: Final = 4 * HISTORY + 16
@@ -63,7 +61,7 @@ class Logistic:
     def logits(self, rows: Rows) -> Iterator[tuple[Float64, Int64]]:
         """Yield (logits (m, c), targets (m,)) block by block; of two classes the first has the logit zero."""
         for block, targets in rows.blocks(self.centre, self.scale):
-            yield _padded(_products(block, self.coefficients) + self.intercepts), targets
+            yield _padded(across(place(block), self.coefficients) + self.intercepts), targets
 
 
 class Rows:
@@ -275,10 +273,10 @@ class _Objective:
         matrix, intercepts = weights[:, :-1], weights[:, -1]
         loss, gradient = 0.0, np.zeros((outputs, features + 1))
         for block, targets in self.rows.blocks(self.centre, self.scale):
-            block = block.astype(self.dtype, copy=False)
-            part, residuals = _losses(_products(block, matrix) + intercepts, targets)
+            placed = place(block.astype(self.dtype, copy=False))
+            part, residuals = _losses(across(placed, matrix) + intercepts, targets)
             loss += part
-            _add_products(gradient, residuals, block)
+            gradient[:, :-1] += down(placed, residuals)
             gradient[:, -1] += residuals.sum(axis=0)
             if self.heed is not None:
                 self.heed(self.iterations)
@@ -300,29 +298,6 @@ def _losses(logits: Float64, targets: Int64) -> tuple[float, Float64]:
     logits /= total
     logits[np.arange(len(targets)), targets] -= 1
     return loss, logits[:, 1:] if binary else logits
-
-
-def _products(block: npt.NDArray[Any], matrix: Float64) -> Float64:
-    """Return block @ matrixᵀ; threads take rows."""
-    product, right = np.empty((len(block), len(matrix))), matrix.T.astype(block.dtype)
-
-    def work(start: int, stop: int) -> None:
-        product[start:stop] = block[start:stop] @ right
-
-    with single_blas():
-        run_ranges(work, even_ranges(len(block), max(PIECE_ROWS, -(-len(block) // PIECES))))
-    return product
-
-
-def _add_products(gradient: Float64, residuals: Float64, block: npt.NDArray[Any]) -> None:
-    """Add residualsᵀ @ block; threads take columns, so that nothing depends on their number."""
-    left = residuals.T.astype(block.dtype)
-
-    def work(start: int, stop: int) -> None:
-        gradient[:, start:stop] += left @ block[:, start:stop]
-
-    with single_blas():
-        run_ranges(work, even_ranges(block.shape[1], max(PIECE_COLUMNS, -(-block.shape[1] // PIECES))))
 
 
 def _padded(logits: Float64) -> Float64:

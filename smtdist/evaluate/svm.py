@@ -15,8 +15,8 @@ from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.kernels.device import gpu_available, is_host, like, place, to_host
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.evaluate.products import across, down
+from smtdist.kernels.device import gpu_available, place
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -27,7 +27,6 @@ TOLERANCE: Final = 1e-4
 MAX_ITERATIONS: Final = 1000
 FLOOR: Final = 0.01
 """Added to every variance, as a share of the median one, before features are brought to unit deviation."""
-PIECES: Final = 16
 HISTORY: Final = 10
 """Pairs of steps and gradients that L-BFGS remembers."""
 
@@ -175,13 +174,12 @@ class _Problem:
         loss, slope = 0.0, np.zeros(self.shape)
         for block, targets in self.rows.blocks(*self.moments):
             placed = place(block)
-            matrix = like(placed, weights[:, :-1].astype(block.dtype))
-            scores = to_host(_across(placed, matrix)) + weights[:, -1]
+            scores = across(placed, weights[:, :-1]) + weights[:, -1]
             signs = self._signs(targets)
             slack = np.maximum(1 - signs * scores, 0)
             loss += float((slack * slack).sum())
             pull = -2 * signs * slack
-            slope[:, :-1] += to_host(_down(placed, like(placed, pull.astype(block.dtype))))
+            slope[:, :-1] += down(placed, pull)
             slope[:, -1] += pull.sum(axis=0)
         loss, slope = loss / self.rows.count, slope / self.rows.count
         slope = (slope + self.penalty * weights) * self.unit
@@ -193,34 +191,6 @@ class _Problem:
         signs = np.full((len(targets), self.n_classes), -1.0)
         signs[np.arange(len(targets)), targets] = 1
         return signs
-
-
-def _across(block: Any, matrix: Any) -> Any:
-    """Return block @ matrixᵀ in float64; on the host threads take rows."""
-    if not is_host(block):
-        return (block @ matrix.T).astype(np.float64)
-    product = np.empty((len(block), len(matrix)))
-
-    def work(start: int, stop: int) -> None:
-        product[start:stop] = block[start:stop] @ matrix.T
-
-    with single_blas():
-        run_ranges(work, even_ranges(len(block), max(64, -(-len(block) // PIECES))))
-    return product
-
-
-def _down(block: Any, pull: Any) -> Any:
-    """Return pullᵀ @ block in float64; on the host threads take columns."""
-    if not is_host(block):
-        return (pull.T @ block).astype(np.float64)
-    product = np.empty((pull.shape[1], block.shape[1]))
-
-    def work(start: int, stop: int) -> None:
-        product[:, start:stop] = pull.T @ block[:, start:stop]
-
-    with single_blas():
-        run_ranges(work, even_ranges(block.shape[1], max(256, -(-block.shape[1] // PIECES))))
-    return product
 
 
 @dataclass(frozen=True, eq=False)
