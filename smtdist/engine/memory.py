@@ -108,12 +108,26 @@ def size_of(text: str) -> int:
 def memory_now() -> dict[str, int]:
     """Return the resident set, and the memory in use on the current CUDA device where kernels run there."""
     found = {"memory_bytes": resident_bytes()}
+    device = _device_info()
+    if device is not None:
+        free, total = device
+        found["device_bytes"] = total - free
+    return found
+
+
+def device_memory() -> int | None:
+    """Return the memory of the current CUDA device, None where kernels run on no device."""
+    device = _device_info()
+    return None if device is None else device[1]
+
+
+def _device_info() -> tuple[int, int] | None:
     cupy = sys.modules.get("cupy")  # imported already where a device is used
     if cupy is not None:
         with contextlib.suppress(Exception):  # no device, or a driver that does not say
             free, total = cupy.cuda.runtime.memGetInfo()
-            found["device_bytes"] = int(total - free)
-    return found
+            return int(free), int(total)
+    return None
 
 
 def readable(size: float) -> str:

@@ -22,11 +22,13 @@ from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.lastwords import Attendance, LastWords
 from smtdist.engine.lock import held
 from smtdist.engine.manifest import Facts, require_same
+from smtdist.engine.memory import device_memory
 from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
 from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
 from smtdist.errors import ClusterLostError, ConfigurationError, DataError, InterruptedRun
+from smtdist.kernels.device import gpu_available
 from smtdist.statistics.base import State, Statistic
 
 T = TypeVar("T")
@@ -87,7 +89,7 @@ class Engine:
                 self.holds_checkpoint = False
 
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
-        """Measure what a worker has in use once the kernels of the pass are compiled, and what it may use."""
+        """Measure what a worker has in use once the kernels of the pass are compiled, what it may use, and its GPU's memory."""
         executor, failures = self.executor, 0
         while True:
             handle = executor.submit(
@@ -96,7 +98,7 @@ class Engine:
             while executor.wait([handle], POLL_SECONDS) is None:
                 self.heed_stop()
             try:
-                baseline = executor.result(handle)
+                baseline, device = executor.result(handle)
                 break
             except TaskLost as lost:
                 failures = count_failure(failures, lost)
@@ -104,7 +106,7 @@ class Engine:
                 executor.release([handle])
         slots = executor.slots()
         alone = slots == 1 and getattr(executor, "alone", False)
-        return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), slots, alone)
+        return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), slots, alone, device)
 
     def reduce(
         self,
@@ -345,5 +347,6 @@ def _mapped(
 
 def _probe(
     statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int, *, report: Any, permit: Any
-) -> int:
-    return worker.probe(statistic, shape, dtype, threads)
+) -> tuple[int, int | None]:
+    used = worker.probe(statistic, shape, dtype, threads)
+    return used, device_memory() if gpu_available() else None

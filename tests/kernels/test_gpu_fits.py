@@ -8,6 +8,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import device
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
@@ -47,3 +48,14 @@ def test_a_fit_on_a_device_has_the_integers_of_the_cpu(fake_cupy, monkeypatch, n
         )
     for first, rows in transform(on_device, source, Engine(SerialExecutor())):
         np.testing.assert_allclose(values[first], rows, atol=1e-6)
+
+
+def test_a_pass_is_planned_for_the_memory_of_the_device(fake_cupy, monkeypatch):
+    source = as_source(small_images(3, 24, 10, 11, 3))
+    fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
+    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (2**14, 2**15))
+    with pytest.raises(MemoryBudgetError, match=r"on the GPU .* of its 32.0 KiB"):
+        fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
+    monkeypatch.setattr(device, "gpu_available", lambda: False)  # in passes, too, it is asked anew
+    monkeypatch.setattr("smtdist.engine.passes.gpu_available", lambda: False)
+    fit(source, SETTINGS["gq"], Engine(SerialExecutor()))
