@@ -40,12 +40,10 @@ def represent(
     >>> represent(codes, components_t, 1, 1, 2, 1, 1)[0, 0].round(3).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
+    if not is_host(codes.indptr):
+        return pool(embed(codes, components_t), images, rows, columns, size, stride)
     shape = _pooled(codes.n_patches, images, rows, columns, size, stride)
-    components = _beside(codes, components_t)
-    if is_host(codes.indptr):
-        return cpu.represent(codes, components, (images, rows, columns), shape, size, stride)
-    embedded = generic.embed(codes, components)
-    return generic.pool(embedded.reshape(images, rows, columns, components.shape[1]), shape, size, stride)
+    return cpu.represent(codes, _beside(codes, components_t), (images, rows, columns), shape, size, stride)
 
 
 def _beside(codes: Codes, components_t: Array) -> Array:

@@ -116,17 +116,17 @@ def iterate_conjugate_tile(
     prior, gains, inverse = table[0], table[1], table[2]
     gamma = 1 / np.where(inverse > 0, inverse, np.float32(1))
     shape = (len(rows), padded.width)
-    h, s, x, reach, rest, direction, moved, ready = (np.zeros(shape, np.float32) for _ in range(8))
-    into, weighted = np.empty((len(rows), model.n_inputs), np.float32), (atoms * model.beta).T
-    weighted = np.ascontiguousarray(weighted)
-    ready = ready if preconditioned else rest
+    h, s, x, reach, rest, direction, moved = (np.zeros(shape, np.float32) for _ in range(7))
+    into = np.empty((len(rows), model.n_inputs), np.float32)
+    weighted = np.ascontiguousarray((atoms * model.beta).T)
+    ready = np.zeros(shape, np.float32) if preconditioned else rest
     drive = rows @ weighted + prior
     cpu.start(h, s, x, table)
     none = np.zeros(len(rows), np.float32)
     tiny = np.finfo(np.float32).tiny
     for number, eta in enumerate(damping):
         if number:
-            conjugate.product(h, s, x)
+            np.multiply(h, s, out=x)
             np.matmul(np.matmul(x, atoms, out=into), weighted, out=reach)
         else:
             reach[:] = padded.start @ weighted

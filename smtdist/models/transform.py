@@ -63,8 +63,7 @@ class Represent:
         for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
             grid = (count, geometry.rows, geometry.columns)
             parts.append(to_host(represent(codes, self.components, *grid, self.size, self.stride)))
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return whole.astype(self.dtype, copy=False)
+        return _joined(parts).astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,12 @@ def represent_range(
     represent: Represent | Concatenate, source: Source, start: int, stop: int
 ) -> NDArray[np.floating[Any]]:
     """Represent samples [start, stop) of a source."""
-    pieces = [values for _, values in _pieces(represent, source, start, stop, None)]
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return _joined([values for _, values in _pieces(represent, source, start, stop, None)])
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate; a single part, large as it may be, is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def represent_sound(

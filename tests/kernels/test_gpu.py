@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 from drawing import small_images
-from kernel_codes import random_codes
+from kernel_codes import check_ways_to_count, device_settings, placed, random_codes
 
-from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels import device, scatter
 from smtdist.kernels.codes import encode
-from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.gpu import tensor
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
+from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
@@ -25,23 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not device.gpu_available(), reason="no CUDA device with CuPy"),
 ]
 
-SETTINGS = {
-    "gq": Configuration(patch=4, dictionary=120, n_components=8, threshold=0.4, flip=True),
-    "gq-window": Configuration(
-        patch=4, dictionary=120, n_components=8, context=2, order=2, zero_code="activate_best"
-    ),
-    "vq": Configuration(
-        patch=4, feature="vq", context=2, dictionary=64, n_components=8, constant_patch="activate_best"
-    ),
-    "vq-whole": Configuration(
-        patch=4,
-        feature="vq",
-        dictionary=64,
-        n_components=8,
-        dictionary_method="spherical",
-        dictionary_rounds=2,
-    ),
-}
+SETTINGS = device_settings(120, 64, 8)
 
 
 @pytest.fixture(params=SETTINGS)
@@ -83,7 +65,7 @@ def test_representations_agree_to_rounding(pair):
 
 
 def on_device(codes):
-    return Codes(device.to_device(codes.indptr), device.to_device(codes.indices), codes.n_atoms)
+    return placed(codes, device.to_device)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -93,12 +75,7 @@ def test_both_ways_to_count_pairs(share, rows, dtype):
     """K is no multiple of what tensor cores want, and takes several panels."""
     codes = random_codes(0, 3000, 2050, share)
     start = np.random.default_rng(1).integers(0, 99, (rows, 2050)).astype(dtype)
-    expected = start.copy()
-    scatter.add_second_moment(expected, codes)
-    for body in (scatter.add_second_moment, gpu.add_pairs, tensor.add_products):
-        found = device.to_device(start)
-        body(found, on_device(codes))
-        np.testing.assert_array_equal(device.to_host(found), expected)
+    check_ways_to_count(codes, start, device.to_device, device.to_host)
 
 
 def test_many_blocks_of_products(monkeypatch):

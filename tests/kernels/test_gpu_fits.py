@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from drawing import small_images
+from kernel_codes import device_settings
 
-from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -13,24 +13,7 @@ from smtdist.kernels import device
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 
-SETTINGS = {
-    "gq": Configuration(patch=4, dictionary=70, n_components=4, threshold=0.4, flip=True),
-    "gq-window": Configuration(
-        patch=4, dictionary=70, n_components=4, context=2, order=2, zero_code="activate_best"
-    ),
-    "gq-deficit": Configuration(patch=4, dictionary=70, n_components=4, context=3, min_contrast=12.0),
-    "vq": Configuration(
-        patch=4, feature="vq", context=2, dictionary=16, n_components=4, constant_patch="activate_best"
-    ),
-    "vq-whole": Configuration(
-        patch=4,
-        feature="vq",
-        dictionary=16,
-        n_components=4,
-        dictionary_method="spherical",
-        dictionary_rounds=2,
-    ),
-}
+SETTINGS = device_settings(70, 16, 4)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

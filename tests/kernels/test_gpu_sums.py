@@ -5,16 +5,12 @@ import pytest
 from fake_cupy import install
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_codes import random_codes
+from kernel_codes import check_ways_to_count, placed, random_codes
 
 from smtdist.kernels import scatter
 from smtdist.kernels.gpu import choice, tensor
 from smtdist.kernels.gpu import scatter as gpu
 from smtdist.kernels.types import Codes
-
-
-def placed(cupy, codes):
-    return Codes(cupy.asarray(codes.indptr), cupy.asarray(codes.indices), codes.n_atoms)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.9])
@@ -24,13 +20,8 @@ def test_second_moment(fake_cupy, monkeypatch, share, rows, dtype):
     monkeypatch.setattr(tensor, "PANEL", 32)
     monkeypatch.setattr(tensor, "DENSE_BYTES", 112 * 128)
     codes = random_codes(0, 300, 97, share)
-    expected = np.random.default_rng(1).integers(0, 99, (rows, 97)).astype(dtype)
-    start = expected.copy()
-    scatter.add_second_moment(expected, codes)
-    for body in (scatter.add_second_moment, gpu.add_pairs, tensor.add_products):
-        found = fake_cupy.asarray(start)
-        body(found, placed(fake_cupy, codes))
-        np.testing.assert_array_equal(fake_cupy.asnumpy(found), expected)
+    start = np.random.default_rng(1).integers(0, 99, (rows, 97)).astype(dtype)
+    check_ways_to_count(codes, start, fake_cupy.asarray, fake_cupy.asnumpy)
     products = [what for _, what in fake_cupy.log].count("gemmEx")
     assert products in (n * 3 * -(-rows // 32) for n in (1, 2)), "blocks of 128 patches, panels of 32 rows"
 
@@ -57,13 +48,13 @@ def test_the_other_sums(fake_cupy, monkeypatch, sparse, dtype):
         return weighted, activity, both, deficit, outer, scatter.image_counts(codes, images)
 
     wanted = sums(np.array, codes)
-    for one, other in zip(sums(fake_cupy.asarray, placed(fake_cupy, codes)), wanted, strict=True):
+    for one, other in zip(sums(fake_cupy.asarray, placed(codes, fake_cupy.asarray)), wanted, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(fake_cupy.asnumpy(one), other)
 
 
 def test_codes_without_patches(fake_cupy):
-    empty = placed(fake_cupy, Codes(np.zeros(1, np.int64), np.zeros(0, np.uint16), 5))
+    empty = placed(Codes(np.zeros(1, np.int64), np.zeros(0, np.uint16), 5), fake_cupy.asarray)
     out, activity = fake_cupy.zeros((5, 5), np.int32), fake_cupy.zeros(5, np.int64)
     scatter.add_second_moment(out, empty)
     tensor.add_products(out, empty)
@@ -77,7 +68,7 @@ def test_older_cards_multiply_in_float32(monkeypatch, emulated):
     codes, found = random_codes(5, 60, 20, 0.3), cupy.zeros((20, 20), np.int64)
     expected = np.zeros((20, 20), np.int64)
     scatter.add_second_moment(expected, codes)
-    tensor.add_products(found, placed(cupy, codes))
+    tensor.add_products(found, placed(codes, cupy.asarray))
     np.testing.assert_array_equal(cupy.asnumpy(found), expected)
     assert "gemmEx" not in [what for _, what in cupy.log]
 
@@ -193,5 +184,5 @@ class TestChoice:
         monkeypatch.setattr(gpu.tensor, "add_products", lambda *_: asked.append("products"))
         out = fake_cupy.zeros((50, 50), np.int32)
         for share in (0.01, 0.9):
-            scatter.add_second_moment(out, placed(fake_cupy, random_codes(0, 3000, 50, share)))
+            scatter.add_second_moment(out, placed(random_codes(0, 3000, 50, share), fake_cupy.asarray))
         assert asked == ["add_pairs_32", "products"]

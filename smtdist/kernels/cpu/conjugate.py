@@ -64,14 +64,6 @@ def advance(to: Array, step: Array, along: Array) -> None:
 
 
 @compiled
-def product(h: Array, s: Array, x: Array) -> None:
-    """Set x = ĥ∘ŝ."""
-    for row in range(h.shape[0]):
-        for i in range(h.shape[1]):
-            x[row, i] = h[row, i] * s[row, i]
-
-
-@compiled
 def less(drive: Array, reach: Array, prior: Array, out: Array) -> None:
     """Set out = drive - prior - reach = Wᵀβ(v - Wx)."""
     for row in range(out.shape[0]):

@@ -1,4 +1,4 @@
-"""Codes on a device: products by cuBLAS in float32, thresholds and lists by kernels of our own."""
+"""Codes of many atoms on a device: products by cuBLAS in float32, thresholds and lists by kernels of our own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from smtdist.kernels.device import array_module
-from smtdist.kernels.generic.codes import nearest_atoms
 from smtdist.kernels.gpu.source import WARP, launch
 from smtdist.kernels.types import Array, Codes
-
-__all__ = ["Marks", "gq_codes", "nearest_atoms"]
 
 SLICE_BYTES = 256 << 20
 """Size of the block of dot products that is held at a time."""
