@@ -16,7 +16,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.keyed import key_of
+from smtdist.concepts.few_points import FewPoints, are_few
+from smtdist.concepts.keyed import keys_of
 from smtdist.concepts.objective import Terms, alignment, best_scale, best_weights, loss
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
@@ -43,8 +44,8 @@ CLEAR: Final = 0.05
 """Temperature below which a rise of the loss is not noise."""
 FITTED: Final = 0.01
 """Temperature below which concepts have formed, and weights less than `unit_weight` are believed."""
-ON_END: Final = 10
-"""Sweeps of a block that is the only one, before its sums are fetched and the weights fitted."""
+ON_END: Final = (10, 20)
+"""Sweeps of a block that is the only one, before the loss is looked at and the weights fitted: a tenth of all, within these."""
 BLOCK_POINTS: Final = 4096
 """Points of a block, at least, unless `blocks` says how many."""
 
@@ -125,10 +126,10 @@ class _SweepJob:
     total: Matrix
     inverse2: Matrix
     weights: Matrix
-    heats: tuple[float, ...]  # temperatures of the sweeps on end
+    heats: Matrix  # temperatures of the sweeps on end
     penalty: float
     scale: float
-    keys: tuple[int, ...]  # of their draws
+    keys: NDArray[np.uint64]  # of their draws
     points: int
 
 
@@ -154,7 +155,7 @@ def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple
             heat,
             job.penalty,
             job.scale,
-            np.uint64(key),
+            key,
         )
     return np.packbits(s, axis=1), together - job.together, crossed - job.crossed, int(flips)
 
@@ -210,62 +211,131 @@ def descend(
     kept = progress.load()
     if kept is not None:
         start = np.unpackbits(kept["concepts"], axis=1, count=b)
-    state = state_of(start, scores, engine)
-    ranges = _blocks(scores.points, settings.blocks)
-    weights = _fitted(state.terms(scores), settings)
+    search = _Search.of(start, scores, settings, engine)
     if kept is None:
-        first = _measured(state.terms(scores), weights, settings, settings.temperature, scores)
-        now = _Standing(0, 1, [], (first.objective, pack_rows(state.concepts), weights))
+        weights = search.fitted(search.state.terms(scores))
+        first = search.measured(search.state.terms(scores), weights, settings.temperature)
+        now = _Standing(0, 1, [], (first.objective, pack_rows(search.state.concepts), weights))
     else:
+        weights = search.fitted(search.state.terms(scores))
         now = _Standing.of(kept)
-    step_size = ON_END if len(ranges) == 1 else 1
+    on_end = min(max(settings.sweeps // 10, ON_END[0]), ON_END[1])
+    step_size = on_end if len(search.ranges) == 1 else 1
     while now.done < settings.sweeps and not now.ended:
         numbers = range(now.done, min(now.done + step_size, settings.sweeps))
-        weights = _sweep_once(state, scores, weights, settings, engine, ranges, now, numbers)
-        now.save(progress, state.concepts)
+        weights = search.sweep_once(weights, now, numbers)
+        now.save(progress, search.state.concepts)
         if on_sweep is not None:
             on_sweep(numbers[-1], now.history[-1])
     return Descended(np.unpackbits(now.best[1], axis=1, count=b), now.best[2], now.history)
 
 
-def _sweep_once(
-    state: State,
-    scores: Scores,
-    weights: Matrix,
-    settings: DescentSettings,
-    engine: Engine,
-    ranges: list[tuple[int, int]],
-    now: _Standing,
-    numbers: range,
-) -> Matrix:
-    """Do one sweep, or several on end, and note in `now` where that leads; returns the weights of the next."""
-    heat = settings.heat(numbers[-1])
-    projected = 0
-    every = settings.project_every
-    if every and (numbers.stop // every) > (numbers.start // every):
-        projected = _project(state, scores, weights, settings, engine, heat)
-    flips = 0
-    for group in range(now.groups):
-        flips += _swept(state, scores, weights, settings, engine, ranges[group :: now.groups], numbers)
-    if settings.penalty:
-        flip_to_sparse(state)
-    sums = state.terms(scores)
-    weights = _fitted(sums, settings)
-    reached = _measured(sums, weights, settings, heat, scores)
-    reached.flips, reached.at_once, reached.projected = flips, -(-len(ranges) // now.groups), projected
-    rose = bool(now.history) and reached.objective > now.history[-1].objective * (1 + 1e-12)
-    now.history.append(reached)
-    now.done = numbers.stop
-    if reached.objective <= now.best[0]:
-        now.best = (reached.objective, pack_rows(state.concepts), weights)
-    # a sweep without a flip leaves every unit where its input points: colder ones would change nothing
-    believed = heat <= FITTED or weights.min() >= unit_weight(scores, len(weights))
-    still = heat < CLEAR and believed and flips == 0 and projected == 0
-    now.ended = still and (not settings.project_every or now.groups == len(ranges))
-    # stale sums make neighbours overshoot: only where no noise explains a rise
-    if rose and heat < CLEAR and not now.ended:
-        now.groups = min(len(ranges), 2 * now.groups)
-    return weights
+@dataclass
+class _Search:
+    """What a descent works with."""
+
+    state: State
+    scores: Scores
+    settings: DescentSettings
+    engine: Engine
+    ranges: list[tuple[int, int]]  # of the blocks
+    size: float  # the unit of weights
+    few: FewPoints | None
+
+    @classmethod
+    def of(cls, start: Concepts, scores: Scores, settings: DescentSettings, engine: Engine) -> Self:
+        ranges = _blocks(scores.points, settings.blocks)
+        few = FewPoints.of(scores) if len(ranges) == 1 and are_few(scores.points, scores.rank) else None
+        state, size = state_of(start, scores, engine), unit_weight(scores, start.shape[1])
+        return cls(state, scores, settings, engine, ranges, size, few)
+
+    def sweep_once(self, weights: Matrix, now: _Standing, numbers: range) -> Matrix:
+        """Do one sweep, or several on end, and note in `now` where that leads; returns the weights of the next."""
+        state, settings = self.state, self.settings
+        heat = settings.heat(numbers[-1])
+        projected = 0
+        every = settings.project_every
+        if every and (numbers.stop // every) > (numbers.start // every):
+            projected = _project(state, self.scores, weights, self.fitted, settings.rank, self.engine, heat)
+        flips = 0
+        for group in range(now.groups):
+            flips += self.swept(weights, self.ranges[group :: now.groups], numbers)
+        if settings.penalty:
+            flip_to_sparse(state)
+        sums = state.terms(self.scores)
+        weights = self.fitted(sums)
+        reached = self.measured(sums, weights, heat)
+        reached.flips, reached.at_once, reached.projected = (
+            flips,
+            -(-len(self.ranges) // now.groups),
+            projected,
+        )
+        rose = bool(now.history) and reached.objective > now.history[-1].objective * (1 + 1e-12)
+        now.history.append(reached)
+        now.done = numbers.stop
+        if reached.objective <= now.best[0]:
+            now.best = (reached.objective, pack_rows(state.concepts), weights)
+        # a sweep without a flip leaves every unit where its input points: colder ones would change nothing
+        believed = heat <= FITTED or weights.min() >= self.size
+        still = heat < CLEAR and believed and flips == 0 and projected == 0
+        now.ended = still and (not settings.project_every or now.groups == len(self.ranges))
+        # stale sums make neighbours overshoot: only where no noise explains a rise
+        if rose and heat < CLEAR and not now.ended:
+            now.groups = min(len(self.ranges), 2 * now.groups)
+        return weights
+
+    def swept(self, weights: Matrix, ranges: list[tuple[int, int]], numbers: range) -> int:
+        """Sweep some blocks side by side and bring state up to date; returns the flips."""
+        state, settings = self.state, self.settings
+        heats = np.array([settings.heat(number) for number in numbers])
+        if heats[0] > FITTED:
+            weights = np.maximum(weights, self.size)
+        keys, scale = keys_of(settings.seed, numbers), 1 / (self.scores.points * self.size**2)
+        if self.few is not None:
+            self.engine.heed_stop()
+            return self.few.sweep(state, weights, heats, keys, settings.penalty, scale)
+        job = _SweepJob(
+            pack_rows(state.concepts),
+            state.together,
+            state.members,
+            state.crossed,
+            state.total,
+            1 / self.scores.grid**2,
+            weights,
+            heats,
+            settings.penalty,
+            scale,
+            keys,
+            self.scores.points,
+        )
+        changed, flips = list[Any](), 0
+        for (start, stop), (packed, together, crossed, count) in self.engine.map(
+            _sweep_range, job, self.scores.source, ranges
+        ):
+            state.concepts[start:stop] = np.unpackbits(packed, axis=1, count=state.concepts.shape[1])
+            changed.append((together, crossed))
+            flips += count
+        for together, crossed in changed:  # whole numbers: any order
+            state.together = state.together + together
+            state.crossed = state.crossed + crossed
+        state.members = np.diag(state.together).copy()
+        return flips
+
+    def fitted(self, sums: Terms) -> Matrix:
+        """Return the weights of the next sweep; a concept that lost all weight keeps a tenth of the mean, to come back."""
+        ones = np.ones(len(sums.members))
+        scale = best_scale(sums, ones)
+        if self.settings.weights == "scale" or scale == 0:
+            return ones * scale
+        weights = best_weights(sums)
+        return np.asarray(np.maximum(weights, 0.1 * weights.mean()))
+
+    def measured(self, sums: Terms, weights: Matrix, heat: float) -> Sweep:
+        """Return loss and alignment of what stands."""
+        value = loss(sums, weights) / sums.norm
+        unit = 2 * self.scores.points * self.size**2 / sums.norm
+        penalised = value + self.settings.penalty * unit * float(sums.members.sum())
+        return Sweep(heat, value, penalised, alignment(sums, weights))
 
 
 def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:
@@ -274,68 +344,12 @@ def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _swept(
-    state: State,
-    scores: Scores,
-    weights: Matrix,
-    settings: DescentSettings,
-    engine: Engine,
-    ranges: list[tuple[int, int]],
-    numbers: range,
-) -> int:
-    """Sweep some blocks side by side and bring state up to date; returns the flips."""
-    p, size = scores.points, unit_weight(scores, len(weights))
-    heats = tuple(settings.heat(number) for number in numbers)
-    job = _SweepJob(
-        pack_rows(state.concepts),
-        state.together,
-        state.members,
-        state.crossed,
-        state.total,
-        1 / scores.grid**2,
-        np.maximum(weights, size) if heats[0] > FITTED else weights,
-        heats,
-        settings.penalty,
-        1 / (p * size * size),
-        tuple(int(key_of(settings.seed, number)) for number in numbers),
-        p,
-    )
-    changed, flips = list[Any](), 0
-    for (start, stop), (packed, together, crossed, count) in engine.map(
-        _sweep_range, job, scores.source, ranges
-    ):
-        state.concepts[start:stop] = np.unpackbits(packed, axis=1, count=state.concepts.shape[1])
-        changed.append((together, crossed))
-        flips += count
-    for together, crossed in changed:  # whole numbers: any order
-        state.together = state.together + together
-        state.crossed = state.crossed + crossed
-    state.members = np.diag(state.together).copy()
-    return flips
-
-
-def _fitted(sums: Terms, settings: DescentSettings) -> Matrix:
-    """Return the weights of the next sweep; a concept that lost all weight keeps a tenth of the mean, to come back."""
-    ones = np.ones(len(sums.members))
-    scale = best_scale(sums, ones)
-    if settings.weights == "scale" or scale == 0:
-        return ones * scale
-    weights = best_weights(sums)
-    return np.asarray(np.maximum(weights, 0.1 * weights.mean()))
-
-
-def _measured(sums: Terms, weights: Matrix, settings: DescentSettings, heat: float, scores: Scores) -> Sweep:
-    value = loss(sums, weights) / sums.norm
-    unit = 2 * scores.points * unit_weight(scores, len(weights)) ** 2 / sums.norm
-    penalised = value + settings.penalty * unit * float(sums.members.sum())
-    return Sweep(heat, value, penalised, alignment(sums, weights))
-
-
 def _project(
     state: State,
     scores: Scores,
     weights: Matrix,
-    settings: DescentSettings,
+    fitted: Callable[[Terms], Matrix],
+    rank: int | None,
     engine: Engine,
     heat: float,
 ) -> int:
@@ -344,7 +358,7 @@ def _project(
     Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would vanish. At low
     temperature the projected S stays only if its loss is lower.
     """
-    used = min(settings.rank or scores.rank, scores.rank)
+    used = min(rank or scores.rank, scores.rank)
     p = scores.points
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
     centred = state.crossed[:used] - np.outer(state.total[:used], state.members) / p
@@ -365,7 +379,7 @@ def _project(
         candidate = state_of(new, scores, engine)
         before = loss(state.terms(scores), weights)
         sums = candidate.terms(scores)
-        if heat > CLEAR or loss(sums, _fitted(sums, settings)) < before:
+        if heat > CLEAR or loss(sums, fitted(sums)) < before:
             vars(state).update(vars(candidate))
             return changed
     return 0

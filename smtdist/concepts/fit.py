@@ -15,6 +15,7 @@ from smtdist.concepts.floor import above, floor_of, points_as_concepts
 from smtdist.concepts.model import ConceptModel, model_of
 from smtdist.concepts.objective import best_weights
 from smtdist.concepts.relaxation import relax
+from smtdist.concepts.reliability import reliability
 from smtdist.concepts.sampling import sample
 from smtdist.concepts.scores import Scores, prepare
 from smtdist.concepts.settings import ConceptSettings
@@ -26,9 +27,11 @@ from smtdist.concepts.state import (
     state_of,
     tidied,
 )
+from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels.threads import single_blas
 
 ATTEMPTS: Final = 16
 """Times that concepts which are still missing are tried anew, at most."""
@@ -48,8 +51,14 @@ def fit_concepts(
     scores here; on a worker as stated by the passes. Progress goes to the engine's events as passes named after the
     steps. Raises DataError for points that are all equal, ModelError where no concept was found.
     """
+    with (
+        single_blas()
+    ):  # small products by the dozen: threads would cost more than they save, and round differently
+        return _fitted(as_table(table), settings, engine, folder)
+
+
+def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: Path | None) -> ConceptModel:
     started = time.perf_counter()
-    source = as_table(table)
     scores = prepare(source, engine, folder=folder)
     seconds = {"scores": time.perf_counter() - started}
     concepts, history, notes = _searched_above(scores, settings, engine)
@@ -92,7 +101,9 @@ def _searched_above(
     concepts = np.concatenate([given, concepts], 1)
     if descends and settings.refine:
         concepts = np.ascontiguousarray(concepts[:, tidied(concepts)])
-        done = descend(whole, concepts, settings.refining, engine, step="refining")
+        notes["reliability"] = reliability(whole)
+        refining = settings.refining(notes["reliability"])
+        done = descend(whole, concepts, refining, engine, step="refining")
         concepts = done.concepts
         history.extend(done.history)
     return concepts, history, notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from smtdist.kernels.cpu.jit import compiled
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _M1: Final = np.uint64(0xBF58476D1CE4E5B9)
 _M2: Final = np.uint64(0x94D049BB133111EB)
+_streams: Final = threading.local()
 
 
 @compiled
@@ -28,15 +30,37 @@ def key_of(seed: Any, step: Any) -> Any:
     return mix(mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(step) * _GOLDEN + _M1))
 
 
+def keys_of(seed: int, steps: range) -> NDArray[np.uint64]:
+    """Return the keys of some steps of a seed.
+
+    >>> keys_of(3, range(5, 7)).tolist() == [int(key_of(3, 5)), int(key_of(3, 6))]
+    True
+    """
+    return np.array([key_of(seed, step) for step in steps], np.uint64)
+
+
+@compiled
+def row_key(key: Any, row: Any) -> Any:
+    """Return what all draws of a row share: the first of two rounds of splitmix64."""
+    return mix(np.uint64(key) + np.uint64(row) * _GOLDEN) + _GOLDEN
+
+
+@compiled
+def word_of(base: Any, column: Any) -> Any:
+    """Return 64 random bits for a row's key and a column: the second round."""
+    return mix(base + np.uint64(column) * np.uint64(0xD1342543DE82EF95))
+
+
+@compiled
+def number_of(word: Any) -> Any:
+    """Return a number in (0, 1) from the first 53 bits of a word, never 0 or 1."""
+    return (np.float64(word >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+
+
 @compiled
 def unit(key: Any, row: Any, column: Any) -> Any:
-    """Return a number in (0, 1) for (key, row, column): 53 bits of two rounds of splitmix64, never 0 or 1."""
-    word = mix(
-        mix(np.uint64(key) + np.uint64(row) * _GOLDEN)
-        + np.uint64(column) * np.uint64(0xD1342543DE82EF95)
-        + _GOLDEN
-    )
-    return (np.float64(word >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
+    """Return a number in (0, 1) for (key, row, column)."""
+    return number_of(word_of(row_key(key, row), column))
 
 
 @compiled
@@ -65,5 +89,23 @@ def normals(seed: int, number: int, count: int) -> NDArray[np.float64]:
 
     >>> bool((normals(0, 5, 3) == normals(0, 5, 4)[:3]).all())
     True
+    >>> fresh = np.random.Generator(np.random.Philox(key=[7, 2]))
+    >>> bool((normals(7, 2, 5) == fresh.standard_normal(5)).all())
+    True
     """
-    return np.random.Generator(np.random.Philox(key=[seed % 2**64, number])).standard_normal(count)
+    stream = getattr(_streams, "generator", None)
+    if stream is None:
+        stream = _streams.generator = np.random.Generator(np.random.Philox(key=[0, 0]))
+    # a generator made anew would first ask the system for entropy that the key replaces
+    stream.bit_generator.state = {
+        "bit_generator": "Philox",
+        "state": {
+            "counter": np.zeros(4, np.uint64),
+            "key": np.array([seed % 2**64, number % 2**64], np.uint64),
+        },
+        "buffer": np.zeros(4, np.uint64),
+        "buffer_pos": 4,
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    return np.asarray(stream.standard_normal(count))

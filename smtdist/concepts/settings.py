@@ -22,10 +22,10 @@ COLD: Final = {"hopfield": 0.01}
 FROZEN: Final = 0.002
 """That of the others."""
 WARM: Final = 0.02
-MILD: Final = 0.05
-"""The first temperature of the last descent: concepts that stand may change by some points, but do not melt."""
-LIGHTER: Final = 10
-"""The penalty over that of the last descent."""
+MILD: Final = 0.07
+"""The first temperature of the last descent: concepts that stand may change by some points, but few melt."""
+NOISE: Final = 2.7
+"""The penalty of the last descent over the penalty and the share of noise."""
 FEATURES: Final = ("least_squares", "procrustes")
 
 
@@ -42,8 +42,9 @@ class ConceptSettings:
         cooling is the rate that leaves the last fifth of the sweeps to T < 0.01 for hopfield, T < 0.002 for hybrid.
     floor : where more concepts than points are asked of points of full rank, each point is a concept, for the kernel's floor,
         and hopfield and hybrid search the others above it (`smtdist.concepts.floor`).
-    refine : sweeps of a last descent of all concepts on the whole kernel, those of one point among them, at a tenth of the
-        penalty and with a weight for each: S aligns better with the data, and is less sparse.
+    refine : sweeps of a last descent of all concepts on the whole kernel, those of one point among them, with a penalty that
+        follows the share of noise in X (`smtdist.concepts.reliability`): S aligns better with the data, and is less sparse.
+        With weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
@@ -146,16 +147,14 @@ class ConceptSettings:
             self.descent, temperature=start, cooling=float(rate), sweeps=sweeps, project_every=0
         )
 
-    @property
-    def refining(self) -> DescentSettings:
-        """The settings of the last descent, of at least one sweep."""
+    def refining(self, reliability: float) -> DescentSettings:
+        """Return the settings of the last descent, of at least one sweep, on a kernel of such a reliability."""
         sweeps = max(1, self.refine)
         return dataclasses.replace(
             self.descent,
-            penalty=self.penalty / LIGHTER,
-            weights="concept",
+            penalty=NOISE * self.penalty * (1 - reliability),
             temperature=MILD,
-            cooling=float((FROZEN / MILD) ** (1 / max(1.0, 0.8 * sweeps))),
+            cooling=float((COLD["hopfield"] / MILD) ** (1 / max(1.0, 0.8 * sweeps))),
             sweeps=sweeps,
             project_every=0,
         )

@@ -102,6 +102,15 @@ def test_a_recovery_that_was_cut_short_goes_on(tmp_path):
     assert len(recovery.main([*few, "hybrid"])) == 2
 
 
+def test_seeds_that_were_held_out_and_methods_that_refine():
+    methods = ["--methods", "aligned", "even"]
+    first = recovery.main([*SMALL_RECOVERY[:-1], "mixed", *methods])
+    other = recovery.main([*SMALL_RECOVERY[:-1], "mixed", *methods, "--first-seed", "12"])
+    assert [row["seeds"] for row in other] == [1, 1]
+    assert first[0]["cka"] != other[0]["cka"]
+    assert first[1]["cka_true"] > first[0]["cka_true"]
+
+
 def test_peers():
     pytest.importorskip("torch")
     rows = recovery.main([*SMALL_RECOVERY, "--epochs", "20", "--methods", "tanh", "vae"])

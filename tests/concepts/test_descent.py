@@ -9,11 +9,15 @@ from data_sets import embedded, hierarchical, independent
 from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import ThreadpoolController
 
 from smtdist.concepts import rows
 from smtdist.concepts.descent import DescentSettings, descend
-from smtdist.concepts.keyed import key_of
+from smtdist.concepts.few_points import FewPoints, are_few
+from smtdist.concepts.fit import fit_concepts
+from smtdist.concepts.keyed import key_of, unit
 from smtdist.concepts.scores import prepare
+from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import flip_to_sparse, random_projection, state_of
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -64,6 +68,45 @@ def test_a_cold_sweep_is_the_descent_by_hand(seed, p, b, penalty):
     again = state_of(got, scores, engine)
     for name in ("together", "members", "crossed", "total"):
         np.testing.assert_array_equal(getattr(state, name), getattr(again, name))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    p=st.integers(3, 24),
+    b=st.integers(1, 20),
+    temperatures=st.lists(st.sampled_from([0.0, 0.002, 0.05, 0.5]), min_size=1, max_size=3),
+)
+def test_a_held_kernel_changes_no_unit_and_no_sum(seed, p, b, temperatures):
+    rng = np.random.default_rng(seed)
+    engine = Engine(SerialExecutor(1))
+    scores = prepare(rng.normal(size=(p, 6)), engine)
+    S = (rng.random((p, b)) < rng.random()).astype(np.uint8)
+    pi = rng.uniform(0, 2, b)
+    pi[0] = 0
+    want, got = state_of(S, scores, engine), state_of(S, scores, engine)
+    penalty, scale = 0.01, 1 / (p * pi.mean() ** 2) if b > 1 else 1.0
+    keys = np.arange(len(temperatures), dtype=np.uint64)
+    x = scores.source.array.reshape(p, -1).astype(float)
+    flips = 0
+    for key, temperature in zip(keys, temperatures, strict=True):
+        flips += rows.sweep(
+            x, want.concepts, want.together, want.members, want.crossed, want.total, 1 / scores.grid**2, pi, p,
+            0, temperature, penalty, scale, key,
+        )  # fmt: skip
+    assert flips == FewPoints.of(scores).sweep(got, pi, np.array(temperatures), keys, penalty, scale)
+    for name in ("concepts", "together", "members", "crossed"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
+    again = state_of(got.concepts, scores, engine)
+    for name in ("together", "members", "crossed"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(again, name))
+
+
+def test_kernels_are_held_for_few_points_of_many_components():
+    assert are_few(64, 63)
+    assert are_few(2048, 1024)
+    assert not are_few(64, 31)
+    assert not are_few(2049, 2048)
 
 
 def test_flipping_to_the_sparse_side_keeps_every_sum(engine):
@@ -129,6 +172,26 @@ def test_every_way_of_sharing_gives_the_same_concepts(tmp_path, monkeypatch):
         assert got.history == want.history
 
 
+def test_few_points_give_the_same_on_any_threads_and_workers(tmp_path):
+    rng = np.random.default_rng(8)
+    S = hierarchical(rng, 48)
+    X = embedded(rng, S, S.shape[1] + 5, 20)
+    chosen = ConceptSettings(
+        method="hopfield", n_concepts=S.shape[1], weights="concept", sweeps=40, refine=10, rank=12
+    )
+    controller = ThreadpoolController()
+
+    def run(executor, count):
+        with controller.limit(limits=count, user_api="blas"):
+            return fit_concepts(X, chosen, Engine(executor))
+
+    want = run(SerialExecutor(1), 1)
+    for got in (run(SerialExecutor(1), 3), run(ThreadsExecutor(2), 2), run(LossyExecutor(3), 1)):
+        np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
+        np.testing.assert_array_equal(got.weights, want.weights, strict=True)
+        assert got.history == want.history
+
+
 def test_sharded_sweeps_end_near_the_sequential_ones(engine):
     rng = np.random.default_rng(4)
     X = embedded(rng, independent(rng, 400, 12), 20, 20)
@@ -144,7 +207,7 @@ def test_sharded_sweeps_end_near_the_sequential_ones(engine):
 
 def test_noise_is_keyed_by_row_and_concept():
     assert key_of(1, 2) != key_of(2, 1)
-    draws = {float(rows.unit(np.uint64(key_of(0, 1)), i, a)) for i in range(50) for a in range(20)}
+    draws = {float(unit(np.uint64(key_of(0, 1)), i, a)) for i in range(50) for a in range(20)}
     assert len(draws) == 1000
     assert abs(np.mean(list(draws)) - 0.5) < 0.03
     assert all(0 < d < 1 for d in draws)

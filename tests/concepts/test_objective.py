@@ -155,3 +155,29 @@ def test_too_many_points_are_refused_in_a_sentence():
         objective.all_concepts(1)
     with pytest.raises(ConfigurationError, match="at least one other row"):
         objective.row_problem(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(2))
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6), b=st.integers(1, 12), p=st.integers(3, 20))
+def test_weights_by_pivoting_are_those_of_an_active_set(seed, b, p):
+    rng = np.random.default_rng(seed)
+    S = (rng.random((p, b)) < 0.5).astype(float)
+    S[:, -1] = S[:, 0]  # A is singular
+    X = rng.normal(size=(p, 3))
+    sums = objective.terms(objective.moments(S, X))
+    found = objective.best_weights(sums)
+    assert (found >= 0).all()
+    # the optimality of a convex problem: no gradient on the support, none upwards elsewhere
+    gradient = sums.pull - sums.overlap @ found
+    size = max(np.abs(sums.pull).max(), 1e-12)
+    assert (gradient <= 1e-6 * size).all()
+    assert np.abs(gradient[found > 0]).max(initial=0) <= 1e-6 * size
+
+
+def test_weights_that_pivoting_does_not_reach_are_found_one_by_one(monkeypatch):
+    rng = np.random.default_rng(3)
+    S, X = (rng.random((30, 8)) < 0.5).astype(float), rng.normal(size=(30, 4))
+    want = objective.best_weights(objective.moments(S, X))
+    monkeypatch.setattr(objective, "PIVOTS", 0)
+    np.testing.assert_allclose(objective.best_weights(objective.moments(S, X)), want, atol=1e-6 * want.max())
+    assert (want == 0).any()

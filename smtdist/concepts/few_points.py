@@ -1,0 +1,175 @@
+"""Sweeps over few points: their kernel XXᵀ is held, and KS is kept in place of XᵀS.
+
+Where the points are no more than twice the components, a flip of a unit costs no more in KS (p, b) than in XᵀS (r, b), and the
+input of a row's units is there to be read: r b operations a row are saved. All points must be in one block. The sums of S stay
+exact whole numbers; KS is worked out anew at each call, so that what a call does depends on S alone, not on the way to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.concepts.rows import (
+    listed,
+    replace,
+    set_inputs,
+    update_units,
+    weighed_rows,
+    weighed_sums,
+)
+from smtdist.concepts.scores import Scores
+from smtdist.concepts.state import State
+from smtdist.data.table import read_rows
+from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.threads import single_blas
+
+Matrix = NDArray[np.float64]
+MOST: Final = 2048
+"""Points whose kernel is held: 32 MiB of float64."""
+LANES: Final = 16
+"""Units that vector loops take at once: sums are held for a multiple."""
+
+
+def are_few(points: int, rank: int) -> bool:
+    """Tell whether sweeps hold the kernel of so many points with so many components."""
+    return points <= min(MOST, 2 * rank)
+
+
+@dataclass(frozen=True)
+class FewPoints:
+    """The scores of few points and their kernel, held for the sweeps of a descent: 8 p (p + r) bytes."""
+
+    rows: Matrix  # (p, r) on the scores' grids
+    gram: Matrix  # (p, p)
+
+    @classmethod
+    def of(cls, scores: Scores) -> Self:
+        """Read scores and work out their kernel, on one thread of BLAS: the same on any number of cores."""
+        rows = read_rows(scores.source).astype(np.float64)
+        with single_blas():
+            return cls(rows, (rows / scores.grid**2) @ rows.T)
+
+    def sweep(
+        self,
+        state: State,
+        weights: Matrix,
+        temperatures: Matrix,
+        keys: NDArray[np.uint64],
+        penalty: float,
+        scale: float,
+    ) -> int:
+        """Update S and its sums by a sweep for each temperature; returns the flips."""
+        before = state.concepts.copy()
+        flips: int = sweeps(
+            self.gram,
+            state.concepts,
+            state.together,
+            state.members,
+            weights,
+            temperatures,
+            penalty,
+            scale,
+            keys,
+        )
+        if flips:
+            with single_blas():  # whole numbers: exact in any order
+                state.crossed = state.crossed + self.rows.T @ (state.concepts.astype(np.float64) - before)
+        return flips
+
+
+@compiled
+def sweeps(
+    gram: Any,
+    s: Any,
+    together: Any,
+    members: Any,
+    weights: Any,
+    temperatures: Any,
+    penalty: float,
+    scale: float,
+    keys: Any,
+) -> int:
+    """Update all rows s (p, b) in order once for each temperature, and SᵀS and Sᵀ1 with them; returns the flips.
+
+    gram (p, p) is XXᵀ, centred or not. The units and draws are those of `rows.sweep`; inputs differ by rounding.
+    Memory: 8 p b bytes. Cost a row: b (members of the row) + (b + p) flips.
+    """
+    p, b = s.shape
+    wide, others = -(-b // LANES) * LANES, p - 1
+    mean, work, f, spread, alone = (
+        np.empty(wide),
+        np.empty(wide),
+        np.empty(wide),
+        np.empty(wide),
+        np.empty(wide),
+    )
+    row, after, words = np.zeros(wide), np.empty(wide, np.uint64), np.empty(wide, np.uint64)
+    pairs, counts, pi = np.zeros((wide, wide)), np.zeros(wide), np.zeros(wide)
+    pairs[:b, :b], counts[:b], pi[:b] = together, members, weights
+    rows, places, listed_in = np.zeros((p, wide)), np.empty((p, wide), np.uint64), np.empty(p, np.int64)
+    rows[:, :b] = s
+    for i in range(p):
+        listed_in[i] = listed(rows[i], places[i])
+    pull, pulls, sums = np.zeros((wide, p)), np.zeros(wide), np.zeros(p)
+    everything = _pulled(gram, places, listed_in, pull, pulls, sums)
+    flips = 0
+    for step in range(len(temperatures)):
+        square = weighed_sums(pairs, counts, pi, spread)
+        for i in range(p):
+            held, before, count = rows[i], places[i], listed_in[i]
+            weighed_rows(pairs, before, count, pi, work)
+            own = gram[i, i]
+            across = (sums[i] - own) / others  # x with the others' mean
+            middle = (everything - 2 * sums[i] + own) / others / others  # that mean's square
+            for a in range(wide):
+                f[a] = pull[a, i]
+            for a in range(wide):
+                f[a] -= (pulls[a] - f[a]) / others + held[a] * (own - across)
+                f[a] -= (counts[a] - held[a]) * (across - middle)
+            norm = own - 2 * across + middle
+            set_inputs(1.0, held, before, count, counts, square, spread, pi, others, norm, mean, work, f)
+            changed = update_units(
+                1.0, held, row, b, pairs, pi, others, mean, f, temperatures[step], penalty,
+                scale, keys[step], i, alone, words,
+            )  # fmt: skip
+            if changed:
+                flips += changed
+                later = listed(row, after)
+                for k in range(count):
+                    if row[before[k]] == 0:
+                        _pull(-1.0, gram, i, sums, pull, pulls, before[k])
+                for k in range(later):
+                    if held[after[k]] == 0:
+                        _pull(1.0, gram, i, sums, pull, pulls, after[k])
+                square += replace(held, row, before, count, after, later, pairs, counts, pi, spread)
+                held[:], before[:later], listed_in[i] = row, after[:later], later
+    together[:], members[:] = pairs[:b, :b], counts[:b]
+    for i in range(p):
+        for a in range(b):
+            s[i, a] = int(rows[i, a])
+    return flips
+
+
+@compiled
+def _pulled(gram: Any, places: Any, counts: Any, pull: Any, pulls: Any, sums: Any) -> float:
+    """Add K S to pull (b, p), its sums over points to pulls, and K's row sums to sums; returns the sum of K."""
+    everything = 0.0
+    for i in range(len(gram)):
+        for j in range(len(gram)):
+            sums[i] += gram[i, j]
+        everything += sums[i]
+        for k in range(counts[i]):
+            _pull(1.0, gram, i, sums, pull, pulls, places[i, k])
+    return everything
+
+
+@compiled
+def _pull(change: float, gram: Any, i: int, sums: Any, pull: Any, pulls: Any, a: Any) -> None:
+    """Add point i to unit a in K S, or take it away."""
+    pulls[a] += change * sums[i]
+    for j in range(len(gram)):
+        pull[a, j] += change * gram[i, j]
