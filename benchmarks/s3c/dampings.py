@@ -1,7 +1,8 @@
-"""The search for how to damp an E-step: the schedule that gets to a level of the energy functional in the fewest iterations."""
+"""The search for how to damp an E-step: what gets to a level of the energy functional in the fewest iterations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.spike_slab import Padded, Posterior, Schedule, energy, iterate_tile
+from smtdist.kernels.spike_slab import Padded, Posterior, energy, iterate_tile
+from smtdist.kernels.spike_slab_schedule import BLOCK, Schedule
 from smtdist.kernels.spike_slab_steps import iterate_conjugate_tile
 
 Vector = NDArray[np.float64]
@@ -22,7 +24,7 @@ NEVER: Final = 1000.0
 
 @dataclass(frozen=True)
 class Way:
-    """A way to infer: the fixed point, or so many steps of conjugate gradients, plain or preconditioned, an iteration."""
+    """A way to infer: blocks in turn, all units at once (`fixed`), or so many steps of conjugate gradients an iteration."""
 
     method: str
     steps: int = 0
@@ -30,43 +32,71 @@ class Way:
     @property
     def products(self) -> int:
         """Products of n x N x D in an iteration."""
-        return 2 + 2 * self.steps if self.steps else 4
+        return 2 + 2 * self.steps if self.steps else 2 if self.method == "blocks" else 4
 
-    def starts(self, iterations: int) -> list[Vector]:
-        """Return the dampings that a search begins with, slow and fast: of ĥ, and for the fixed point those of ŝ and ρ."""
-        found = []
-        for pace in (1.0, 0.6, 0.3):
-            h = np.minimum(pace * (0.3 + 0.06 * np.arange(iterations)), 1.0)
-            s = np.minimum(pace * (0.3 + 0.06 * np.arange(iterations)), 0.65)
-            # the first step may turn signs, see the model's documentation
-            s[0] = 0.8
-            found.append(h if self.steps else np.concatenate([h, s, [0.5]]))
-        return found
+    @property
+    def spared(self) -> int:
+        """Products that the first iteration does without."""
+        return 0 if self.method == "blocks" else 1
 
-    def constant(self, damping: float, iterations: int) -> Vector:
-        """Return one damping for everything, ρ = ½."""
-        return np.append(np.full(iterations * (1 if self.steps else 2), damping), () if self.steps else 0.5)
+    def ramp(self, numbers: Sequence[float], iterations: int) -> Vector:
+        """Return dampings of every iteration from a few numbers, all from 0 to 1.
+
+        Of ĥ the first, the last, and the share of the iterations after which it is the last; of the fixed points also those
+        of ŝ, whose first iteration has a number of its own, for it may turn signs; and ρ.
+        """
+        at = np.arange(iterations) / max(1, iterations - 1)
+
+        def line(first: float, last: float, reach: float) -> Vector:
+            return first + (last - first) * np.minimum(at / max(reach, 1e-9), 1)
+
+        h = line(*numbers[:3])
+        if self.steps:
+            return h
+        s = line(*numbers[4:7])
+        s[0] = numbers[3]
+        return np.concatenate([h, s, [numbers[7]]])
+
+    def plain(self) -> list[Vector]:
+        """Return the numbers of a few ramps, slow and fast: where a search begins."""
+        paces = ((0.1, 0.3, 0.5), (0.1, 0.8, 0.8), (0.3, 0.6, 0.5), (0.3, 1.0, 0.6), (0.5, 0.5, 0.5))
+        return [
+            np.array(pace if self.steps else (*pace, 0.8, max(0.3, pace[0]), min(pace[1], 0.7), pace[2], 0.5))
+            for pace in paces
+        ]
 
     def run(
         self, rows: Any, model: Padded, damping: Sequence[float], iterations: int | None = None
     ) -> Iterator[Posterior]:
-        """Yield ĥ and ŝ after every iteration, or the first few of them."""
+        """Yield ĥ and ŝ after every iteration, or the first few; iterations beyond the dampings are damped as the last."""
         values = [float(value) for value in damping]
-        if self.steps:
-            plain = self.method != "preconditioned"
-            h = tuple(values[:iterations])
-            return iterate_conjugate_tile(rows, model, h, self.steps, preconditioned=not plain)
-        half = len(values) // 2
+        half = len(values) if self.steps else len(values) // 2
         count = half if iterations is None else iterations
-        schedule = Schedule(tuple(values[:count]), tuple(values[half : half + count]), values[-1])
-        return iterate_tile(rows, model, schedule)
+        h = tuple((values[:half] + values[half - 1 : half] * count)[:count])
+        if self.steps:
+            return iterate_conjugate_tile(
+                rows, model, h, self.steps, preconditioned=self.method == "preconditioned"
+            )
+        s = tuple((values[half:-1] + values[-2:-1] * count)[:count])
+        return iterate_tile(rows, model, Schedule(h, s, values[-1], BLOCK if self.method == "blocks" else 0))
 
-    def curve(self, rows: Any, model: Padded, damping: Sequence[float]) -> list[float]:
-        """Return the mean energy functional after every iteration."""
-        return [
-            float(energy(rows, found, model.model).mean(dtype=np.float64))
-            for found in self.run(rows, model, damping)
-        ]
+    def curves(
+        self,
+        groups: Sequence[Any],
+        model: Padded,
+        damping: Sequence[float],
+        iterations: int | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the mean energy functional of each group of rows after every iteration, (groups, iterations)."""
+        return np.array(
+            [
+                [
+                    float(energy(rows, found, model.model).mean(dtype=np.float64))
+                    for found in self.run(rows, model, damping, iterations)
+                ]
+                for rows in groups
+            ]
+        )
 
 
 def until(curve: Sequence[float], target: float) -> int | None:
@@ -75,32 +105,53 @@ def until(curve: Sequence[float], target: float) -> int | None:
     >>> until([0.0, 5.0, 4.0, 6.0], 4.5)
     4
     """
-    below = np.flatnonzero(np.asarray(curve) < target)
+    below = np.flatnonzero(~(np.asarray(curve) >= target))
     reached = int(below[-1]) + 2 if len(below) else 1
     return reached if reached <= len(curve) else None
 
 
+def reached(curve: Sequence[float], target: float) -> int | None:
+    """Return the iterations after which a run may stop, at the target for the first time; None where it never is.
+
+    >>> reached([0.0, 5.0, 4.0, 6.0], 4.5)
+    2
+    """
+    above = np.flatnonzero(np.asarray(curve) >= target)
+    return int(above[0]) + 1 if len(above) else None
+
+
 def crossing(curve: Sequence[float], target: float) -> float:
     """Return `until` as a fraction between two iterations, and more than `NEVER` of a curve that does not arrive."""
-    reached = until(curve, target)
-    if reached is None:
+    last = until(curve, target)
+    if last is None:
         return NEVER - 0.01 * (curve[-1] if np.isfinite(curve[-1]) else -1e6)
-    if reached == 1:
+    if last == 1:
         return 1.0
-    before, after = curve[reached - 2], curve[reached - 1]
-    return reached - 1 + (target - before) / (after - before)
+    before, after = curve[last - 2], curve[last - 1]
+    if not np.isfinite(before):
+        return float(last)
+    return last - 1 + (target - before) / (after - before)
+
+
+def horizon(least: float, iterations: int) -> int:
+    """Return how far a try must be followed to be better than the least so far."""
+    return min(iterations, math.ceil(least) + 1) if least < NEVER else iterations
 
 
 def searched(
-    cost: Callable[[Vector], float], starts: Sequence[Vector], tries: int, seed: int = 0
+    cost: Callable[[Vector, float], float], starts: Sequence[Vector], tries: int, seed: int = 0
 ) -> tuple[Vector, float]:
-    """Return the best dampings that a seeded walk from the best start finds, and their cost.
+    """Return the best numbers that a seeded walk from the best start finds, and their cost.
 
-    A try changes one value, a run of neighbours, or all of them a little, and is kept where it is no worse.
+    A try changes one value, a run of neighbours, or all of them a little, and is kept where it is no worse. `cost` is told
+    the least so far.
     """
     rng = np.random.default_rng(seed)
-    least, first = min((cost(start), at) for at, start in enumerate(starts))
-    best = starts[first]
+    best, least = starts[0], math.inf
+    for start in starts:
+        found = cost(start, least)
+        if found < least:
+            best, least = start, found
     for _ in range(tries):
         values, at, kind = best.copy(), int(rng.integers(len(best))), rng.random()
         if kind < 0.4:
@@ -110,7 +161,7 @@ def searched(
         else:
             values[at : at + int(rng.integers(1, 6))] += SPREAD * rng.standard_normal()
         values = np.clip(values, LEAST, 1.0)
-        found = cost(values)
+        found = cost(values, least)
         if found <= least:
             best, least = values, found
     return best, least

@@ -91,8 +91,14 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     apart = ("models", "minutes", "work", "json", "name")
     asked = {name: value for name, value in vars(options).items() if name not in apart}
     steps.same({**asked, "data": Path(options.data).name})
-    images, labels = images_of(options.data, "train", options.train)
-    test, wanted = images_of(options.data, "test", options.test)
+    if options.held_out:
+        (images, test), (labels, wanted) = (
+            np.split(part, [options.train])
+            for part in images_of(options.data, "train", options.train + options.held_out)
+        )
+    else:
+        images, labels = images_of(options.data, "train", options.train)
+        test, wanted = images_of(options.data, "test", options.test)
     unlabelled = images
     if options.unlabelled:
         unlabelled = images_of(options.unlabelled, "train", options.learn)[0]
@@ -154,6 +160,12 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "--only-drawn", action="store_true", help="code only images that a draw of labels takes"
     )
     parser.add_argument("--test", type=int, default=0)
+    parser.add_argument(
+        "--held-out",
+        type=int,
+        default=0,
+        help="judge on so many training images after --train, not on test images",
+    )
     parser.add_argument("--choose", type=int, default=1000, help="training images that choose settings")
     parser.add_argument("--labels", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--draws", type=int, default=5)

@@ -18,14 +18,15 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
-from smtdist.kernels.spike_slab import Schedule, SpikeSlab, infer
+from smtdist.kernels.spike_slab import SpikeSlab, infer
+from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import set_threads
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
 
 
 def sgemms(rows: Any, model: SpikeSlab, schedule: Schedule, threads: int) -> float:
-    """Return the seconds of the 4 K - 1 products of K iterations on all rows at once, as BLAS likes them best."""
+    """Return the seconds of the products of K iterations on all rows and units at once, as BLAS likes them best."""
     x = np.full((len(rows), model.n_units), 1e-3, np.float32)
     atoms = model.atoms * np.float32(1e-2)  # nothing grows
     transposed, rest = np.ascontiguousarray(atoms.T), np.empty_like(rows)
@@ -34,13 +35,20 @@ def sgemms(rows: Any, model: SpikeSlab, schedule: Schedule, threads: int) -> flo
         started = time.perf_counter()
         # the first residual is that of the prior, the same for all rows
         np.matmul(rest, transposed, out=x)
-        for _ in range(2 * schedule.iterations - 1):
+        for _ in range(products(schedule) // 2):
             np.matmul(x, atoms, out=rest)
             np.matmul(rest, transposed, out=x)
         return time.perf_counter() - started
 
 
-def inference(units: int, inputs: int, n: int, repeats: int, threads: int) -> dict[str, Any]:
+def products(schedule: Schedule) -> int:
+    """Return the products of K iterations, odd: blocks in turn could do without the last, Algorithm 1 without the first."""
+    return schedule.products * schedule.iterations - 1
+
+
+def inference(
+    units: int, inputs: int, n: int, repeats: int, threads: int, schedule: Schedule
+) -> dict[str, Any]:
     """Time inference and its products in turns; the ratio is that of the best times."""
     rng = np.random.default_rng(0)
     atoms = rng.standard_normal((units, inputs))
@@ -49,7 +57,7 @@ def inference(units: int, inputs: int, n: int, repeats: int, threads: int) -> di
         atoms, np.zeros(units), np.ones(units), np.full(units, -4.0), np.full(inputs, 3.0)
     ).astype(np.float32)
     rows = rng.standard_normal((n, inputs)).astype(np.float32)
-    schedule, times = Schedule(), {"inference": [], "sgemms": []}  # type: ignore[var-annotated]
+    times: dict[str, list[float]] = {"inference": [], "sgemms": []}
     set_threads(threads)
     infer(rows[:64], model, schedule)
     for _ in range(repeats):
@@ -58,13 +66,15 @@ def inference(units: int, inputs: int, n: int, repeats: int, threads: int) -> di
         times["inference"].append(time.perf_counter() - started)
         times["sgemms"].append(sgemms(rows, model, schedule, threads))
     best = {name: min(each) for name, each in times.items()}
-    flops = 2 * (4 * schedule.iterations - 1) * n * units * inputs
+    flops = 2 * products(schedule) * n * units * inputs
     return {
         **best,
         "ratio": best["inference"] / best["sgemms"],
         "rows_per_second": n / best["inference"],
         "gflops_of_sgemms": flops / best["sgemms"] / 1e9,
         "threads": threads,
+        "iterations": schedule.iterations,
+        "block": schedule.block,
     }
 
 
@@ -100,6 +110,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--together", action="store_true", help="Algorithm 1, all units at once")
     parser.add_argument("--round", action="store_true", help="a round on whole images instead")
     parser.add_argument("--side", type=int, default=32, help="pixels of the side of whole images")
     parser.add_argument("--json")
@@ -107,7 +118,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if options.round:
         result = whole_images(options.units, options.rows, options.side)
     else:
-        result = inference(options.units, options.inputs, options.rows, options.repeats, options.threads)
+        schedule = Schedule() if options.together else Schedule.in_blocks()
+        sizes = options.units, options.inputs, options.rows
+        result = inference(*sizes, options.repeats, options.threads, schedule)
     result = {"units": options.units, "rows": options.rows, **result}
     if options.json:
         kind = "round" if options.round else f"D{options.inputs}"

@@ -1,11 +1,15 @@
-"""Figure 6: the fixed point against conjugate gradients, time to equal KL divergence, each damped as is best for it.
+"""Figure 6: fixed points against conjugate gradients, time to equal KL divergence, each damped as is best for it.
 
 The KL divergence differs from minus the energy functional by log p(v) alone, so that equal KL is equal energy. The level is
-a share of the way from the prior, where all begin, to the worst of what the methods come to at most in 60 iterations, each
-damped in six plain ways. The dampings of every single iteration (of ĥ; of the fixed point also those of ŝ, and ρ) are searched
-on the patches that are timed, as in the paper, with as many tries for each method; how many iterations they take on other
-patches is told beside, None where they do not arrive. An iteration has one or two steps of conjugate gradients. All have
-compiled steps and one thread. `conjugate` is the paper's; `preconditioned` divides by the diagonal, which the paper does not.
+a share of the way from the prior, where all begin, to the worst of what the methods come to at most in `--long` iterations,
+each damped in five plain ways. Dampings are searched on `--groups` groups of patches, and the group that takes longest is what
+counts: what does well on most patches and runs away on a few arrives late, or never. First the few numbers of a ramp are
+searched, then the damping of every single iteration from there, with as many tries for each method (as in the paper).
+Times are of other patches, of other images, in `--sets` sets: of each the median of several turns, of the sets the median.
+
+`fixed` is Algorithm 1; `blocks` the same fixed point, blocks of units in turn; `conjugate` the paper's conjugate gradients, one
+or two steps an iteration; `preconditioned` ones divide by the diagonal, which the paper does not. All have compiled steps and
+one thread.
 
     python -m benchmarks.s3c.timing --data cifar10.h5 --units 400 1600 --patch 6 20 --work DIR --only-search
     python -m benchmarks.s3c.timing --data cifar10.h5 --units 400 1600 --patch 6 20 --work DIR --json benchmarks/results
@@ -27,7 +31,7 @@ import numpy as np
 
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted_in_steps, images_of, with_settings
-from benchmarks.s3c.dampings import Way, crossing, searched, until
+from benchmarks.s3c.dampings import Vector, Way, crossing, horizon, reached, searched
 from benchmarks.steps import UNFINISHED, Steps
 from smtdist.errors import InterruptedRun
 from smtdist.kernels.spike_slab import Padded, Posterior, energy, sigmoid
@@ -35,123 +39,151 @@ from smtdist.kernels.threads import single_blas
 from smtdist.models.s3c.model import PatchCoder
 
 WAYS: Final = (
+    Way("blocks"),
     Way("fixed"),
     *(Way("conjugate", steps) for steps in (1, 2)),
     Way("preconditioned", 1),
 )
 SHARES: Final = (0.9, 0.99)
-CONSTANT: Final = (0.1, 0.3, 0.5)
-LONG: Final = 60
 PLACE: Final = 4
-"""Patches of an image: others are of the first images, those that are timed of the images after them."""
+"""Patches of an image."""
 
 
-def drawn(coder: PatchCoder, images: Any, count: int, part: int) -> Any:
-    """Return whitened patches of the images of a part, drawn with a fixed seed."""
-    each = max(1, count // PLACE)
-    rows = coder.rows(images[part * each : (part + 1) * each])
-    return rows[np.random.default_rng(part).choice(len(rows), count, replace=False)]
+def drawn(coder: PatchCoder, images: Any, groups: int, examples: int, first: int) -> list[Any]:
+    """Return groups of whitened patches of the images from `first` on, drawn with a fixed seed."""
+    count = groups * examples
+    here = images[first : first + max(1, -(-count // PLACE))]
+    rows = coder.rows(here)
+    return np.split(rows[np.random.default_rng(first).choice(len(rows), count, replace=False)], groups)
 
 
-def bests(rows: Any, model: Padded) -> dict[str, Any]:
-    """Return the energy functional of the prior, and what each method comes to at most."""
-    best: dict[str, float] = {}
-    prior = Posterior(*(np.broadcast_to(part, (len(rows), model.model.n_units))
+def bests(groups: list[Any], model: Padded, iterations: int) -> dict[str, Any]:
+    """Return of each group the energy functional of the prior, and what each method comes to at most."""
+    prior = Posterior(*(np.broadcast_to(part, (1, model.model.n_units))
                         for part in (sigmoid(model.model.bias), model.model.mu)))  # fmt: skip
-    start = float(energy(rows, prior, model.model).mean(dtype=np.float64))
+    best: dict[str, list[float]] = {}
     for way in WAYS:
-        for damping in (*(way.constant(each, LONG) for each in CONSTANT), *way.starts(LONG)):
-            highest = float(np.nanmax(way.curve(rows, model, damping)))
-            best[way.method] = max(best.get(way.method, -math.inf), highest)
-    return {"prior": start, "best": best}
+        for numbers in way.plain():
+            with np.errstate(all="ignore"):
+                curves = way.curves(groups, model, way.ramp(numbers, iterations))
+            highest = np.where(np.isfinite(curves), curves, -np.inf).max(axis=1)
+            best[way.method] = np.maximum(best.get(way.method, highest), highest).tolist()
+    start = [float(energy(rows, prior, model.model).mean(dtype=np.float64)) for rows in groups]
+    return {"prior": start, "best": best, "long": iterations}
 
 
-def level(told: dict[str, Any], share: float) -> float:
-    """Return the energy functional a share of the way from the prior to the worst of the methods' best."""
-    return float(told["prior"] + share * (min(told["best"].values()) - told["prior"]))
+def levels(told: dict[str, Any], share: float) -> Vector:
+    """Return the energy functionals a share of the way from the prior to the worst of the methods' best, one a group."""
+    prior, worst = np.array(told["prior"]), np.min(list(told["best"].values()), axis=0)
+    return np.asarray(prior + share * (worst - prior))
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is timed: a model of so many units and pixels, patches, others, and the dampings of the size before."""
+    """What is timed: a model of so many units and pixels, groups to search on, and sets that are timed."""
 
     name: str
     model: Padded
-    rows: Any
-    others: Any
-    before: dict[str, Any] | None
+    groups: list[Any]
+    sets: list[Any]
 
 
-def damped(steps: Steps, size: Size, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the dampings found for every way and share, one search a step; it may begin with those of the first size."""
-    told = steps.facts(f"{size.name}-bests.json", lambda: bests(size.rows, size.model))
-    found: dict[str, Any] = {}
+def found_damping(
+    size: Size, way: Way, targets: Vector, before: list[Vector], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the dampings that a search finds, and the iterations of the group that takes longest."""
+    iterations = options.iterations
+
+    def cost(values: Vector, least: float) -> float:
+        with np.errstate(all="ignore"):
+            curves = way.curves(size.groups, size.model, values, horizon(least, iterations))
+        return max(itertools.starmap(crossing, zip(curves.tolist(), targets, strict=True)))
+
+    def of_ramp(numbers: Vector, least: float) -> float:
+        return cost(way.ramp(numbers, iterations), least)
+
+    numbers, _ = searched(of_ramp, [*way.plain(), *before], options.tries // 2)
+    values, least = searched(cost, [way.ramp(numbers, iterations)], options.tries - options.tries // 2)
+    return {
+        "crossing": least,
+        "tries": options.tries,
+        "damping": [round(float(value), 4) for value in values],
+        "ramp": [round(float(value), 4) for value in numbers],
+    }
+
+
+def prepared(steps: Steps, size: Size, before: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Return what is to be timed: dampings of every way and share, and the iterations they take on every set."""
+    told = steps.facts(f"{size.name}-bests.json", lambda: bests(size.groups, size.model, options.long))
+    others = steps.facts(f"{size.name}-bests-sets.json", lambda: bests(size.sets, size.model, options.long))
+    found: dict[str, Any] = dict(others)
     for way, share in itertools.product(WAYS, options.shares):
         key = f"{way.method}-{way.steps}-{share}"
-        starts = way.starts(options.iterations)
-        if size.before is not None:
-            starts.append(np.asarray(size.before[key]["damping"]))
+        starts = [np.asarray(before[key]["ramp"])] if key in before else []
 
-        def search(
-            way: Way = way, target: float = level(told, share), starts: list[Any] = starts
-        ) -> dict[str, Any]:
-            values, least = searched(
-                lambda values: crossing(way.curve(size.rows, size.model, values), target),
-                starts,
-                options.tries,
-            )
-            return {"crossing": least, "damping": [round(float(value), 4) for value in values]}
+        def one(way: Way = way, share: float = share, starts: list[Vector] = starts) -> dict[str, Any]:
+            return found_damping(size, way, levels(told, share), starts, options)
 
-        found[key] = steps.facts(f"{size.name}-{key}.json", search)
-        print(size.name, key, round(found[key]["crossing"], 2), flush=True)
+        def other(way: Way = way, share: float = share, key: str = key) -> list[int | None]:
+            with np.errstate(all="ignore"):
+                curves = way.curves(size.sets, size.model, found[key]["damping"], 2 * options.iterations)
+            return [reached(*pair) for pair in zip(curves.tolist(), levels(others, share), strict=True)]
+
+        found[key] = steps.facts(f"{size.name}-{key}.json", one)
+        found[key]["iterations"] = steps.facts(f"{size.name}-{key}-sets.json", other)
+        print(size.name, key, round(found[key]["crossing"], 2), found[key]["iterations"], flush=True)
     return found
 
 
-def timed(
-    size: Size, told: dict[str, Any], found: dict[str, Any], options: argparse.Namespace
-) -> dict[str, Any]:
-    """Return what every way takes to each level, and the best of each method."""
-    rows, model, elsewhere = size.rows, size.model, bests(size.others, size.model)
-    result: dict[str, Any] = {"prior_energy": told["prior"], "best_energy": told["best"]}
+def timed(size: Size, found: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Return what every way takes to each level on the sets, and the best of each method."""
+    result: dict[str, Any] = {
+        "long": found["long"],
+        "prior_energy": float(np.mean(found["prior"])),
+        "best_energy": {name: float(np.mean(each)) for name, each in found["best"].items()},
+    }
     for share in options.shares:
-        target, ready, others = level(told, share), {}, {}
-        for way in WAYS:
-            damping = found[f"{way.method}-{way.steps}-{share}"]["damping"]
-            count = until(way.curve(rows, model, damping), target)
+        ready = {way: found[f"{way.method}-{way.steps}-{share}"] for way in WAYS}
+        seconds: dict[Way, list[list[float]]] = {way: [[] for _ in size.sets] for way in WAYS}
+        for _, way, at in itertools.product(range(options.turns), WAYS, range(len(size.sets))):
+            count = ready[way]["iterations"][at]
             if count is not None:
-                ready[way] = damping, count
-                others[way] = until(way.curve(size.others, model, damping), level(elsewhere, share))
-        seconds: dict[Way, list[float]] = {way: [] for way in ready}
-        for _, way in itertools.product(range(options.turns), ready):
-            started = time.perf_counter()
-            deque(way.run(rows, model, *ready[way]), maxlen=0)
-            seconds[way].append(time.perf_counter() - started)
-        result[f"to_{share}"] = _best(ready, seconds, others)
+                started = time.perf_counter()
+                deque(way.run(size.sets[at], size.model, ready[way]["damping"], count), maxlen=0)
+                seconds[way][at].append(time.perf_counter() - started)
+        medians = {
+            way: [float(np.median(each)) if each else math.inf for each in seconds[way]] for way in WAYS
+        }
+        result[f"to_{share}"] = _best(ready, medians)
     return result
 
 
-def _best(
-    ready: dict[Way, Any], seconds: dict[Way, list[float]], others: dict[Way, int | None]
-) -> dict[str, Any]:
-    """Return each method's way with the least median, and how many times longer than the fixed point it takes."""
+def _best(ready: dict[Way, Any], medians: dict[Way, list[float]]) -> dict[str, Any]:
+    """Return each method's way with the least median over the sets, and its time over that of both fixed points.
+
+    A set on which a way does not arrive takes for ever.
+    """
     found: dict[str, Any] = {}
-    for way in sorted(ready, key=lambda way: float(np.median(seconds[way]))):
-        damping, count = ready[way]
-        found.setdefault(
-            way.method,
-            {
-                "seconds": float(np.median(seconds[way])),
-                "quartiles": [float(value) for value in np.percentile(seconds[way], [25, 75])],
-                "iterations": count,
-                "iterations_elsewhere": others[way],
-                "steps": way.steps,
-                "products": way.products * count - 1,
-                "damping": damping,
-            },
-        )
-    fixed = found.get("fixed", {}).get("seconds")
-    for one in found.values():
-        one["ratio"] = one["seconds"] / fixed if fixed else None
+    for way in sorted(ready, key=lambda way: float(np.median(medians[way]))):
+        counts = ready[way]["iterations"]
+        median = float(np.median(medians[way]))
+        if way.method in found or not math.isfinite(median):
+            continue
+        arrived = [each for each in medians[way] if math.isfinite(each)]
+        found[way.method] = {
+            "seconds": median,
+            "quartiles": [float(value) for value in np.percentile(arrived, [25, 75])],
+            "iterations": counts,
+            "iterations_searched": ready[way]["crossing"],
+            "tries": ready[way].get("tries"),
+            "steps": way.steps,
+            "products": [way.products * count - way.spared if count else None for count in counts],
+            "damping": ready[way]["damping"],
+        }
+    for name in ("fixed", "blocks"):
+        if name in found:
+            for one in found.values():
+                one[f"over_{name}"] = one["seconds"] / found[name]["seconds"]
     return found
 
 
@@ -166,17 +198,21 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--units", type=int, nargs="+", default=[400, 1600])
     parser.add_argument("--patch", type=int, nargs="+", default=[6, 20])
     parser.add_argument("--examples", type=int, default=100)
-    parser.add_argument("--turns", type=int, default=11)
-    parser.add_argument("--iterations", type=int, default=20, help="most that a search allows")
-    parser.add_argument("--tries", type=int, default=600, help="dampings that each search tries")
+    parser.add_argument("--groups", type=int, default=3, help="of so many examples, to search on")
+    parser.add_argument("--sets", type=int, default=5, help="of so many examples, to time")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=16, help="most that a search allows")
+    parser.add_argument("--tries", type=int, default=160, help="dampings that each search tries")
     parser.add_argument(
         "--shares", type=float, nargs="+", default=list(SHARES), help="of the way to the level"
     )
+    parser.add_argument("--long", type=int, default=60, help="iterations that tell what a method comes to")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--work", help="folder that keeps fitted coders, and the dampings found")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many; needs --work")
     parser.add_argument("--only-fit", action="store_true", help="fit what is to be timed, and time nothing")
     parser.add_argument("--only-search", action="store_true", help="search the dampings too")
+    parser.add_argument("--name", default="s3c-timing")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="smtdist-timing-") as name, single_blas():
@@ -190,29 +226,31 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 def run(options: argparse.Namespace, steps: Steps) -> dict[str, Any]:
     """Time every size."""
     images, _ = images_of(options.data, options.group, options.images)
-    asked = ("examples", "turns", "iterations", "tries")
+    asked = ("examples", "groups", "sets", "turns", "iterations", "long")
     result: dict[str, Any] = {name: getattr(options, name) for name in asked}
-    before = None
+    before: dict[str, Any] = {}
     for patch, units in itertools.product(options.patch, options.units):
         wanted = with_settings(options.set, units=units, patch=patch)
         coder = fitted_in_steps(steps, f"s3c-{patch}-{units}", images, wanted)
         if options.only_fit:
             continue
         model = Padded(coder.parameters.astype(np.float32))
-        patches = [drawn(coder, images, options.examples, part) for part in (1, 0)]
-        size = Size(f"{patch}-{units}", model, *patches, before)
-        found = damped(steps, size, options)
+        groups = drawn(coder, images, options.groups, options.examples, 0)
+        sets = drawn(coder, images, options.sets, options.examples, len(images) // 2)
+        size = Size(f"{patch}-{units}", model, groups, sets)
+        found = prepared(steps, size, before, options)
         before = before or found
         if options.only_search:
             continue
-        one = timed(size, steps.facts(f"{size.name}-bests.json", dict), found, options)
+        one = timed(size, found, options)
         one["fit"] = {name: getattr(coder.settings, name) for name in ("rounds", "images", "patches")}
         result[f"{patch}x{patch}, N = {units}"] = one
         for share in options.shares:
-            ratios = {name: each["ratio"] for name, each in one[f"to_{share}"].items()}
+            ratios = {name: (round(each.get("over_blocks", math.nan), 2), round(each.get("over_fixed", math.nan), 2))
+                      for name, each in one[f"to_{share}"].items()}  # fmt: skip
             print(f"{patch}x{patch}, N = {units}", share, ratios, flush=True)
     if options.json and not (options.only_fit or options.only_search):
-        write_record(options.json, "s3c-timing", result)
+        write_record(options.json, options.name, result)
     return result
 
 

@@ -14,15 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import DataError
 from smtdist.kernels.cpu import spike_slab as cpu
 from smtdist.kernels.device import array_module, is_host, like
+from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array
 
-H_DAMPING: Final = (0.1,) * 8 + (0.2,) * 3 + (0.3,) * 3 + (0.4,) * 5
-S_DAMPING: Final = (0.7,) + (0.1,) * 18
-"""The two schedules in use; the paper prints one η for both."""
 TILE_ELEMENTS: Final = 1 << 18
 TILE_LEAST, TILE_MOST = 32, 256
 """Rows of a tile: about 2^18 numbers in each of its four arrays, which then stay near the core that works on them."""
@@ -110,51 +108,6 @@ class Posterior(NamedTuple):
         return self.h * self.s
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How Algorithm 1 is damped: η of each iteration for ĥ and for ŝ, and ρ, by how much a reflection may overshoot.
-
-    >>> Schedule().iterations, Schedule.constant(0.5, 3).h
-    (19, (0.5, 0.5, 0.5))
-    """
-
-    h: tuple[float, ...] = H_DAMPING
-    s: tuple[float, ...] = S_DAMPING
-    rho: float = 0.5
-
-    def __post_init__(self) -> None:
-        if len(self.h) != len(self.s) or not self.h:
-            raise ConfigurationError(
-                f"The damping of h has {len(self.h)} steps and that of s {len(self.s)}; give one or more, as many of each."
-            )
-        if not all(0 < eta <= 1 for eta in (*self.h, *self.s)) or not 0 <= self.rho <= 1:
-            raise ConfigurationError("Damping must lie above 0 and up to 1, rho from 0 to 1.")
-
-    @classmethod
-    def constant(cls, eta: float, iterations: int, rho: float = 0.5) -> Schedule:
-        """Return the printed schedule: one η for both, K iterations."""
-        return cls((eta,) * iterations, (eta,) * iterations, rho)
-
-    @classmethod
-    def rising(cls, iterations: int = 19) -> Schedule:
-        """Return dampings that rise, ĥ's from .2 to .7 and ŝ's to .5: slow while many units compete, fast once few are left.
-
-        In as many iterations it ends nearer the optimum than the schedules in use: with 400 units on patches of 6 x 6 by 6 nats.
-
-        >>> Schedule.rising(3)
-        Schedule(h=(0.2, 0.242, 0.283), s=(0.7, 0.23, 0.26), rho=0.5)
-        """
-        steps = range(iterations)
-        h = tuple(round(min(0.2 + 0.5 * step / 12, 0.7), 3) for step in steps)
-        s = tuple(round(min(0.2 + 0.03 * step, 0.5), 3) if step else 0.7 for step in steps)
-        return cls(h, s)
-
-    @property
-    def iterations(self) -> int:
-        """K."""
-        return len(self.h)
-
-
 def tile_rows(n_units: int) -> int:
     """Return the rows that are worked on together; of N alone, so that bits do not follow memory or threads.
 
@@ -166,11 +119,16 @@ def tile_rows(n_units: int) -> int:
 
 
 def infer(rows: Array, model: SpikeSlab, schedule: Schedule | None = None) -> Posterior:
-    """Run the parallel fixed point of Algorithm 1 on rows (n, D); returns ĥ and ŝ, (n, N) each.
+    """Run the damped fixed point on rows (n, D), blocks of units in turn unless told otherwise; returns ĥ and ŝ, (n, N) each.
 
     float32 rows on the host take the compiled body, tile by tile on all threads; float64 rows and those on a device the
-    generic one. An iteration is four products of n x N x D. Memory: the result, and 2 N + 2 D numbers for each row of a
-    tile and thread.
+    generic one. Memory: the result, and 3 N + 2 D numbers for each row of a tile and thread.
+
+    `Schedule()` is Algorithm 1, in parallel over all units: an iteration is four products of n x N x D. With a block so many
+    units at once move to their best ŝ*, damped, and from the same residual to their best ĥ for that ŝ; the residual follows
+    before the next block moves. A round of all blocks is two products, not four. Damping acts on the log odds of ĥ,
+    log ĥ/(1 - ĥ) <- (1 - η) log ĥ/(1 - ĥ) + η (ĥ*'s), so that what is explained away falls by powers and not by shares. A block
+    of one would be the sequential fixed point, one of all units a parallel one. The fixed points are the same.
 
     Reflections are clipped as printed, but where ŝ = 0 the printed rule would freeze it there (sign 0 differs from every
     sign): it is left free.
@@ -178,8 +136,10 @@ def infer(rows: Array, model: SpikeSlab, schedule: Schedule | None = None) -> Po
     >>> model = SpikeSlab(np.eye(2), np.ones(2), np.ones(2), np.zeros(2), np.full(2, 50.0))
     >>> infer(np.array([[2.0, 0.0]]), model, Schedule.constant(0.7, 20)).h.round(2).tolist()
     [[1.0, 0.08]]
+    >>> infer(np.array([[2.0, 0.0]]), model).h.round(2).tolist()
+    [[1.0, 0.08]]
     """
-    schedule = schedule or Schedule()
+    schedule = schedule or Schedule.in_blocks()
     _require_rows(rows, model)
     if is_host(rows) and rows.dtype == np.float32 and model.atoms.dtype == np.float32:
         return _infer_tiles(rows, model, schedule)
@@ -187,26 +147,63 @@ def infer(rows: Array, model: SpikeSlab, schedule: Schedule | None = None) -> Po
 
 
 def iterate(rows: Array, model: SpikeSlab, schedule: Schedule) -> Iterator[Posterior]:
-    """Yield ĥ and ŝ after every iteration of Algorithm 1, by any array module, all rows at once."""
+    """Yield ĥ and ŝ after every iteration, by any array module, all rows at once."""
     xp = array_module(rows)
     model = model.on(rows)
     shape = (len(rows), model.n_units)
     h = xp.ascontiguousarray(xp.broadcast_to(sigmoid(model.bias), shape))
     s = xp.ascontiguousarray(xp.broadcast_to(model.mu, shape))
-    prior, constant = model.alpha * model.mu, model.alpha / 2
-    gains, gamma, offsets = model.gains, model.gamma, model.offsets
+    walk = _iterate_blocks if schedule.block else _iterate_together
+    return walk(rows, model, schedule, h, s)
+
+
+def _iterate_together(
+    rows: Array, model: SpikeSlab, schedule: Schedule, h: Array, s: Array
+) -> Iterator[Posterior]:
+    """Algorithm 1."""
     for eta_h, eta_s in zip(schedule.h, schedule.s, strict=True):
         x = h * s
-        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T + gains * x
-        best = (prior + pull) / gamma
-        reflected = (best * s < 0) & (xp.abs(best) > schedule.rho * xp.abs(s))
-        clipped = xp.where(reflected, -schedule.rho * s, best)
-        s = s + eta_s * (clipped - s)
+        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T
+        s = s + eta_s * (_clipped(pull, x, s, model, slice(None), schedule.rho) - s)
         x = h * s
-        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T + gains * x
-        drive = s * (pull - gains * s / 2) + offsets - constant * (s - model.mu) ** 2
-        h = h + eta_h * (sigmoid(drive) - h)
+        pull = ((rows - x @ model.atoms) * model.beta) @ model.atoms.T
+        h = h + eta_h * (sigmoid(_drive(pull, x, s, model, slice(None))) - h)
         yield Posterior(h, s)
+
+
+def _iterate_blocks(
+    rows: Array, model: SpikeSlab, schedule: Schedule, h: Array, s: Array
+) -> Iterator[Posterior]:
+    """Blocks in turn."""
+    xp = array_module(rows)
+    h, s, weighted = h.copy(), s.copy(), model.atoms * model.beta
+    odds = xp.tile(xp.clip(model.bias, -cpu.MOST_ODDS, cpu.MOST_ODDS), (len(rows), 1))
+    rest = rows * model.beta - (h[:1] * s[:1]) @ weighted
+    for eta_h, eta_s in zip(schedule.h, schedule.s, strict=True):
+        for block in schedule.blocks(model.n_units, model.n_inputs):
+            slabs, x = s[:, block], h[:, block] * s[:, block]
+            pull = rest @ model.atoms[block].T
+            slabs = slabs + eta_s * (_clipped(pull, x, slabs, model, block, schedule.rho) - slabs)
+            best = xp.clip(_drive(pull, x, slabs, model, block), -cpu.MOST_ODDS, cpu.MOST_ODDS)
+            odds[:, block] += eta_h * (best - odds[:, block])
+            h[:, block], s[:, block] = sigmoid(odds[:, block]), slabs
+            rest -= (h[:, block] * slabs - x) @ weighted[block]
+        yield Posterior(h.copy(), s.copy())
+
+
+def _clipped(pull: Array, x: Array, s: Array, model: SpikeSlab, units: slice, rho: float) -> Array:
+    """Return the best ŝ of each of some units, reflections clipped; pull is Wᵀβ(v - Wx)."""
+    xp = array_module(pull)
+    best = ((model.alpha * model.mu)[units] + pull + model.gains[units] * x) / model.gamma[units]
+    reflected = (best * s < 0) & (xp.abs(best) > rho * xp.abs(s))
+    return xp.where(reflected, -rho * s, best)
+
+
+def _drive(pull: Array, x: Array, s: Array, model: SpikeSlab, units: slice) -> Array:
+    """Return the log odds of the best ĥ of each of some units, given ŝ; pull is Wᵀβ(v - Wx)."""
+    gains = model.gains[units]
+    own = s * (pull + gains * x - gains * s / 2)
+    return own + model.offsets[units] - model.alpha[units] / 2 * (s - model.mu[units]) ** 2
 
 
 def sigmoid(x: Array) -> Array:
@@ -227,8 +224,11 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
     h, s = np.empty((n, units), np.float32), np.empty((n, units), np.float32)
 
     def work(start: int, stop: int) -> None:
-        found = deque(iterate_tile(rows[start:stop], padded, schedule), maxlen=1).pop()
-        h[start:stop], s[start:stop] = found
+        # fresh memory costs more than a pass over it
+        whole = Posterior(h[start:stop], s[start:stop]) if padded.width == units else None
+        found = deque(iterate_tile(rows[start:stop], padded, schedule, whole), maxlen=1).pop()
+        if whole is None:
+            h[start:stop], s[start:stop] = found
 
     with single_blas():
         run_ranges(work, even_ranges(n, tile_rows(units)))
@@ -238,7 +238,7 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
 class Padded:
     """A float32 model on the host as the compiled steps take it: units padded to whole vectors, which never become active.
 
-    atoms : (width, D). table : (8, width), see `parameter_table`. x, error : ĥ∘ŝ at the start and W of it, the same for all rows.
+    atoms : (width, D). table : (9, width), see `parameter_table`. x, error : ĥ∘ŝ at the start and W of it, the same for all rows.
     """
 
     def __init__(self, model: SpikeSlab) -> None:
@@ -249,27 +249,71 @@ class Padded:
         self.atoms = np.concatenate([atoms, empty]) if len(empty) else atoms
         self.start = (sigmoid(model.bias) * model.mu).astype(np.float32) @ model.atoms
 
+    @cached_property
+    def weighted(self) -> Array:
+        """Rows β∘W_i, (width, D)."""
+        return self.atoms * self.model.beta
 
-def iterate_tile(rows: Array, padded: Padded, schedule: Schedule) -> Iterator[Posterior]:
+
+def iterate_tile(
+    rows: Array, padded: Padded, schedule: Schedule, into: Posterior | None = None
+) -> Iterator[Posterior]:
     """Yield what `iterate` does, by the compiled body and this thread alone; each iteration overwrites the last.
 
-    An iteration is four products and two passes over the units, the first one three: it starts at the same ĥ∘ŝ in every row.
+    into : contiguous memory of ĥ and ŝ, (n, width) each.
     """
-    model, atoms, table = padded.model, padded.atoms, padded.table
+    model, table = padded.model, padded.table
     tile = np.ascontiguousarray(rows)
-    h, s, x = (np.empty((len(tile), padded.width), np.float32) for _ in range(3))
+    shape = (len(tile), padded.width)
+    h, s = into or (np.empty(shape, np.float32), np.empty(shape, np.float32))
+    x = np.empty(shape, np.float32)
     residual = (tile - padded.start) * model.beta
     cpu.start(h, s, x, table)
+    walk = _tile_blocks if schedule.block else _tile_together
+    found = Posterior(h[:, : model.n_units], s[:, : model.n_units])
+    return (found for _ in walk(tile, padded, schedule, h, s, x, residual))
+
+
+def _tile_together(
+    tile: Array, padded: Padded, schedule: Schedule, h: Array, s: Array, x: Array, residual: Array
+) -> Iterator[None]:
+    """Four products and two passes over the units, the first time three: it starts at the same ĥ∘ŝ in every row."""
+    beta, atoms, table = padded.model.beta, padded.atoms, padded.table
     for step, (eta_h, eta_s) in enumerate(zip(schedule.h, schedule.s, strict=True)):
         if step:
-            _residual(tile, x, atoms, model.beta, residual)
+            _residual(tile, x, atoms, beta, residual)
         # x becomes W'β(v - Wx), then h∘s again
         np.matmul(residual, atoms.T, out=x)
         cpu.update_s(h, s, x, table, np.float32(eta_s), np.float32(schedule.rho))
-        _residual(tile, x, atoms, model.beta, residual)
+        _residual(tile, x, atoms, beta, residual)
         np.matmul(residual, atoms.T, out=x)
         cpu.update_h(h, s, x, table, np.float32(eta_h))
-        yield Posterior(h[:, : model.n_units], s[:, : model.n_units])
+        yield
+
+
+def _tile_blocks(
+    tile: Array, padded: Padded, schedule: Schedule, h: Array, s: Array, odds: Array, residual: Array
+) -> Iterator[None]:
+    """Two products in blocks, and one pass over the units; the residual goes along with ĥ∘ŝ."""
+    table, rho = padded.table, np.float32(schedule.rho)
+    change = np.empty_like(residual)
+    parts: list[tuple[Array, int, Array, Array]] = []
+    for block in schedule.blocks(padded.width, padded.model.n_inputs):
+        size = block.stop - block.start
+        pull = (
+            parts[0][0] if parts and parts[0][0].shape[1] == size else np.empty((len(tile), size), np.float32)
+        )
+        parts.append((pull, block.start, padded.atoms[block].T, padded.weighted[block]))
+    odds[:] = table[cpu.ROWS_OF_TABLE.index("odds")]
+    for etas in zip(schedule.h, schedule.s, strict=True):
+        eta_h, eta_s = map(np.float32, etas)
+        for pull, first, atoms, weighted in parts:
+            # Wᵀβ(v - Wx) of the block, then what its ĥ∘ŝ gains
+            np.matmul(residual, atoms, out=pull)
+            cpu.update_block(h, s, odds, pull, table, first, eta_h, eta_s, rho)
+            np.matmul(pull, weighted, out=change)
+            np.subtract(residual, change, out=residual)
+        yield
 
 
 def _residual(tile: Array, x: Array, atoms: Array, beta: Array, out: Array) -> None:

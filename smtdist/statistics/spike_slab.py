@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.device import gpu_available, place, to_host
-from smtdist.kernels.spike_slab import Posterior, Schedule, SpikeSlab, energy, infer
+from smtdist.kernels.spike_slab import Posterior, SpikeSlab, energy, infer
+from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics.base import State
 from smtdist.statistics.patch_rows import PANEL, PatchRows, add_panels, added_states
@@ -106,7 +107,7 @@ class SpikeSlabSums:
         """Return the same sums with few units and iterations."""
         few = {name: getattr(self.model, name)[:8] for name in ("atoms", "mu", "alpha", "bias")}
         model = SpikeSlab(**few, beta=self.model.beta)
-        schedule = Schedule(self.schedule.h[:1], self.schedule.s[:1], self.schedule.rho)
+        schedule = replace(self.schedule, h=self.schedule.h[:1], s=self.schedule.s[:1])
         return replace(self, model=model, schedule=schedule)
 
 

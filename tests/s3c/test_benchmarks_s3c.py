@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from benchmarks.s3c import dampings, inference, labels, speed, table_1, timing
+from smtdist.kernels.spike_slab import SpikeSlab
 
 FAST = ["--set", "rounds=2", "--set", "patch=3", "--set", "images=100"]
 
@@ -52,8 +53,8 @@ def test_inference(digits, tmp_path):
 
 def test_timing(digits, tmp_path):
     asked = [
-        "--data", digits, "--units", "20", "--patch", "3", "--examples", "10", "--tries", "3", "--turns", "2",
-        "--iterations", "12", "--set", "rounds=2", "--work", str(tmp_path / "w"),
+        "--data", digits, "--units", "20", "--patch", "3", "--examples", "10", "--tries", "4", "--turns", "2",
+        "--groups", "2", "--sets", "2", "--iterations", "12", "--set", "rounds=2", "--work", str(tmp_path / "w"),
     ]  # fmt: skip
     with pytest.raises(SystemExit) as stopped:
         timing.main([*asked, "--minutes", "0"])
@@ -61,9 +62,12 @@ def test_timing(digits, tmp_path):
     timing.main([*asked, "--only-search"])
     found = timing.main([*asked, "--json", str(tmp_path)])
     one = found["3x3, N = 20"]
-    assert set(one["best_energy"]) == {"fixed", "conjugate", "preconditioned"}
-    assert one["to_0.9"]["fixed"]["ratio"] == 1
-    assert one["to_0.9"]["fixed"]["products"] == 4 * one["to_0.9"]["fixed"]["iterations"] - 1
+    assert set(one["best_energy"]) == {"blocks", "fixed", "conjugate", "preconditioned"}
+    fixed, blocks = one["to_0.9"]["fixed"], one["to_0.9"]["blocks"]
+    assert fixed["over_fixed"] == blocks["over_blocks"] == 1
+    assert fixed["products"] == [4 * count - 1 for count in fixed["iterations"]]
+    assert blocks["products"] == [2 * count for count in blocks["iterations"]]
+    assert len(blocks["damping"]) == 25
     assert only_record(tmp_path) == found
 
 
@@ -72,11 +76,42 @@ def test_a_search_of_dampings_finds_what_costs_less():
     assert dampings.until([5.0, 4.0], 4.5) is None
     assert dampings.crossing([0.0, 4.0, 8.0], 5.0) == 2.25
     assert dampings.crossing([0.0, 4.0], 5.0) > dampings.NEVER - 1
+    assert dampings.until([np.nan, 5.0], 4.5) == dampings.crossing([np.nan, 5.0], 4.5) == 2
+    assert dampings.until([5.0, np.nan], 4.5) is None
     values, least = dampings.searched(
-        lambda values: float(((values - 0.5) ** 2).sum()), [np.full(6, 1.0), np.full(6, 0.9)], 400
+        lambda values, least: float(((values - 0.5) ** 2).sum()), [np.full(6, 1.0), np.full(6, 0.9)], 400
     )
     assert least < 0.05
     assert least == ((values - 0.5) ** 2).sum()
+
+
+def test_a_set_that_is_not_reached_takes_for_ever():
+    ready = {way: {"iterations": [3, 4, None], "crossing": 3.5, "damping": []} for way in timing.WAYS[:3]}
+    seconds = [[2.0, 4.0, np.inf], [1.0, 3.0, np.inf], [1.0, np.inf, np.inf]]
+    found = timing._best(ready, dict(zip(ready, seconds, strict=True)))
+    assert set(found) == {"blocks", "fixed"}
+    assert (found["blocks"]["over_fixed"], found["fixed"]["over_blocks"]) == (4 / 3, 0.75)
+    assert found["fixed"]["products"] == [11, 15, None]
+    assert found["blocks"]["quartiles"] == [2.5, 3.5]
+
+
+def test_dampings_of_a_way_are_a_ramp_and_go_on_as_they_end():
+    numbers = (0.1, 0.5, 0.5, 0.9, 0.2, 0.6, 1.0, 0.4)
+    ramp = dampings.Way("blocks").ramp(numbers, 5)
+    np.testing.assert_allclose(ramp, [0.1, 0.3, 0.5, 0.5, 0.5, 0.9, 0.3, 0.4, 0.5, 0.6, 0.4])
+    np.testing.assert_allclose(dampings.Way("conjugate", 1).ramp(numbers, 5), ramp[:5])
+    rng = np.random.default_rng(0)
+    atoms = rng.standard_normal((20, 6)).astype(np.float32)
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    ones = np.ones(20, np.float32)
+    model = dampings.Padded(SpikeSlab(atoms, ones, ones, -ones, 3 * ones[:6]))
+    rows = rng.standard_normal((2, 4, 6)).astype(np.float32)
+    for way in timing.WAYS:
+        few = way.ramp(numbers, 3)
+        curves = way.curves(rows, model, few, 5)
+        assert curves.shape == (2, 5)
+        np.testing.assert_array_equal(curves[:, :3], way.curves(rows, model, few))
+        assert (np.diff(curves) != 0).all()
 
 
 def test_labels_and_transfer(digits, tmp_path):
@@ -115,6 +150,8 @@ def test_rivals_at_an_equal_number_of_features(digits, tmp_path):
     assert {name: one["features"] for name, one in whole["sweeps"].items()} == {"s3c": 108, "omp": 96}
     drawn = labels.main([*asked, "--models", "omp", "--only-drawn"])
     assert whole["coded"] == 200
+    held_out = labels.main([*asked, "--models", "omp", "--train", "150", "--held-out", "40"])
+    assert (held_out["train"], held_out["test"], held_out["coded"]) == (150, 40, 150)
     assert drawn["coded"] < 61
 
 
@@ -132,6 +169,9 @@ def test_table_1(digits, tmp_path):
 def test_speed(tmp_path):
     found = speed.main(["--units", "64", "--inputs", "27", "--rows", "256", "--json", str(tmp_path)])
     assert found["ratio"] > 0
+    assert (found["iterations"], found["block"]) == (12, 96)
+    together = speed.main(["--units", "64", "--inputs", "27", "--rows", "64", "--together"])
+    assert (together["iterations"], together["block"]) == (19, 0)
     assert only_record(tmp_path) == found
     whole = speed.main(["--units", "32", "--rows", "64", "--side", "6", "--round"])
     assert whole["peak_bytes"] > 0

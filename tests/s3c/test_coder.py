@@ -1,6 +1,7 @@
 """Patch coders end to end: the same bits anywhere, whitening, rivals, features, pooling, files, bad input."""
 
 import itertools
+import json
 import math
 
 import h5py
@@ -21,7 +22,8 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.contrast import drawn_places, normalised, patches_at, pixels, zca
 from smtdist.kernels.grid_pool import grid_pool
 from smtdist.kernels.sparse_codes import omp1, soft_threshold
-from smtdist.kernels.spike_slab import PARAMETERS, Schedule, SpikeSlab, infer
+from smtdist.kernels.spike_slab import PARAMETERS, SpikeSlab, infer
+from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import set_threads, threads
 from smtdist.models.coders.features import features_of
 from smtdist.models.coders.start import dictionary_step
@@ -55,7 +57,7 @@ def bits(coder):
 def test_the_same_bits_from_any_executor(stored, model, m_step):
     if model != "s3c" and m_step == "closed":
         pytest.skip("rivals have one way to learn")
-    wanted = SMALL.replace(model=model, m_step=m_step, images=700)
+    wanted = SMALL.replace(model=model, m_step=m_step, images=700, block=16 if m_step == "closed" else 0)
     found = everywhere(lambda engine: fit_coder(stored, wanted, engine))
     for coder, records in found:
         assert [one["name"] for one in records[:3]] == ["whitening", "start", "round-1"]
@@ -76,11 +78,33 @@ def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path):
 
 
 def test_learning_raises_the_energy_functional(stored):
-    for changes in ({"rate": 0.3}, {"m_step": "closed", "beta": "scalar"}):
-        coder, _ = fit_coder(stored, SMALL.replace(rounds=25, **changes), Engine(SerialExecutor()))
+    # in closed form with blocks β rises until twelve iterations from the prior are too few, and the functional falls again
+    ways = (
+        {"rate": 0.3},
+        {"m_step": "closed", "beta": "scalar"},
+        {"m_step": "closed", "rounds": 10, "block": 16},
+    )
+    for changes in ways:
+        coder, _ = fit_coder(stored, SMALL.replace(**{"rounds": 25, **changes}), Engine(SerialExecutor()))
         assert np.mean(coder.trace[-3:]) > np.mean(coder.trace[:2]) + 1, changes
         np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
         assert coder.summary()["energy"] > coder.summary()["energy_first"]
+
+
+def test_the_e_step_is_algorithm_1_unless_blocks_are_asked_for():
+    assert SMALL.schedule() == Schedule()
+    assert SMALL.replace(block=96).schedule() == Schedule.in_blocks()
+    told = json.loads(S3CSettings(h_damping=(0.1, 0.2), s_damping=(0.7, 0.1), rho=0.25).to_json())
+    # as it was written before there were blocks
+    del told["block"]
+    assert S3CSettings.from_json(json.dumps(told)).schedule() == Schedule((0.1, 0.2), (0.7, 0.1), 0.25)
+    with pytest.raises(ConfigurationError, match="damping of h has 19 steps and that of s 1"):
+        SMALL.replace(s_damping=(0.5,))
+    for text in ("[", "3"):
+        with pytest.raises(ConfigurationError, match="no settings of patch coders"):
+            S3CSettings.from_json(text)
+    with pytest.raises(ConfigurationError, match="block is -1"):
+        S3CSettings(block=-1)
 
 
 @pytest.mark.parametrize("model", ["omp", "sc"])

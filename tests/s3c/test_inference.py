@@ -9,7 +9,6 @@ from s3c import oracle
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.spike_slab import (
     Padded,
-    Schedule,
     SpikeSlab,
     energy,
     infer,
@@ -17,6 +16,7 @@ from smtdist.kernels.spike_slab import (
     iterate_tile,
     tile_rows,
 )
+from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.spike_slab_steps import (
     iterate_conjugate,
     iterate_conjugate_tile,
@@ -146,16 +146,62 @@ def test_rising_dampings_end_nearer_the_optimum_where_the_noise_is_small():
     rows = rows_of(12, model, 100)
     rising = energy(rows, infer(rows, model, Schedule.rising()), model)
     assert Schedule.rising().iterations == Schedule().iterations
-    assert rising.mean() > energy(rows, infer(rows, model), model).mean() + 1
+    assert rising.mean() > energy(rows, infer(rows, model, Schedule()), model).mean() + 1
 
 
 def test_a_tile_goes_through_the_iterations_of_the_generic_body():
     model = model_of(7, 21, 9)
     rows = rows_of(8, model, 5)
-    found = iterate_tile(rows.astype(np.float32), Padded(model.astype(np.float32)), Schedule.constant(0.4, 4))
-    for one, other in zip(found, iterate(rows, model, Schedule.constant(0.4, 4)), strict=True):
-        np.testing.assert_allclose(one.h, other.h, atol=2e-4)
-        np.testing.assert_allclose(one.s, other.s, atol=2e-3)
+    for schedule in (Schedule.constant(0.4, 4), Schedule.in_blocks(4, 16), Schedule.in_blocks(4)):
+        found = iterate_tile(rows.astype(np.float32), Padded(model.astype(np.float32)), schedule)
+        for one, other in zip(found, iterate(rows, model, schedule), strict=True):
+            np.testing.assert_allclose(one.h, other.h, atol=2e-4)
+            np.testing.assert_allclose(one.s, other.s, atol=2e-3)
+
+
+def crowded():
+    """Return a model ten times overcomplete, and rows, a tenth of them of ten times the contrast."""
+    rng = np.random.default_rng(11)
+    atoms = rng.standard_normal((320, 30))
+    atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
+    units = np.ones(320)
+    model = SpikeSlab(atoms, units, 7 * units, -4 * units, np.full(30, 30.0))
+    rows = rows_of(12, model, 100)
+    rows[:10] *= 10
+    return model, rows
+
+
+def test_blocks_in_turn_find_what_takes_all_units_at_once_three_times_the_products():
+    model, rows = crowded()
+    schedules = Schedule(), Schedule.rising(), Schedule.in_blocks(), Schedule.in_blocks(38)
+    whole, rising, turns, longer = (energy(rows, infer(rows, model, one), model) for one in schedules)
+    assert [one.products * one.iterations for one in schedules] == [76, 76, 24, 76]
+    assert turns[10:].mean() > whole[10:].mean() + 1
+    assert turns[:10].mean() > whole[:10].mean() + 300
+    assert longer[10:].mean() > rising[10:].mean() > turns[10:].mean()
+    # where the contrast is great, all at once get into each other's way
+    one_by_one = energy(rows, sequential(rows, model, 20), model)
+    assert (rising - one_by_one).min() < -1000
+    assert min((turns - one_by_one).min(), (longer - one_by_one).min()) > -30
+    assert longer.mean() > turns.mean() > one_by_one.mean()
+
+
+def test_blocks_come_to_rest_at_the_fixed_point_of_algorithm_1():
+    model, rows = crowded()
+    schedule = Schedule(
+        (*Schedule.in_blocks(20).h, *(0.8,) * 300), (*Schedule.in_blocks(20).s, *(0.8,) * 300), block=32
+    )
+    found = infer(rows, model, schedule)
+    pull = (rows - found.mean @ model.atoms) * model.beta @ model.atoms.T + model.gains * found.mean
+    wanted = (model.alpha * model.mu + pull) / model.gamma
+    drive = (
+        found.s * (pull - model.gains * found.s / 2)
+        + model.offsets
+        - model.alpha / 2 * (found.s - model.mu) ** 2
+    )
+    still = np.abs(found.s - wanted).max(axis=1) < 1e-6
+    assert still.mean() > 0.9
+    np.testing.assert_allclose(found.h[still], 1 / (1 + np.exp(-drive[still])), atol=1e-6)
 
 
 def test_all_ways_meet_where_the_problem_is_easy():
@@ -173,11 +219,13 @@ def test_all_ways_meet_where_the_problem_is_easy():
     assert max(gaps.values()) - min(gaps.values()) < 0.3, gaps
 
 
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule.in_blocks()])
 @pytest.mark.parametrize(("n_units", "n_inputs", "n"), [(1, 1, 1), (17, 5, 33), (300, 40, 500), (16, 108, 7)])
-def test_the_compiled_body_is_the_generic_one(n_units, n_inputs, n):
+def test_the_compiled_body_is_the_generic_one(n_units, n_inputs, n, schedule):
     model = model_of(11, n_units, n_inputs)
     rows = rows_of(12, model, n)
-    exact, fast = infer(rows, model), infer(rows.astype(np.float32), model.astype(np.float32))
+    exact = infer(rows, model, schedule)
+    fast = infer(rows.astype(np.float32), model.astype(np.float32), schedule)
     assert fast.h.dtype == fast.s.dtype == np.float32
     np.testing.assert_allclose(fast.h, exact.h, atol=1e-3)  # a few units near a bistable point
     np.testing.assert_allclose(fast.s, exact.s, atol=1e-3)
@@ -255,6 +303,8 @@ def test_what_cannot_be_a_schedule_or_rows():
         Schedule((0.1,), (0.1, 0.2))
     with pytest.raises(ConfigurationError, match="above 0 and up to 1"):
         Schedule((0.0,), (0.1,))
+    with pytest.raises(ConfigurationError, match="block has -1 units"):
+        Schedule(block=-1)
     with pytest.raises(DataError, match=r"the model takes \(rows, 4\)"):
         infer(np.zeros((2, 3)), model_of(0, 2, 4))
 

@@ -7,7 +7,8 @@ from s3c.test_inference import model_of, parts, rows_of
 from scipy.optimize import linear_sum_assignment
 
 from smtdist.errors import DataError
-from smtdist.kernels.spike_slab import PARAMETERS, Posterior, Schedule, SpikeSlab, energy, infer
+from smtdist.kernels.spike_slab import PARAMETERS, Posterior, SpikeSlab, energy, infer
+from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.spike_slab_steps import log_likelihood, sequential
 from smtdist.models.s3c.mstep import Bounds, Rates, closed_form, gradient_step, gradients
 from smtdist.statistics.patch_rows import PatchRows
@@ -16,7 +17,7 @@ from smtdist.statistics.spike_slab import SpikeSlabSums
 
 def sums_of(rows, model, schedule=None, second=True):
     patches = PatchRows((1, 1, model.n_inputs), 1, None, 0.0, 0)
-    statistic = SpikeSlabSums(patches, model, schedule or Schedule(), 0, second)
+    statistic = SpikeSlabSums(patches, model, schedule or Schedule.in_blocks(), 0, second)
     state = statistic.zero()
     statistic.add(state, rows)
     return state
@@ -99,7 +100,7 @@ def test_exact_em_never_lowers_the_bound():
         for name in state:
             state[name] = np.zeros_like(state[name])
         patches = PatchRows((1, 1, 5), 1, None, 0.0, 0)
-        SpikeSlabSums(patches, model, Schedule(), 0, True)._add(state, rows, found)
+        SpikeSlabSums(patches, model, Schedule.in_blocks(), 0, True)._add(state, rows, found)
         state["n"] += len(rows)
         model = closed_form(model, state, scalar_beta=False)
     assert (np.diff(values) > -1e-7).all(), np.diff(values)

@@ -48,7 +48,8 @@ class PatchCoder(Coder):
     def few(self) -> PatchCoder:
         """Return the same with few units and iterations."""
         few = {name: getattr(self.parameters, name)[:8] for name in PARAMETERS if name != "beta"}
-        damping = {"h_damping": self.settings.h_damping[:1], "s_damping": self.settings.s_damping[:1]}
+        schedule = self.settings.schedule()
+        damping = {"h_damping": schedule.h[:1], "s_damping": schedule.s[:1]}
         settings = self.settings.replace(units=len(few["atoms"]), **damping)
         return replace(self, settings=settings, parameters=SpikeSlab(**few, beta=self.parameters.beta))
 
