@@ -49,9 +49,13 @@ def read(folder: Path, fit: Fit, group: str, count: int) -> Images:
     name = f"{group}/images" if fit.data == "mnist" else group
     source = open_source(str(path), name, fit.settings)
     count = min(count or source.n_samples, source.n_samples)
+    last = source.n_samples if fit.classes else count
     with source.opened() as reader:
-        images = np.array(reader.read(0, count))
-    labels = open_labels(str(path), name, source)[:count]
+        images = np.array(reader.read(0, last))
+    labels = open_labels(str(path), name, source)[:last]
+    if fit.classes:
+        chosen = np.flatnonzero(labels < fit.classes)[:count]
+        images, labels = images[chosen], labels[chosen]
     if fit.quality:
         images = np.stack([compressed(image, fit.quality) for image in images])
     return Images(images, labels)
