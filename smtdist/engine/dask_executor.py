@@ -37,6 +37,8 @@ LOOK_SECONDS = 0.005
 
 HOLDERS = 4
 """Workers that a shared value is brought to; from there it spreads as tasks need it."""
+SHARE_SECONDS = 120.0
+"""How long a value is brought to workers: where one of several dies meanwhile, the scheduler tries to reach it for ever."""
 SHARES = 5
 """How often a value is offered to workers that go away meanwhile."""
 
@@ -187,10 +189,17 @@ class DaskExecutor:
         for _ in range(SHARES):
             try:
                 with self._reachable():
-                    return self.client.scatter(value, broadcast=HOLDERS if everywhere else False, hash=False)
-            except OSError as error:  # the worker that was to hold it is gone
+                    return self._scattered(value, everywhere)
+            except OSError as error:  # the worker that was to hold it is gone, a TimeoutError among them
                 lost = error
         raise TaskLost(str(lost)) from lost
+
+    def _scattered(self, value: Any, everywhere: bool) -> Handle:
+        holders = HOLDERS if everywhere else False
+        bringing = self.client._scatter  # only the coroutine behind `scatter` can be given up
+        return self.client.sync(
+            bringing, value, broadcast=holders, hash=False, callback_timeout=SHARE_SECONDS
+        )
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Submit a task; a worker that holds `near` is preferred, not required."""

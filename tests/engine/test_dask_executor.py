@@ -1,11 +1,13 @@
 """The Dask side of the seam, on a cluster in this process."""
 
+import asyncio
 import threading
 
 import distributed
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
+from smtdist.engine import dask_executor
 from smtdist.engine import executor as executor_module
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import TaskLost
@@ -177,3 +179,14 @@ def test_a_lost_task_does_not_make_those_look_lost_that_ended_beside_it(executor
     with executor.client.as_current():
         distributed.wait([sound, failed])
     assert drained(executor, [executor.submit(_add, sound, 3, near=sound)]) == [6]
+
+
+def test_a_value_that_cannot_be_brought_to_all_is_given_up(executor, monkeypatch):
+    async def forever(*_, **__):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(dask_executor, "SHARE_SECONDS", 0.1)
+    monkeypatch.setattr(dask_executor, "SHARES", 2)
+    monkeypatch.setattr(executor.client, "_scatter", forever)
+    with pytest.raises(TaskLost, match="timed out"):
+        executor.share(1)

@@ -102,15 +102,15 @@ def test_a_value_whose_holder_goes_away_is_offered_to_another(monkeypatch):
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        executor, scatter, failures = DaskExecutor(client), client.scatter, [2]
+        executor, scatter, failures = DaskExecutor(client), client._scatter, [2]
 
-        def failing(*arguments, **keywords):
+        async def failing(*arguments, **keywords):
             if failures[0]:
                 failures[0] -= 1
                 raise CommClosedError("the worker is gone")
-            return scatter(*arguments, **keywords)
+            return await scatter(*arguments, **keywords)
 
-        monkeypatch.setattr(client, "scatter", failing)
+        monkeypatch.setattr(client, "_scatter", failing)
         assert executor.result(executor.share(7)) == 7
         failures[0] = 10**6
         with pytest.raises(TaskLost, match="the worker is gone"):
