@@ -152,6 +152,24 @@ def quality_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**made, "ours_peak_bytes": max(record["peak_bytes"] for record in found["passes"])}]
 
 
+def solve_rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `solve.eigen`."""
+    rows = []
+    for one in found:
+        made = row(
+            f"the {one['components']} smallest eigenvectors, K = {one['atoms']:,}, whitening excluded",
+            one["seconds"],
+            floor=("its products at the rate of a large one", one["floor_seconds"]),
+            peer=("scipy.linalg.eigh", one["eigh_seconds"]) if "eigh_seconds" in one else None,
+            asked="at least 2x LAPACK at K = 8,192" if one["atoms"] == 8192 else "",
+            **{key: one[key] for key in ("residual", "turns", "default", "sgemm_gflops")},
+        )
+        rows.append(
+            {**made, "ours_peak_bytes": one["peak_bytes"], "peer_peak_bytes": one.get("eigh_peak_bytes")}
+        )
+    return rows
+
+
 CIFAR: Final = "cifar10_jpeg.h5"
 MNIST: Final = "mnist.h5"
 _SMALL: Final = ("--images", "8", "--batch", "4", "--repeats", "1", "--atoms", "48")
@@ -228,6 +246,29 @@ BENCHES: Final = (
         ("--images", "12", "--fitted", "8", "--atoms", "64", "--batch", "4", "--repeats", "1"),
         CIFAR,
         rows=decode_rows,
+    ),
+    Bench(
+        "solve",
+        "kernels",
+        "benchmarks.solve.eigen",
+        ("--atoms", "8192", "--images", "400", "--repeats", "5", "--peer-repeats", "5"),
+        (
+            *("--atoms", "64", "--images", "40", "--components", "4"),
+            *("--repeats", "1", "--peer-repeats", "1", "--threads", "1"),
+        ),
+        CIFAR,
+        rows=solve_rows,
+    ),
+    Bench(
+        "fit-gpu",
+        "end to end",
+        "benchmarks.end_to_end.fit",
+        ("--gpu",),
+        ("--images", "30", "--atoms", "64", "--components", "4", "--gpu"),
+        CIFAR,
+        needs=("cupy",),
+        repeats=False,
+        gpu=True,
     ),
     Bench(
         "mnist-vq",

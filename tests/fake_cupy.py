@@ -12,6 +12,7 @@ import types
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 
 class Pointer:
@@ -175,8 +176,10 @@ def gemm_ex(
     MODULE.log.append((MODULE.cuda.get_current_stream().name, "gemmEx"))
 
 
-def aligned_empty(shape, dtype=np.float64):
+def aligned_empty(shape, dtype=np.float64, order="C"):
     """Memory as CuPy's pool gives it, at multiples of 512 bytes."""
+    if order == "F":
+        return aligned_empty(shape[::-1], dtype).T
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     room = np.empty(size + 512, np.uint8)
     start = -room.ctypes.data % 512
@@ -198,6 +201,11 @@ class FakeCupy(types.ModuleType):
         super().__init__("cupy")
         self.log, self.numbers, self.current, self.prompt = [], itertools.count(), [], prompt
         self.empty, self.zeros = aligned_empty, zeros
+        self.linalg = types.SimpleNamespace(
+            cholesky=quiet_cholesky,
+            norm=np.linalg.norm,
+            qr=lambda x: call(lambda plain_x: tuple(np.linalg.qr(plain_x)), (x,), {}),
+        )
         self.cuda = types.SimpleNamespace(
             runtime=types.SimpleNamespace(
                 getDeviceCount=lambda: devices, CUDA_R_8I=3, memGetInfo=lambda: (1 << 36, 1 << 37)
@@ -238,6 +246,18 @@ class FakeCupy(types.ModuleType):
         return lambda *args, **options: call(found, args, options)
 
 
+def quiet_cholesky(matrix):
+    """As CuPy's: a matrix without a factor is no error, but gives what is not a number."""
+    require_device([matrix])
+    try:
+        return wrapped(np.linalg.cholesky(plain(matrix)))
+    except np.linalg.LinAlgError:
+        return wrapped(np.full(matrix.shape, np.nan))
+
+
+CUPYX = types.SimpleNamespace(
+    solve_triangular=lambda a, b, **options: call(scipy.linalg.solve_triangular, (a, b), options)
+)
 MODULE = None
 
 
@@ -253,4 +273,5 @@ def install(monkeypatch, **options):
     MODULE = FakeCupy(**options)
     MODULE.start()
     monkeypatch.setitem(sys.modules, "cupy", MODULE)
+    monkeypatch.setitem(sys.modules, "cupyx.scipy.linalg", CUPYX)
     return MODULE

@@ -101,6 +101,14 @@ def test_demo_as_a_newcomer_runs_it(tmp_path):
     assert time.monotonic() - started < 240
 
 
+def test_where_to_solve_is_checked_first(data, tmp_path):
+    assert "choose driver or workers" in fit(data, tmp_path / "m.h5", "--solve-on", "moon", code=2)[1]
+    assert "there are none" in fit(data, tmp_path / "m.h5", "--solve-on", "workers", "--quiet", code=1)[1]
+    few = fit(data, tmp_path / "m.h5", "--solve-on", "workers", "--workers", "1", "--quiet", code=1)[1]
+    assert "solved on the driver alone" in few
+    assert not (tmp_path / "m.h5").exists()
+
+
 def test_fit_json_has_the_passes(data, tmp_path):
     out, err = fit(data, tmp_path / "m.h5", "--json")
     result = json.loads(out)

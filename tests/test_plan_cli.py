@@ -1,6 +1,7 @@
 """`plan` as a script sees it: what it says of a fit, what it refuses, and that it writes nothing."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -140,6 +141,13 @@ def test_sums_that_a_worker_cannot_hold_are_planned_in_tiles(data):
     assert f"the data are read {sums['tiles']} times" in text
     roomy = planned(data, *few, "16GB", dictionary=8192)
     assert roomy["passes"][2]["tiles"] == 1
+
+
+def test_what_the_driver_keeps_in_files_is_said(data):
+    few = ("--no-calibrate", "--workers", 2, "--threads", 1, "--memory", "16GB", "--driver-memory")
+    small, large = (" ".join(run(data, *few, size, dictionary=16384).split()) for size in ("2.5GB", "64GB"))
+    assert re.search(r"The driver keeps [2-9]\.\d GiB in files while it solves\.", small)
+    assert "No scratch files." in large
 
 
 def test_fewer_workers_share_the_memory_of_this_machine(monkeypatch):

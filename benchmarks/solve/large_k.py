@@ -5,8 +5,9 @@
     python -m benchmarks.solve.large_k ... --whole      (the same sums made whole, to be compared)
 
 The first run sums in a local cluster of one worker of `--memory`, which the plan cuts into tiles, and solves on the driver, whose
-own peak is measured and must stay below `--driver-memory`. `--whole` sums in this process without tiles. Both print
-hashes of the sums, which must agree; they are two commands, so that one does not stand in the memory of the other.
+own peak is measured and must stay below `--driver-memory`: in tiles in memory, or where these do not fit with a factor on disk
+(`--feature gq`). `--solve-on workers --workers 2` has workers hold the matrices. `--whole` sums in this process without tiles.
+They print hashes of the sums, which must agree; they are several commands, so that one does not stand in the memory of another.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.models import fit as fitting
-from smtdist.models import plan as planning
+from smtdist.models import ways
 from smtdist.models.fit import fit
 
 
@@ -67,7 +68,7 @@ def run(
     watched.start()
     if options.whole:
         fitting.timed_solve = lambda *_: (None, {"name": "solve"})  # type: ignore[assignment,misc]
-    model, records = fit(source, settings, Engine(executor))
+    model, records = fit(source, settings, Engine(executor, solve_on=options.solve_on))
     sums = model.statistics
     assert sums is not None
     watched.ended.set()
@@ -103,6 +104,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--memory", default="1.5GB")
     parser.add_argument("--driver-memory", default="4GB")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--solve-on", choices=("driver", "workers"), default="driver")
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
@@ -122,13 +125,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         found = run(source, settings, SerialExecutor(options.threads), options)
     else:
         limit = size_of(options.driver_memory)
-        planning.memory_limit = lambda: limit  # type: ignore[attr-defined]  # as a control group would say
-        with local_executor(1, options.threads, size_of(options.memory)) as executor:
+        ways.memory_limit = lambda: limit  # type: ignore[attr-defined]  # as a control group would say
+        with local_executor(options.workers, options.threads, size_of(options.memory)) as executor:
             found = run(source, settings, executor, options)
     for record in found["passes"]:
         print(
             f"{record['name']:>12} {record['seconds']:>7.1f} s, peak {readable(record['peak_bytes'])} of "
-            f"{readable(record['projected_bytes'])}, {record.get('rounds', 1)} readings"
+            f"{readable(record['projected_bytes'])}, {record.get('way') or str(record.get('rounds', 1)) + ' readings'}"
         )
     print(
         found["hashes"],
@@ -136,8 +139,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         f"this process at most {readable(found['process_peak_bytes'])}",
     )
     if options.json:
-        name = "whole" if options.whole else "tiles"
-        write_record(options.json, f"large-k-{options.feature}-{options.atoms}-{name}", found)
+        way = found["passes"][-1].get("way", "whole")
+        write_record(options.json, f"large-k-{options.feature}-{options.atoms}-{way}", found)
     return found
 
 

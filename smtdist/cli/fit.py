@@ -59,6 +59,7 @@ def fit(
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,
     on_bad_chunk: opt.OnBadChunk = None,
+    solve_on: opt.SolveOn = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     events: opt.Events = None,
@@ -73,10 +74,10 @@ def fit(
     opt.refuse_model(model, tuple(Kind))
     kind, feature = Kind(model), coded_feature(set_)
     if kind is not Kind.smt or feature is not None:
-        if preset or from_model or atoms or on_bad_chunk or events:
+        if preset or from_model or atoms or on_bad_chunk or solve_on or events:
             what = f"--model {kind}" if feature is None else f"feature={feature}"
             raise WrongUsage(
-                f"{what} goes without --preset, --from-model, --atoms, --on-bad-chunk and --events; leave them out."
+                f"{what} goes without --preset, --from-model, --atoms, --on-bad-chunk, --solve-on and --events; leave them out."
             )
         _fit_coder(
             kind, data, dataset, out, set_, Where(workers, cluster, quiet), checkpoint, overwrite, json
@@ -95,6 +96,7 @@ def fit(
         workers=workers,
         cluster=cluster,
         on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
+        solve_on=opt.solver_place(solve_on) or "driver",
     )
     _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
 
@@ -106,6 +108,7 @@ def resume(
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     on_bad_chunk: opt.OnBadChunk = None,
+    solve_on: opt.SolveOn = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     events: opt.Events = None,
@@ -114,7 +117,7 @@ def resume(
 ) -> None:
     """Go on with a fit that was stopped, from its checkpoint; the result has the same bits."""
     run = read_run(checkpoint)
-    run = run.moved(workers, cluster, overwrite, opt.bad_chunk(on_bad_chunk))
+    run = run.moved(workers, cluster, overwrite, opt.bad_chunk(on_bad_chunk), opt.solver_place(solve_on))
     check_target(run.out, run.overwrite)
     base, given = inputs(run.from_model, run.atoms)
     _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
@@ -195,6 +198,7 @@ def _fitted(
             write_run(folder, run, key)
         with engine_for(where, source, folder, key) as engine:
             engine.holds_checkpoint, engine.on_bad_chunk = folder is not None, run.on_bad_chunk
+            engine.solve_on = run.solve_on
             model, records = fit_model(source, run.settings, engine, atoms=given, base=base)
         written = files.save(model, run.out, overwrite=run.overwrite)
     skipped = model.provenance.get("skipped", [])

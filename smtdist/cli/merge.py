@@ -21,10 +21,11 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import files
-from smtdist.models.fit import finished, run_key, timed_solve
+from smtdist.models.fit import finished, run_key
 from smtdist.models.merge import merged, require_memory, with_settings
 from smtdist.models.merge import update as updated
 from smtdist.models.model import Model
+from smtdist.models.solving import timed_solve
 from smtdist.monitor import tables
 
 Repeats = Annotated[

@@ -134,6 +134,15 @@ OnBadChunk = Annotated[
         help="Samples that cannot be read or decoded end the run (raise, the default), or are left out and named (skip).",
     ),
 ]
+SolveOn = Annotated[
+    str | None,
+    typer.Option(
+        "--solve-on",
+        metavar="driver|workers",
+        help="Where the matrices of a large eigenproblem are multiplied: by the driver (the default), from its memory or from "
+        "files beside the checkpoint where they do not fit; or by the workers, who hold them together.",
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Events = Annotated[
@@ -235,8 +244,17 @@ def other_models(paths: list[Path] | None) -> list[Model]:
 
 def bad_chunk(asked: str | None) -> str | None:
     """Return what is done about samples that cannot be read; another word is wrong usage."""
-    if asked not in (None, "raise", "skip"):
-        raise WrongUsage(f"--on-bad-chunk is {asked!r}; choose raise or skip.")
+    return _one_of("--on-bad-chunk", asked, ("raise", "skip"))
+
+
+def solver_place(asked: str | None) -> str | None:
+    """Return where a large eigenproblem is solved; another word is wrong usage."""
+    return _one_of("--solve-on", asked, ("driver", "workers"))
+
+
+def _one_of(option: str, asked: str | None, known: tuple[str, ...]) -> str | None:
+    if asked is not None and asked not in known:
+        raise WrongUsage(f"{option} is {asked!r}; choose {' or '.join(known)}.")
     return asked
 
 

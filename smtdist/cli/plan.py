@@ -30,6 +30,7 @@ from smtdist.models.forecast import (
     with_seconds,
 )
 from smtdist.models.plan import fit_steps, measured_machines
+from smtdist.models.ways import SOLVE
 from smtdist.monitor import tables
 
 Memory = Annotated[
@@ -242,7 +243,13 @@ def _remarks(planned: FitPlan) -> list[str]:
         if cost.tiles > 1
     )
     if planned.largest_dictionary is not None:
-        lines.append(f"At most {planned.largest_dictionary:,} atoms would fit. No scratch files.")
+        kept = sum(
+            cost.traffic.written for cost in planned.costs if cost.name == SOLVE and cost.traffic is not None
+        )
+        files = (
+            f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
+        )
+        lines.append(f"At most {planned.largest_dictionary:,} atoms would fit. {files}")
     calibration = planned.calibration
     if calibration is None:
         lines.append("No times: nothing was measured.")

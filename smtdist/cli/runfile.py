@@ -30,6 +30,7 @@ class Run:
     workers: int | None
     cluster: ClusterChoice | None
     on_bad_chunk: str = "raise"
+    solve_on: str = "driver"
     key: str = ""
 
     def moved(
@@ -38,12 +39,14 @@ class Run:
         cluster: ClusterChoice | None,
         overwrite: bool,
         on_bad_chunk: str | None = None,
+        solve_on: str | None = None,
     ) -> Self:
         """Return the run on other machines; what is not given stays."""
         same = replace(
             self,
             overwrite=self.overwrite or overwrite,
             on_bad_chunk=on_bad_chunk or self.on_bad_chunk,
+            solve_on=solve_on or self.solve_on,
         )
         if workers is None and cluster is None:
             return same
@@ -71,6 +74,7 @@ def write_run(checkpoint: Path, run: Run, key: str) -> None:
         "cluster": run.cluster and run.cluster.name,
         "cluster_options": {} if run.cluster is None else run.cluster.to_dict(),
         "on_bad_chunk": run.on_bad_chunk,
+        "solve_on": run.solve_on,
         "key": key,
     }
     write_json(path, content)
@@ -110,6 +114,7 @@ def read_run(checkpoint: Path) -> Run:
             out=Path(content["out"]),
             settings=settings,
             cluster=cluster,
+            solve_on=content.get("solve_on", "driver"),
             **optional,
             **plain,
         )

@@ -34,6 +34,7 @@ from smtdist.statistics.base import State, Statistic
 T = TypeVar("T")
 
 ON_BAD_CHUNK: Final = ("raise", "skip")
+SOLVE_ON: Final = ("driver", "workers")
 
 
 WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHERS", default=())
@@ -53,6 +54,7 @@ class Engine:
     key: str = ""  # hashes data and configuration
     stop: StopRequest = field(default_factory=StopRequest)
     on_bad_chunk: str = "raise"  # or "skip": leave out samples that cannot be read, the same in every pass
+    solve_on: str = "driver"  # or "workers": they hold the matrices of an iterative solve, and multiply
     holds_checkpoint: bool = False  # the caller holds the checkpoint folder, see `run_of`
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
 
@@ -63,6 +65,8 @@ class Engine:
             raise ConfigurationError(
                 f"on_bad_chunk is {self.on_bad_chunk!r}; choose one of {', '.join(ON_BAD_CHUNK)}."
             )
+        if self.solve_on not in SOLVE_ON:
+            raise ConfigurationError(f"solve_on is {self.solve_on!r}; choose one of {', '.join(SOLVE_ON)}.")
         if self.checkpoint is not None:
             self.events.subscribe(Outlet(EventLog(self.checkpoint / EVENTS)))
         if hasattr(self.executor, "publish"):

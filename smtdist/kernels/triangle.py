@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.device import array_module, like, to_host
 from smtdist.kernels.scatter import mirror_upper
 
 TILE_BYTES: Final = 64 * 2**20
@@ -81,7 +82,7 @@ class UpperTiles:
 
     def diagonal(self) -> NDArray[Any]:
         """Return the diagonal, (K,)."""
-        return np.concatenate([np.diagonal(tile) for tile in self.tiles])
+        return np.concatenate([to_host(tile.diagonal()) for tile in self.tiles])
 
     def rows(self, start: int, stop: int) -> NDArray[Any]:
         """Return full rows, (stop - start, K)."""
@@ -117,8 +118,11 @@ class UpperTiles:
 
     def cut_as(self, like: UpperTiles) -> UpperTiles:
         """Return the same matrix in tiles of the heights that `like` has."""
-        heights = [len(tile) for tile in like.tiles]
-        if heights == [len(tile) for tile in self.tiles]:
+        return self.cut([len(tile) for tile in like.tiles])
+
+    def cut(self, heights: Sequence[int]) -> UpperTiles:
+        """Return the same matrix in tiles of these heights; itself where it is cut so."""
+        if list(heights) == [len(tile) for tile in self.tiles]:
             return self
         ends = np.cumsum(heights).tolist()
         return UpperTiles(
@@ -128,30 +132,20 @@ class UpperTiles:
     def added_to_diagonal(self, amount: NDArray[Any]) -> None:
         """Add a vector (K,) to the diagonal, in place."""
         for first, tile in self.starts():
-            at = np.arange(len(tile))
-            tile[at, at] += amount[first : first + len(tile)].astype(tile.dtype)
-
-    def gathered(self, kept: NDArray[np.intp], height: int | None = None) -> UpperTiles:
-        """Return the rows and columns `kept` (ascending) as float64."""
-        step = height or tile_height(len(kept))
-        made = []
-        for at in range(0, len(kept), step):
-            part = np.zeros((min(step, len(kept) - at), len(kept) - at))
-            for first, tile in self.starts():
-                low, high = np.searchsorted(kept[at : at + step], [first, first + len(tile)])
-                if low < high:
-                    # what lies left of this tile is below the diagonal, and is filled in from above
-                    chosen = kept[at + low :]
-                    part[low:high, low:] = tile[np.ix_(kept[at + low : at + high] - first, chosen - first)]
-            made.append(part)
-        return UpperTiles.summed(made)
+            at = array_module(tile).arange(len(tile))
+            tile[at, at] += like(tile, amount[first : first + len(tile)].astype(tile.dtype))
 
     def product(self, block: NDArray[Any]) -> NDArray[Any]:
         """Return the matrix times columns (K, m), in the type of `block`. Memory: the result, and a tile of another type."""
-        result = np.zeros(block.shape, block.dtype)
-        for first, tile in self.starts():
-            part, last = tile.astype(block.dtype, copy=False), first + len(tile)
-            result[first:last] += part @ block[first:]
-            if last < len(self):
-                result[last:] += part[:, len(tile) :].T @ block[first:last]
-        return result
+        return product(self.starts(), block)
+
+
+def product(starts: Iterable[tuple[int, NDArray[Any]]], block: NDArray[Any]) -> NDArray[Any]:
+    """Return a symmetric matrix times columns (K, m), from its (first row, tile), in the type of `block`."""
+    result: NDArray[Any] = array_module(block).zeros(block.shape, block.dtype)
+    for first, tile in starts:
+        part, last = tile.astype(block.dtype, copy=False), first + len(tile)
+        result[first:last] += part @ block[first:]
+        if last < len(block):
+            result[last:] += part[:, len(tile) :].T @ block[first:last]
+    return result

@@ -34,7 +34,7 @@ class Code(NamedTuple):
     changeable: tuple[str, ...]
 
 
-_PATCH_CODER: Final = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho")
+_PATCH_CODER: Final = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho", "block")
 CODES: Final = {
     "l1": Code(
         SparseSettings(),

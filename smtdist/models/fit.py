@@ -17,28 +17,26 @@ from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests, fingerprint
 from smtdist.data.retry import count
 from smtdist.data.source import Source
+from smtdist.data.spilled import Spill
 from smtdist.engine.manifest import Facts
-from smtdist.engine.memory import peak_bytes, reset_peak
+from smtdist.engine.memory import memory_limit, resident_bytes
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, code_sums, image_geometry, unwhitened, whitened
-from smtdist.models.plan import finished_bytes, row_tiles, solve_plan, work_per_sample
-from smtdist.solve.generalized import centred_moment, smallest_components, smallest_components_of_tiles
+from smtdist.models.plan import finished_bytes, row_tiles, work_per_sample
+from smtdist.models.solving import Record, timed_solve
+from smtdist.models.ways import require_solvable, spill_of, whole_solve_fits
 from smtdist.solve.solution import Solution
-from smtdist.solve.tiled import Unsuitable, suits
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.origin import Origin
-from smtdist.statistics.sums import Statistics, as_tiles, finish, finish_tiles
-
-Record = dict[str, Any]
+from smtdist.statistics.sums import Statistics, finish, finish_tiles
 
 SMALL_SHARE: Final = 0.1
 """Sums of less than this share of a worker's memory are never cut into tiles."""
@@ -58,7 +56,7 @@ def fit(
 
     With `base` its whitening and dictionary are reused and only the statistics are summed; with `atoms` (and
     `dictionary_method = "given"`) the dictionary is the user's.
-    The driver needs the memory that `solve_plan` states, or the fit is refused.
+    The driver needs the memory that `solve_way` states, or the fit is refused.
     """
     with engine.run_of(lambda: run_facts(source, settings, atoms, base)):
         return _fitted(source, settings, engine, atoms, base)
@@ -72,7 +70,7 @@ def _fitted(
     base: Model | None,
 ) -> tuple[Model, list[Record]]:
     started = time.perf_counter()
-    first = _checked(source, settings, base)
+    first = _checked(source, settings, engine, base)
     steps = ["statistics", "solve"] if base else ["whitening", "dictionary", "statistics", "solve"]
     engine.events.emit("run_started", passes=steps)
     records: list[Record] = []
@@ -106,7 +104,8 @@ def summed(
     """
     sums = code_sums(model, source.n_samples)
     work = work_per_sample(sums.encoder, model.settings)
-    tiles = _row_tiles(sums, source, engine, work, samples is None)
+    spill = spill_of(sums, model.settings, engine)
+    tiles = _row_tiles(sums, source, engine, work, samples is None, spill is not None)
     if len(tiles) > 1:
         engine.note(
             f"The sums of {sums.n_atoms:,} atoms are made in {len(tiles)} tiles of rows, and the data are read as often, for a "
@@ -117,12 +116,16 @@ def summed(
         name = "statistics" if len(tiles) == 1 else f"statistics-{number}-of-{len(tiles)}"
         partial, record = engine.reduce(name, tile, source, fingerprint=samples is None, work_per_sample=work)
         samples = ordered_digests(partial) if samples is None else samples
-        parts.append((tile, partial.state))
+        parts.append((tile, partial.state if spill is None else _spilled(partial.state, spill)))
         records.append(record)
-    del partial
+        del partial
     record = records[0] if len(tiles) == 1 else joined("statistics", records)
-    small = len(tiles) == 1 and _whole_solve_fits(sums, model.settings)
-    statistics = finish(*parts[0]) if small else finish_tiles(parts)
+    small = (
+        spill is None
+        and len(tiles) == 1
+        and whole_solve_fits(sums.n_atoms, model.settings, sums.finished_bytes())
+    )
+    statistics = finish(*parts[0]) if small else finish_tiles(parts, *([spill] if spill else []))
     if statistics.n_positions == 0:
         raise DataError(
             f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
@@ -139,22 +142,15 @@ def summed(
     return replace(statistics, origin=origin), record
 
 
-def _whole_solve_fits(sums: CodeSums, settings: Configuration) -> bool:
-    """Tell whether the driver can solve with full matrices; where it cannot, tiles take half."""
-    try:
-        solve_plan(sums.n_atoms, settings, sums.finished_bytes(), tiled=False)
-    except MemoryBudgetError:
-        return False
-    except ConfigurationError:
-        return True  # the solve itself says it better
-    return True
+def _spilled(state: State, spill: Spill) -> State:
+    return {name: spill(value) if value.ndim == 2 else value for name, value in state.items()}
 
 
 def _row_tiles(
-    sums: CodeSums, source: Source, engine: Engine, work: float, fingerprint: bool
+    sums: CodeSums, source: Source, engine: Engine, work: float, fingerprint: bool, spilled: bool
 ) -> tuple[CodeSums, ...]:
     """Return the sums in the fewest tiles that a worker can hold."""
-    if SMALL_SHARE * engine.executor.limit_bytes() > sums.state_bytes():
+    if not spilled and SMALL_SHARE * engine.executor.limit_bytes() > sums.state_bytes():
         return (sums,)  # no need to measure
     checkpointed = engine.checkpoint is not None
     return row_tiles(
@@ -164,6 +160,7 @@ def _row_tiles(
         checkpointed=checkpointed,
         work=work,
         fingerprint=fingerprint,
+        driver_room=memory_limit() - resident_bytes() if spilled else None,
     )
 
 
@@ -206,7 +203,7 @@ def ordered_digests(partial: Partial) -> Digests:
     return np.concatenate([digests[leaf] for leaf in sorted(digests)])
 
 
-def _checked(source: Source, settings: Configuration, base: Model | None) -> Whitener:
+def _checked(source: Source, settings: Configuration, engine: Engine, base: Model | None) -> Whitener:
     """Refuse what cannot end well before any data is read; return what is known of the whitener by then."""
     geometry = image_geometry(settings, source.shape, source.name)
     scale = pixel_scale(source.dtype, settings.pixel_range)
@@ -216,7 +213,7 @@ def _checked(source: Source, settings: Configuration, base: Model | None) -> Whi
             f"{tuple(geometry)}; fit without --from-model."
         )
     if settings.dictionary_method != "given" and base is None:
-        solve_plan(settings.dictionary, settings, finished_bytes(source, settings))
+        require_solvable(settings.dictionary, settings, finished_bytes(source, settings), engine)
     return unwhitened(settings, geometry, scale)
 
 
@@ -247,89 +244,6 @@ def _choose_dictionary(
     if atoms is not None:
         return given_dictionary(atoms, whitener.geometry.pixels), []
     return fit_dictionary(source, whitener, settings, engine)
-
-
-def solve(statistics: Statistics, settings: Configuration) -> Solution:
-    """Solve min ‖PAD‖² subject to P V Pᵀ = I (SMT 2023, eq. 3) from the sums, both divided by the positions."""
-    if statistics.tiled:
-        try:
-            return _solve_in_tiles(statistics, settings)
-        except Unsuitable:
-            solve_plan(len(statistics.activity), settings, tiled=False)
-            statistics = statistics.whole()
-    count = statistics.n_positions
-    moment: NDArray[np.float64]
-    if settings.moment == "centred":
-        moment = centred_moment(statistics.second_moment, statistics.activity, count)
-    elif statistics.one_hot:
-        moment = statistics.activity / count
-    else:
-        moment = statistics.second_moment / count
-    _require_neighbours(statistics)
-    scatter = statistics.context_scatter.astype(np.float64)
-    scatter /= count * statistics.scatter_scale
-    return smallest_components(
-        scatter, moment, settings.n_components + settings.drop, null_tolerance=settings.null_tolerance
-    )
-
-
-def _solve_in_tiles(statistics: Statistics, settings: Configuration) -> Solution:
-    """As `solve`, for sums in tiles; matrices are made anew as the solver asks for them."""
-    _require_neighbours(statistics)
-    wanted, count = settings.n_components + settings.drop, statistics.n_positions
-    if settings.moment == "centred" or not suits(len(statistics.activity), wanted):
-        raise Unsuitable("a centred moment, or many components")
-
-    def scatter() -> UpperTiles:
-        made = statistics.context_tiles(np.float64)
-        for tile in made.tiles:
-            tile /= count * statistics.scatter_scale
-        return made
-
-    def moment() -> UpperTiles:
-        return as_tiles(statistics.second_moment).with_tiles(lambda tile: tile / count)
-
-    given = statistics.activity / count if statistics.one_hot else moment
-    return smallest_components_of_tiles(scatter, given, wanted, null_tolerance=settings.null_tolerance)
-
-
-def _require_neighbours(statistics: Statistics) -> None:
-    if not statistics.cooccurrence.any():
-        raise DataError(
-            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
-            "stride or threshold."
-        )
-
-
-def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:
-    """Solve on the driver, as a pass of its own in the stream of events."""
-    projected = solve_plan(len(statistics.activity), settings, tiled=statistics.tiled).projected_bytes
-    engine.events.emit(
-        "pass_started",
-        **{"pass": "solve"},
-        n_samples=0,
-        n_leaves=0,
-        resumed_leaves=0,
-        workers=1,
-        projected_bytes=projected,
-    )
-    started = time.perf_counter()
-    reset_peak()
-    embedding = solve(statistics, settings)
-    record: Record = {
-        "name": "solve",
-        "seconds": time.perf_counter() - started,
-        "n_samples": 0,
-        "n_positions": 0,
-        "read_bytes": 0,
-        "peak_bytes": peak_bytes(),
-        "projected_bytes": projected,
-        "resumed_leaves": 0,
-    }
-    engine.events.emit(
-        "pass_finished", **{"pass": "solve"}, **{key: value for key, value in record.items() if key != "name"}
-    )
-    return embedding, record
 
 
 def joined(name: str, records: list[Record]) -> Record:

@@ -25,7 +25,8 @@ from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.models.calibrate import Asked, measured
-from smtdist.models.plan import SOLVE, Machines, PassCost, fit_steps, plan_steps
+from smtdist.models.plan import Machines, PassCost, fit_steps, plan_steps
+from smtdist.models.ways import SOLVE
 
 MOST_ATOMS: Final = 65_536
 """Atoms are numbered in 16 bits."""

@@ -13,8 +13,9 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.models.fit import Record, finished, left_out, run_facts, solve, summed, timed_solve
+from smtdist.models.fit import finished, left_out, run_facts, summed
 from smtdist.models.model import Model, image_geometry
+from smtdist.models.solving import Record, solve, timed_solve
 from smtdist.statistics.sums import Statistics
 
 FREE: Final = (

@@ -20,22 +20,19 @@ from smtdist.engine.forecast import Traffic, traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE, PassPlan, WorkerLimits, plan_pass
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import MemoryBudgetError
 from smtdist.kernels.pixels import pixel_scale
-from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import integer_whitening
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
-from smtdist.solve.generalized import solve_bytes
-from smtdist.solve.tiled import suits, tiled_bytes
+from smtdist.models.ways import SOLVE, solve_plan, solve_way, spill_bytes, spills
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
 
-SOLVE = "solve"
 TILE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of tiles of rows that are tried: each is one more reading of the data, and codes are made anew."""
 
@@ -156,18 +153,23 @@ def plan_steps(
     """Return the cost of every pass and of the solve: arithmetic alone. Raises MemoryBudgetError for what cannot fit."""
     sums = steps[-1].statistic
     assert isinstance(sums, CodeSums)
-    last, tiled = _tiled_step(steps[-1], machines, checkpointed=checkpointed)
+    spilled = spills(
+        sums.n_atoms, settings, sums.finished_bytes(), machines.driver_baseline, machines.driver_limit
+    )
+    last, tiled = _tiled_step(steps[-1], machines, checkpointed=checkpointed, spilled=spilled)
     costs = [step_cost(step, machines, checkpointed=checkpointed) for step in [*steps[:-1], last]]
-    held = sums.finished_bytes() + ALLOWANCE
+    held = ALLOWANCE if spilled else sums.finished_bytes() + ALLOWANCE
     limit = machines.driver_limit
-    plan = solve_plan(
+    way = solve_way(
         sums.n_atoms,
         settings,
         held,
         baseline=machines.driver_baseline,
         limit=limit,
-        tiled=tiled or None,
+        tiled=tiled or spilled or None,
     )
+    plan = solve_plan(way, machines.driver_baseline)
+    written = way.disk_bytes + (spill_bytes(sums) if spilled else 0)
     driver = plan.projected_bytes - machines.driver_baseline
     for cost in costs:
         if not machines.worker.alone and machines.driver_baseline + cost.driver_bytes > limit:
@@ -175,7 +177,7 @@ def plan_steps(
                 f"The {cost.name} pass needs {readable(machines.driver_baseline + cost.driver_bytes)} on the driver, "
                 f"which may use {readable(limit)}; use a smaller dictionary or a larger machine for the driver."
             )
-    return [*costs, PassCost(SOLVE, plan, traffic=Traffic(0), driver_bytes=driver)]
+    return [*costs, PassCost(SOLVE, plan, traffic=Traffic(0, written=written), driver_bytes=driver)]
 
 
 def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost:
@@ -274,11 +276,6 @@ def _placeholder(whitener: Whitener) -> Whitener:
     return replace(whitener, whiten=integer_whitening(np.eye(pixels)), global_mean=mean)
 
 
-def held_in_tiles(held_bytes: int, n_atoms: int) -> int:
-    """Return the bytes that K x K sums take in tiles of rows, of those that they take whole."""
-    return int(held_bytes * (n_atoms + tile_height(n_atoms)) / (2 * n_atoms))
-
-
 def row_tiles(
     sums: CodeSums,
     source: Source,
@@ -287,8 +284,11 @@ def row_tiles(
     checkpointed: bool,
     work: float,
     fingerprint: bool,
+    driver_room: int | None = None,
 ) -> tuple[CodeSums, ...]:
     """Return the sums whole, or in the fewest tiles of rows that a worker can hold, each a pass over the data.
+
+    `driver_room`: what the driver has for a tile at a time, where those that are done do not stay in memory.
 
     Raises MemoryBudgetError, of the whole sums, where even small tiles do not fit.
     """
@@ -296,9 +296,12 @@ def row_tiles(
     for count in TILE_COUNTS:
         tiles = sums.tiled(count)
         largest = max(tiles, key=CodeSums.state_bytes)
+        if driver_room is not None and largest.state_bytes() + 2 * largest.finished_bytes() > driver_room:
+            continue
         others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
         # a process alone keeps the tiles that are done
-        room = replace(limits, limit_bytes=limits.limit_bytes - others) if limits.alone else limits
+        held = limits.alone and driver_room is None
+        room = replace(limits, limit_bytes=limits.limit_bytes - others) if held else limits
         try:
             plan_pass(
                 "statistics",
@@ -312,11 +315,15 @@ def row_tiles(
             return tiles
         except MemoryBudgetError as error:
             refused = refused or error
-    assert refused is not None
+    if refused is None:
+        raise MemoryBudgetError(
+            f"The driver has {readable(driver_room or 0)}, too little for a tile of the sums of {sums.n_atoms:,} atoms; use "
+            f"a smaller dictionary or a larger machine for the driver."
+        )
     raise refused
 
 
-def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool) -> tuple[Step, bool]:
+def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> tuple[Step, bool]:
     """Return the statistics pass as a worker can hold it, and whether that is in tiles of rows."""
     sums = step.statistic
     assert isinstance(sums, CodeSums)
@@ -327,14 +334,15 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool) -> tuple[
         checkpointed=checkpointed,
         work=step.work_per_sample,
         fingerprint=step.digests,
+        driver_room=machines.driver_limit - machines.driver_baseline if spilled else None,
     )
     if len(tiles) == 1:
         return step, False
     largest = max(tiles, key=CodeSums.state_bytes)
     # all tiles are gathered, and the last one finished
-    gathered = (
-        sum(tile.state_bytes() for tile in tiles) - largest.state_bytes() + 2 * largest.finished_bytes()
-    )
+    gathered = 2 * largest.finished_bytes()
+    if not spilled:
+        gathered += sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
     return replace(step, statistic=largest, rounds=len(tiles), tiles=len(tiles), driver_bytes=gathered), True
 
 
@@ -342,44 +350,3 @@ def work_per_sample(encoder: Encoder, settings: Configuration) -> float:
     """Return the multiplications of patches with atoms that one image costs a fit."""
     whitener = encoder.whitener
     return whitener.drawn * whitener.geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)
-
-
-def solve_plan(
-    n_atoms: int,
-    settings: Configuration,
-    held_bytes: int = 0,
-    *,
-    baseline: int | None = None,
-    limit: int | None = None,
-    tiled: bool | None = None,
-) -> PassPlan:
-    """Plan the solve, which runs on the driver: no samples, no leaves, C and V with their workspace.
-
-    `held_bytes`: of sums that will be in memory by then, and are not yet. Raises MemoryBudgetError where the driver has
-    too little memory, ConfigurationError where there can never be as many components as asked for.
-
-    Matrices are whole where that fits, else tiles of rows; `tiled` says which they are, where that is settled.
-    """
-    wanted = settings.n_components + settings.drop
-    if wanted > n_atoms:
-        raise ConfigurationError(
-            f"{n_atoms} atoms give at most {n_atoms} components, fewer than n_components + drop = {wanted}; "
-            f"lower n_components or raise dictionary."
-        )
-    diagonal = settings.feature == "vq" and settings.moment == "second"
-    working = held_bytes + solve_bytes(n_atoms, diagonal, wanted)
-    baseline = resident_bytes() if baseline is None else baseline
-    limit = memory_limit() if limit is None else limit
-    if settings.moment == "second" and suits(n_atoms, wanted):
-        beside = tiled_bytes(n_atoms, diagonal, wanted)
-        # iterations are tried first, beside C and V; where they do not do, LAPACK solves in its own memory
-        working = max(working, held_bytes + 8 * n_atoms**2 * (1 if diagonal else 2) + beside)
-        in_tiles = held_in_tiles(held_bytes, n_atoms) + beside
-        if tiled or (tiled is None and baseline + in_tiles <= limit < baseline + working):
-            working = in_tiles
-    if baseline + working > limit:
-        raise MemoryBudgetError(
-            f"The solve for {n_atoms} atoms needs {readable(baseline + working)} on the driver, which may use "
-            f"{readable(limit)}; use a smaller dictionary or a larger machine for the driver."
-        )
-    return PassPlan(SOLVE, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)

@@ -68,7 +68,8 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's address, a
     `distributed.Client`), `workers` (processes of a local cluster; 0 is this process), `checkpoint` (a folder that
     all workers see), `on_event` (called with each progress event). `on_bad_chunk` says what is done about samples that
-    cannot be read or decoded: "raise", or "skip" (left out of every sum, NaN in a representation).
+    cannot be read or decoded: "raise", or "skip" (left out of every sum, NaN in a representation). `solve_on="workers"` has
+    them hold the matrices of a large eigenproblem.
 
     Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (what each pass took),
     `n_features_out_`. There is no `n_features_in_`: images have a shape, `model_.geometry`.
@@ -122,6 +123,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         workers: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         on_bad_chunk: str = "raise",
+        solve_on: str = "driver",
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.patch = patch
@@ -162,6 +164,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.workers = workers
         self.checkpoint = checkpoint
         self.on_bad_chunk = on_bad_chunk
+        self.solve_on = solve_on
         self.on_event = on_event
 
     @classmethod
@@ -277,7 +280,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _engine(self, executor: Any, key: str) -> Engine:
         events = EventStream(*([self.on_event] if self.on_event else []))
         folder = None if self.checkpoint is None or not key else Path(self.checkpoint)
-        return Engine(executor, events, folder, key, StopRequest(), self.on_bad_chunk)
+        return Engine(executor, events, folder, key, StopRequest(), self.on_bad_chunk, self.solve_on)
 
     def _fitted(self, model: Model, records: list[dict[str, Any]]) -> Self:
         self.model_ = model

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.triangle import UpperTiles
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
-_solve: Any = scipy.linalg.solve_triangular
+
+def upper_factor(square: Float64) -> Float64:
+    """Return the upper U with Uᵀ U = the square, zero below the diagonal; LinAlgError where a pivot is not positive.
+
+    >>> upper_factor(np.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
+    [[2.0, 1.0], [0.0, 2.0]]
+    """
+    xp: Any = array_module(square)
+    if xp is np:
+        return np.asarray(scipy.linalg.cholesky(square, check_finite=False), np.float64)
+    lower = xp.linalg.cholesky(square)
+    if not bool(xp.isfinite(lower).all()):  # CuPy does not raise
+        raise np.linalg.LinAlgError("a pivot is not positive")
+    found: Float64 = xp.ascontiguousarray(lower.T)
+    return found
+
+
+def _solve(upper: Float64, block: Float64, **options: Any) -> Float64:
+    """Solve with a triangular matrix, where both are."""
+    # on a machine without cuBLAS the import alone of CuPy's fails
+    name = "scipy.linalg" if is_host(upper, block) else "cupyx.scipy.linalg"
+    found: Float64 = importlib.import_module(name).solve_triangular(upper, block, **options)
+    return found
 
 
 def cholesky(matrix: UpperTiles) -> UpperTiles | None:
@@ -29,8 +54,8 @@ def cholesky(matrix: UpperTiles) -> UpperTiles | None:
     for index, (first, tile) in enumerate(tiles):
         height = len(tile)
         try:
-            square = scipy.linalg.cholesky(tile[:, :height], check_finite=False)
-        except scipy.linalg.LinAlgError:
+            square = upper_factor(tile[:, :height])
+        except np.linalg.LinAlgError:
             return None
         tile[:, :height] = square
         if height < tile.shape[1]:
@@ -49,7 +74,7 @@ def whitened(scatter: UpperTiles, factor: UpperTiles) -> UpperTiles:
     tiles, uppers = list(scatter.starts()), list(factor.starts())
     for index, (first, tile) in enumerate(tiles):
         height, upper = len(tile), uppers[index][1]
-        square = np.ascontiguousarray(upper[:, :height])
+        square = upper[:, :height].copy()
         inner = _solve(square, tile[:, :height], trans="T", check_finite=False)
         inner = _solve(square, inner.T, trans="T", check_finite=False)
         inner = (inner + inner.T) / 2
@@ -75,7 +100,7 @@ def _divide(rows: Float64, uppers: list[tuple[int, Float64]], origin: int) -> No
     """Multiply rows by U⁻¹ from the right, in place; U begins at row `origin`."""
     for start, upper in uppers:
         here = slice(start - origin, start - origin + len(upper))
-        square = np.ascontiguousarray(upper[:, : len(upper)])
+        square = upper[:, : len(upper)].copy()
         rows[:, here] = _solve(square, rows[:, here].T, trans="T", check_finite=False).T
         if len(upper) < upper.shape[1]:
             rows[:, here.stop :] -= rows[:, here] @ upper[:, len(upper) :]
@@ -103,32 +128,51 @@ def forward_substituted(factor: UpperTiles, block: Float64) -> Float64:
     return result
 
 
-def smallest_share(factor: UpperTiles, seed: int = 0) -> float:
-    """Estimate the smallest eigenvalue of V = Uᵀ U as a share of its largest, from a few steps of power iteration.
+def smallest_share(factor: UpperTiles) -> float:
+    """Estimate the smallest eigenvalue of V = Uᵀ U as a share of its largest."""
 
-    Both ends are approached from inside, so that the estimate is never too small by more than rounding.
+    def inverse(block: Float64) -> Float64:
+        return back_substituted(factor, forward_substituted(factor, block))
+
+    return share_of_smallest(
+        lambda block: _product(factor, block), inverse, len(factor), near=factor.tiles[0]
+    )
+
+
+def share_of_smallest(
+    product: Callable[[Float64], Float64],
+    inverse: Callable[[Float64], Float64],
+    size: int,
+    steps: int = 8,
+    near: Float64 | None = None,
+) -> float:
+    """Estimate the smallest eigenvalue of a positive definite V as a share of its largest, by a few power iterations.
+
+    `product` is X -> V X, `inverse` X -> V⁻¹ X for columns (K, m). Both ends are approached from inside, so that the estimate
+    is never too small by more than rounding. An eigenvalue that is as good as null stands out of V⁻¹ after a step or two.
     """
-    start = np.random.default_rng(seed).standard_normal((len(factor), 4))
+    start = np.random.default_rng(0).standard_normal((size, 4))
+    if near is not None:
+        start = like(near, start)
     large, small = _orthonormal(start), _orthonormal(start)
-    for _ in range(8):
-        large = _orthonormal(_product(factor, large))
-        small = _orthonormal(back_substituted(factor, forward_substituted(factor, small)))
-    top = np.linalg.eigvalsh(large.T @ _product(factor, large))[-1]
-    inverse = np.linalg.eigvalsh(small.T @ back_substituted(factor, forward_substituted(factor, small)))[-1]
-    return float(1 / (inverse * top))
+    for _ in range(steps):
+        large, small = _orthonormal(product(large)), _orthonormal(inverse(small))
+    top = np.linalg.eigvalsh(to_host(large.T @ product(large)))[-1]
+    return float(1 / (np.linalg.eigvalsh(to_host(small.T @ inverse(small)))[-1] * top))
 
 
 def _orthonormal(block: Float64) -> Float64:
-    result: Float64 = np.linalg.qr(block)[0]
+    result: Float64 = array_module(block).linalg.qr(block)[0]
     return result
 
 
 def _product(factor: UpperTiles, block: Float64) -> Float64:
     """Return Uᵀ (U X)."""
-    moved = np.empty_like(block)
+    xp = array_module(block)
+    moved = xp.empty_like(block)
     for first, tile in factor.starts():
         moved[first : first + len(tile)] = tile @ block[first:]
-    result = np.zeros_like(block)
+    result: Float64 = xp.zeros_like(block)
     for first, tile in factor.starts():
         result[first:] += tile.T @ moved[first : first + len(tile)]
     return result

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.triangle import UpperTiles
 from smtdist.solve import lapack
 from smtdist.solve.lapack import all_eigenvectors, smallest_behind_factor, smallest_eigenvectors
+from smtdist.solve.pencil import Means, solve_streamed
 from smtdist.solve.solution import Float64, Solution
-from smtdist.solve.tiled import SAFE, Tiles, Unsuitable, quality, solve_tiles, suits
+from smtdist.solve.streamed import Streamed
+from smtdist.solve.tiled import SAFE, Unsuitable, quality, solve_tiles, suits
 
 Matrix = npt.NDArray[Any]
 Indices = npt.NDArray[np.intp]
@@ -59,10 +60,10 @@ def smallest_components(
     tolerance = n_atoms * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
     solve = _solve_diagonal if moment.ndim == 1 else _solve_full
     if n_components > 0 and suits(int(alive.sum()), n_components):
-        given = moment if moment.ndim == 1 else lambda: _tiles_of(moment)
+        given = moment if moment.ndim == 1 else Streamed.of_full(moment)
         with contextlib.suppress(Unsuitable):
-            return _solved_in_tiles(
-                lambda: _tiles_of(context_scatter), given, n_components, tolerance, alive, active
+            return _by_iterations(
+                Streamed.of_full(context_scatter), given, n_components, tolerance, alive, active
             )
     kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
     components = _placed(vectors, kept, n_atoms)
@@ -72,47 +73,46 @@ def smallest_components(
 
 
 def smallest_components_of_tiles(
-    context_scatter: Tiles,
-    moment: Tiles | Float64,
+    context_scatter: Streamed,
+    moment: Streamed | Float64,
     n_components: int,
     *,
     null_tolerance: float | None = None,
+    means: Means | None = None,
 ) -> Solution:
     """Solve the problem of `smallest_components` for matrices that come in tiles of rows, and never as K x K arrays.
 
-    Each of the two functions makes its matrix anew, as float64 tiles that are then overwritten; a diagonal V is an array (K,).
-    Memory: `tiled_bytes` beside what the tiles are made from. Raises Unsuitable where V has a null space beyond dead atoms or
-    the iterations do not converge: what is left is `smallest_components` of the full matrices.
+    Both are cut alike; a diagonal V is an array (K,). Memory: `tiled_bytes` beside what the tiles are made from; with `means`
+    matrices are streamed, or spread over workers, and a factor of V goes to disk: `streamed_bytes`. Raises Unsuitable where V
+    has a null space beyond dead atoms or the iterations do not converge: what is left is `smallest_components` of the full
+    matrices.
 
-    >>> tiles = lambda: UpperTiles.of(np.diag(1 - 2.0 ** -np.arange(60)))
-    >>> smallest_components_of_tiles(tiles, np.ones(60), 1).residuals.max() < 1e-8
+    >>> matrix = np.diag(1 - 2.0 ** -np.arange(60))
+    >>> smallest_components_of_tiles(Streamed.of_full(matrix), np.ones(60), 1).residuals.max() < 1e-8
     np.True_
     """
-    diagonal = moment if isinstance(moment, np.ndarray) else moment().diagonal()
-    alive = _alive(diagonal, None)
+    alive = _alive(moment if isinstance(moment, np.ndarray) else moment.diagonal(), None)
     tolerance = len(alive) * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
     _require_rank(int(alive.sum()), n_components, alive)
-    return _solved_in_tiles(context_scatter, moment, n_components, tolerance, alive, None)
+    return _by_iterations(context_scatter, moment, n_components, tolerance, alive, None, means)
 
 
-def _solved_in_tiles(
-    scatter: Tiles,
-    moment: Tiles | Float64,
+def _by_iterations(
+    scatter: Streamed,
+    moment: Streamed | Float64,
     n_components: int,
     tolerance: float,
     alive: npt.NDArray[np.bool_],
     active: npt.NDArray[np.bool_] | None,
+    means: Means | None = None,
 ) -> Solution:
-    kept, rank, vectors = solve_tiles(scatter, moment, n_components, tolerance, alive)
+    posed = (scatter, moment, n_components, tolerance, alive)
+    kept, rank, vectors = solve_tiles(*posed) if means is None else solve_streamed(*posed, means)
     components = _placed(vectors, kept, len(alive))
     eigenvalues, residuals = quality(scatter, moment, components, active)
     if residuals.max() > WORST_RESIDUAL:
         raise Unsuitable(f"residual {residuals.max():.2g}")
     return Solution(components, eigenvalues, residuals, rank, ~alive)
-
-
-def _tiles_of(matrix: Matrix) -> UpperTiles:
-    return UpperTiles.of(matrix).with_tiles(lambda tile: tile.astype(np.float64, copy=False))
 
 
 def _placed(vectors: Float64, kept: Indices, n_atoms: int) -> Float64:

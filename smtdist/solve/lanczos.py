@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from smtdist.kernels.device import array_module, like, to_host
+
 Float32: TypeAlias = npt.NDArray[np.float32]
 Float64: TypeAlias = npt.NDArray[np.float64]
 Block: TypeAlias = npt.NDArray[Any]
@@ -59,14 +61,15 @@ def working_bytes(size: int, count: int) -> int:
 
 
 def largest_pairs(
-    product: Product, size: int, count: int, *, tolerance: float = TOLERANCE
+    product: Product, size: int, count: int, *, tolerance: float = TOLERANCE, near: Block | None = None
 ) -> tuple[Float64, Float64, Float64]:
     """Return the `count` largest eigenvalues (descending), their vectors (K, count) and residuals, of a symmetric A.
 
     Thick-restart block Lanczos with full orthogonalisation (Wu and Simon 2000, in blocks) runs in float32, from a fixed
     start, until residuals are a few millionths of ‖A‖. Its vectors then pass through Chebyshev polynomials (Zhou et al.
     2006) and Rayleigh-Ritz steps in float64. Residuals are ‖A u - θ u‖ / ‖A‖, formed in float64 for every pair; where
-    one stays above `tolerance`, NotConverged is raised. Memory: `working_bytes`.
+    one stays above `tolerance`, NotConverged is raised. Memory: `working_bytes`. Where `near` is on a device, so are the
+    columns, small matrices apart.
 
     Same bits for the same matrix on the same machine and number of BLAS threads; between machines vectors differ as
     their residuals allow.
@@ -75,16 +78,17 @@ def largest_pairs(
     >>> values.round(6).tolist(), bool(residuals.max() < 1e-8)
     ([1.0, 0.98], True)
     """
-    lowest, vectors = _rough(product, size, count)
+    lowest, vectors = _rough(product, size, count, np.empty(0) if near is None else near)
     return _refined(product, vectors, count, lowest, tolerance)
 
 
-def _rough(product: Product, size: int, count: int) -> tuple[float, Float32]:
+def _rough(product: Product, size: int, count: int, near: Block) -> tuple[float, Float32]:
     """Return the smallest Ritz value that was seen and the Ritz vectors kept, to the precision of float32."""
     block, kept, most = block_size(count), kept_vectors(count), basis_size(count)
-    basis = np.empty((size, most), np.float32, order="F")
+    start_block = np.random.default_rng(SEED).standard_normal((size, block), dtype=np.float32)
+    basis = array_module(near).empty((size, most), np.float32, order="F")
     small = np.zeros((most, most))
-    new = orthonormal(np.random.default_rng(SEED).standard_normal((size, block), dtype=np.float32))
+    new = orthonormal(like(near, start_block))
     basis[:, :block] = new
     start, used, lowest, before = 0, block, 0.0, np.inf
     for _ in range(CYCLES):
@@ -98,7 +102,7 @@ def _rough(product: Product, size: int, count: int) -> tuple[float, Float32]:
         values, mixture = values[::-1], mixture[:, ::-1]
         lowest = min(lowest, float(values[-1]))
         left = np.linalg.norm(coupling @ mixture[start:used, :count], axis=0).max() / values[0]
-        vectors = basis[:, :used] @ mixture[:, :kept].astype(np.float32)
+        vectors = basis[:, :used] @ like(near, mixture[:, :kept].astype(np.float32))
         # where float32 has given what it has, residuals fall no more
         if left <= ROUGH or (left <= 1e-4 and left > before / 2):
             return lowest, vectors
@@ -113,14 +117,14 @@ def _rough(product: Product, size: int, count: int) -> tuple[float, Float32]:
 
 def _step(product: Product, basis: Float32, small: Float64, start: int, used: int) -> tuple[Float32, Float64]:
     """Multiply the newest block, take the basis out, and return what is left, orthonormal, and how it hangs together."""
-    moved = product(np.ascontiguousarray(basis[:, start:used]))
+    moved = product(array_module(basis).ascontiguousarray(basis[:, start:used]))
     known = basis[:, :used]
     coefficients = known.T @ moved
     moved -= known @ coefficients
     again = known.T @ moved
     moved -= known @ again
-    small[:used, start:used] = coefficients
-    small[:used, start:used] += again
+    small[:used, start:used] = to_host(coefficients)
+    small[:used, start:used] += to_host(again)
     inner = small[start:used, start:used]
     inner += inner.T.copy()
     inner /= 2
@@ -129,7 +133,7 @@ def _step(product: Product, basis: Float32, small: Float64, start: int, used: in
     for _ in range(2):
         new -= known @ (known.T @ new)
         new = orthonormal(new)
-    return new, (new.T @ moved).astype(np.float64)
+    return new, to_host(new.T @ moved).astype(np.float64)
 
 
 def orthonormal(block: Block) -> Block:
@@ -139,12 +143,13 @@ def orthonormal(block: Block) -> Block:
     """
     result = block
     for _ in range(2):
-        size = np.linalg.norm(result, axis=0)
-        result = result / np.where(size > 0, size, 1)
-        gram = (result.T @ result).astype(np.float64)
+        size = array_module(result).linalg.norm(result, axis=0)
+        size[size == 0] = 1
+        result = result / size
+        gram = to_host(result.T @ result).astype(np.float64)
         values, vectors = scipy.linalg.eigh(gram, check_finite=False)
         floor = max(float(values[-1]), 1e-30) * float(np.finfo(block.dtype).eps)
-        result = result @ (vectors / np.sqrt(np.maximum(values, floor))).astype(block.dtype)
+        result = result @ like(block, (vectors / np.sqrt(np.maximum(values, floor))).astype(block.dtype))
     return result
 
 
@@ -155,7 +160,7 @@ def _refined(
     for _ in range(REFINEMENTS):
         values, exact, residuals = _rayleigh_ritz(product, exact, count)
         if residuals.max() <= tolerance:
-            return values[:count], exact[:, :count], residuals
+            return values[:count], to_host(exact[:, :count]), residuals
         high = float(values[-1])
         # Ritz values lie inside the spectrum, so that its end is a little further out
         low = min(lowest, high - 1e-3 * abs(values[0]))
@@ -164,18 +169,19 @@ def _refined(
     values, exact, residuals = _rayleigh_ritz(product, exact, count)
     if residuals.max() > tolerance:
         raise NotConverged(f"residual {residuals.max():.2g} after {REFINEMENTS} refinements")
-    return values[:count], exact[:, :count], residuals
+    return values[:count], to_host(exact[:, :count]), residuals
 
 
 def _rayleigh_ritz(product: Product, vectors: Float64, count: int) -> tuple[Float64, Float64, Float64]:
     vectors = orthonormal(vectors)
     moved = product(vectors)
-    inner = vectors.T @ moved
+    inner = to_host(vectors.T @ moved)
     values, mixture = scipy.linalg.eigh((inner + inner.T) / 2, check_finite=False)
-    values, mixture = values[::-1], mixture[:, ::-1]
+    values, mixture = values[::-1].copy(), like(vectors, mixture[:, ::-1].copy())
     vectors, moved = vectors @ mixture, moved @ mixture
-    moved -= vectors * values
-    residuals = np.linalg.norm(moved[:, :count], axis=0) / np.abs(values).max()
+    moved -= vectors * like(vectors, values)
+    left = to_host(array_module(moved).linalg.norm(moved[:, :count], axis=0))
+    residuals = left / np.abs(values).max()
     return values, vectors, residuals
 
 

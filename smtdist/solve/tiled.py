@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.kernels.triangle import UpperTiles, tile_height
+from smtdist.kernels.device import like, to_host
+from smtdist.kernels.triangle import UpperTiles, product, tile_height
 from smtdist.solve.factor import back_substituted, cholesky, smallest_share, whitened
 from smtdist.solve.lanczos import NotConverged, basis_size, block_size, largest_pairs, working_bytes
+from smtdist.solve.streamed import Streamed
 
 Float64: TypeAlias = npt.NDArray[np.float64]
-Tiles: TypeAlias = Callable[[], UpperTiles]
-"""Makes a matrix in float64 tiles, which whoever asks may overwrite."""
 
 CROSSOVER: Final = 5120
 """Rows from which on iterations for 400 vectors are chosen over LAPACK's reduction to tridiagonal form.
@@ -64,12 +64,17 @@ def tiled_bytes(n_atoms: int, diagonal: bool, n_components: int) -> int:
 
 
 def solve_tiles(
-    scatter: Tiles, moment: Tiles | Float64, n_components: int, tolerance: float, alive: npt.NDArray[np.bool_]
+    scatter: Streamed,
+    moment: Streamed | Float64,
+    n_components: int,
+    tolerance: float,
+    alive: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.intp], int, Float64]:
     """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ), ascending; Unsuitable where it cannot.
 
     V = Uᵀ U, Q = U⁻ᵀ C U⁻¹; the smallest eigenvectors of Q are the largest of σ I - Q, σ the mean of Q's eigenvalues, about
-    which nearly all of them lie. P = (U⁻¹ vectors)ᵀ. For a diagonal V, U is its root. Time K³ 4/3 multiplications to whiten
+    which nearly all of them lie. P = (U⁻¹ vectors)ᵀ. Both matrices have their tiles cut alike; where these are on a device, so
+    is the work. For a diagonal V, U is its root. Time K³ 4/3 multiplications to whiten
     with a full V, and some 5 to 15 products of the matrix with L vectors.
     """
     kept = np.flatnonzero(alive)
@@ -79,30 +84,29 @@ def solve_tiles(
         kept = np.flatnonzero(alive & (weights > tolerance * weights[alive].max()))
         scale = 1.0 / np.sqrt(weights[kept])
     else:
-        factor = cholesky(_part(moment(), kept))
+        factor = cholesky(_whole(moment, kept))
         if factor is None or smallest_share(factor) < SAFE * tolerance:
             raise Unsuitable("V has a null space")
     if len(kept) < max(SHARE * n_components, basis_size(n_components) + block_size(n_components)):
         raise Unsuitable("too few atoms fire")
-    quotient = _part(scatter(), kept)
+    quotient = _whole(scatter, kept)
     if factor is not None:
-        quotient = whitened(quotient, factor.cut_as(quotient))
+        quotient = whitened(quotient, factor)
     else:
         for first, tile in quotient.starts():
-            tile *= scale[first : first + len(tile), None]
-            tile *= scale[first:]
+            tile *= like(tile, scale[first : first + len(tile), None])
+            tile *= like(tile, scale[first:])
     vectors = _smallest(quotient, n_components)
     del quotient
-    vectors = vectors * scale[:, None] if factor is None else back_substituted(factor, vectors)
-    return kept, len(kept), vectors
+    if factor is None:
+        return kept, len(kept), vectors * scale[:, None]
+    return kept, len(kept), to_host(back_substituted(factor, scatter.placed(vectors)))
 
 
-def _part(matrix: UpperTiles, kept: npt.NDArray[np.intp]) -> UpperTiles:
-    step = tile_height(len(kept))
-    small = all(len(tile) <= step for tile in matrix.tiles)
-    result = matrix if len(kept) == len(matrix) and small else matrix.gathered(kept)
+def _whole(matrix: Streamed, kept: npt.NDArray[np.intp]) -> UpperTiles:
+    result = matrix.of(kept).tiles()
     for tile in result.tiles:
-        if not (np.isfinite(tile.min()) and np.isfinite(tile.max())):
+        if not (np.isfinite(float(tile.min())) and np.isfinite(float(tile.max()))):
             raise Unsuitable("a number is not finite")
     return result
 
@@ -116,29 +120,26 @@ def _smallest(quotient: UpperTiles, count: int) -> Float64:
     few = len(quotient) <= SINGLE_ROWS
     single = quotient.with_tiles(lambda tile: tile.astype(np.float32)) if few else quotient
 
-    def product(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def multiply(block: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return (single if block.dtype == np.float32 else quotient).product(block)
 
     try:
-        return largest_pairs(product, len(quotient), count)[1]
+        return largest_pairs(multiply, len(quotient), count, near=quotient.tiles[0])[1]
     except NotConverged as error:
         raise Unsuitable(str(error)) from error
 
 
 def quality(
-    scatter: Tiles, moment: Tiles | Float64, components: Float64, active: npt.NDArray[np.bool_] | None
+    scatter: Streamed, moment: Streamed | Float64, components: Float64, active: npt.NDArray[np.bool_] | None
 ) -> tuple[Float64, Float64]:
-    """Return Rayleigh quotients and residuals as `Solution` describes them; one matrix of tiles at a time."""
+    """Return Rayleigh quotients and residuals as `Solution` describes them; a tile of a matrix at a time."""
     columns = np.ascontiguousarray(components.T)
-    made = scatter()
-    scattered, scatter_norm = made.product(columns), _norm(made)
-    del made
+    scattered, scatter_norm = _product_and_norm(scatter, columns)
     eigenvalues = np.einsum("ka,ka->a", scattered, columns)
     if isinstance(moment, np.ndarray):
         moved, moment_norm = moment[:, None] * columns, float(np.abs(moment).max())
     else:
-        made = moment()
-        moved, moment_norm = made.product(columns), _norm(made)
+        moved, moment_norm = _product_and_norm(moment, columns)
     moved *= eigenvalues
     moved -= scattered
     if active is not None:
@@ -148,15 +149,17 @@ def quality(
     return eigenvalues, np.divide(left, scale, out=np.zeros_like(scale), where=scale > 0)
 
 
-def _norm(matrix: UpperTiles) -> float:
-    """Return the largest sum of magnitudes of a row."""
+def _product_and_norm(matrix: Streamed, columns: Float64) -> tuple[Float64, float]:
+    """Return the matrix times columns and the largest sum of magnitudes of a row, making each tile once."""
     total = np.zeros(len(matrix))
-    for first, last, part in _pieces(matrix):
-        total[first:last] += part.sum(axis=1)
-        total[last:] += part[:, last - first :].sum(axis=0)
-    return float(total.max())
 
+    def seen() -> Iterator[tuple[int, Float64]]:
+        for first, tile in matrix.starts():
+            last = first + len(tile)
+            sizes = abs(tile)
+            total[first:last] += to_host(sizes.sum(axis=1))
+            total[last:] += to_host(sizes[:, len(tile) :].sum(axis=0))
+            del sizes
+            yield first, tile
 
-def _pieces(matrix: UpperTiles) -> Iterator[tuple[int, int, Float64]]:
-    for first, tile in matrix.starts():
-        yield first, first + len(tile), np.abs(tile)
+    return to_host(product(seen(), matrix.placed(columns))), float(total.max())

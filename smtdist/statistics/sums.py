@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -134,24 +134,47 @@ class Statistics(Additive):
 
     def context_tiles(self, dtype: Any) -> UpperTiles:
         """Return `context_scatter` in tiles of their own, of a type that holds it."""
-        if "context_scatter" in self.matrices:
-            stored = self.matrices["context_scatter"]
-            return as_tiles(stored).with_tiles(lambda tile: tile.astype(dtype))
-        cooccurrence = as_tiles(self.cooccurrence)
-        if self.degree_activity is not None:
-            result = cooccurrence.with_tiles(lambda near: -near.astype(dtype))
-            result.added_to_diagonal(self.degree_activity)
-            return result
-        assert self.equal_degree is not None
-        degree = self.equal_degree
+        heights, make = self.context_maker(dtype)
+        return UpperTiles(tuple(make(index) for index in range(len(heights))))
 
-        def tile(near: Integers, moment: Integers) -> NDArray[Any]:
-            made = moment.astype(np.int64)
+    def context_maker(self, dtype: Any) -> tuple[list[int], Callable[[int], NDArray[Any]]]:
+        """Return the heights of tiles of `context_scatter`, and what makes each of them anew, of a type that holds it."""
+        if "context_scatter" in self.matrices:
+            stored = tile_views(self.matrices["context_scatter"])
+            return [len(tile) for tile in stored], lambda index: stored[index].astype(dtype)
+        near = tile_views(self.cooccurrence)
+        heights = [len(tile) for tile in near]
+        weighted, degree = self.degree_activity, self.equal_degree
+        if weighted is not None:
+            firsts = np.cumsum([0, *heights])
+
+            def one_hot(index: int) -> NDArray[Any]:
+                made: NDArray[Any] = -near[index].astype(dtype)
+                at = np.arange(len(made))
+                made[at, at] += weighted[firsts[index] : firsts[index + 1]].astype(dtype)
+                return made
+
+            return heights, one_hot
+        assert degree is not None
+        moments = tile_views(self.matrices["second_moment"], heights)
+
+        def tile(index: int) -> NDArray[Any]:
+            made = moments[index].astype(np.int64)
             made *= degree
-            made -= near
+            made -= near[index]
             return made.astype(dtype, copy=False)
 
-        return cooccurrence.with_tiles(tile, as_tiles(self.matrices["second_moment"]))
+        return heights, tile
+
+
+def tile_views(matrix: Matrix, heights: Sequence[int] | None = None) -> list[Integers]:
+    """Return a matrix as `UpperTiles` has its tiles, without a copy where they are cut as asked; a full one can always be."""
+    if isinstance(matrix, UpperTiles):
+        return list((matrix if heights is None else matrix.cut(heights)).tiles)
+    size, step = len(matrix), tile_height(len(matrix))
+    cut = heights or [min(step, size - at) for at in range(0, size, step)]
+    ends = np.cumsum(cut).tolist()
+    return [matrix[end - height : end, end - height :] for height, end in zip(cut, ends, strict=True)]
 
 
 def _sum(left: Matrix, right: Matrix, sign: int) -> Matrix:
@@ -191,10 +214,13 @@ def _follows(matrices: dict[str, Matrix], degree: int) -> bool:
     return all(np.array_equal(scatter, degree * moment - near) for scatter, moment, near in rows)
 
 
-def finish_tiles(tiles: Sequence[tuple[CodeSums, State]]) -> Statistics:
+def finish_tiles(
+    tiles: Sequence[tuple[CodeSums, State]], place: Callable[[Integers], Integers] = np.copy
+) -> Statistics:
     """Turn the raw sums of passes over tiles of rows, in order, into named matrices of tiles; consumes the states.
 
-    Memory: the tiles, and where context_scatter does not follow from the others, a tile of it at a time in int64.
+    `place` makes the copies that are kept, in memory or elsewhere. Memory: the tiles, and where context_scatter does not follow
+    from the others, a tile of it at a time in int64.
     """
     sums, first = tiles[0]
     for other, state in tiles[1:]:
@@ -221,7 +247,7 @@ def finish_tiles(tiles: Sequence[tuple[CodeSums, State]]) -> Statistics:
             step = tile_height(one.n_atoms)
             # cut small: what lies below the diagonal is given back, and later steps copy a tile at a time
             found.setdefault(name, []).extend(
-                matrix[at : at + step, at:].copy() for at in range(0, high - low, step)
+                place(matrix[at : at + step, at:]) for at in range(0, high - low, step)
             )
             del matrix
     return replace(part, matrices={name: UpperTiles.summed(parts) for name, parts in found.items()})

@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
+from benchmarks.end_to_end import fit
 from benchmarks.solve import eigen, large_k
 from smtdist.models import fit as fitting
-from smtdist.models import plan as planning
+from smtdist.models import ways
 
 
 def test_eigen_beside_lapack(tmp_path):
@@ -33,7 +36,7 @@ def test_eigen_beside_lapack(tmp_path):
 
 
 def test_large_k_in_tiles_and_whole(monkeypatch):
-    monkeypatch.setattr(planning, "memory_limit", planning.memory_limit)
+    monkeypatch.setattr(ways, "memory_limit", ways.memory_limit)
     monkeypatch.setattr(fitting, "timed_solve", fitting.timed_solve)
     monkeypatch.setattr(fitting, "SMALL_SHARE", 0)
     monkeypatch.setattr(fitting, "row_tiles", lambda sums, *_, **__: sums.tiled(3))
@@ -47,3 +50,16 @@ def test_large_k_in_tiles_and_whole(monkeypatch):
     assert tiles["hashes"] == whole["hashes"]
     assert tiles["largest_residual"] < 1e-10
     assert tiles["process_peak_bytes"] > 0
+
+
+def test_fit_by_passes(tmp_path, capsys):
+    arguments = ["--images", "30", "--atoms", "64", "--components", "4", "--threads", "1"]
+    rows = fit.main([*arguments, "--checkpoint", str(tmp_path / "kept"), "--json", str(tmp_path)])
+    assert [row["name"].split(",")[0] for row in rows] == ["whitening", "dictionary", "statistics", "solve"]
+    assert all(row["ours_peak_bytes"] > 2**20 for row in rows)
+    assert rows[-1]["facts"]["largest_residual"] < 1e-7
+    again = fit.main([*arguments, "--checkpoint", str(tmp_path / "kept")])
+    assert again[2]["facts"]["resumed_leaves"] > 0
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    with pytest.raises(SystemExit, match="no CUDA device"):
+        fit.main([*arguments, "--gpu"])

@@ -24,7 +24,8 @@ from smtdist.models.kernel.streamed import (
     row_length,
     work_per_triplet,
 )
-from smtdist.models.plan import SOLVE, PassCost, Step, measured_machines, step_cost
+from smtdist.models.plan import PassCost, Step, measured_machines, step_cost
+from smtdist.models.ways import SOLVE
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.contrast import ContrastSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient

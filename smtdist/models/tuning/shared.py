@@ -24,9 +24,10 @@ from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary, sketch_size
-from smtdist.models.fit import solve
 from smtdist.models.model import Whitening, image_geometry, make_encoder, unwhitened, whitened
-from smtdist.models.plan import solve_plan, work_per_sample
+from smtdist.models.plan import work_per_sample
+from smtdist.models.solving import solve
+from smtdist.models.ways import solve_way
 from smtdist.solve.solution import Solution
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
@@ -173,7 +174,7 @@ class _Stages:
             sums_of[solved] = summed
             result.append(own)
         for own in solves.values():
-            solve_plan(len(own.dictionary.grid), own.settings)
+            solve_way(len(own.dictionary.grid), own.settings)
         waiting = Counter(self.engine, "solve", len(solves))
         for key, statistics in self._statistics(sums):
             for found, own in solves.items():

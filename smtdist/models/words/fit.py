@@ -20,8 +20,9 @@ from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import plan_pass
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.fit import Record, ordered_digests
+from smtdist.models.fit import ordered_digests
 from smtdist.models.plan import PassCost
+from smtdist.models.solving import Record
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.solve.iterative import smallest_components_sparse
 from smtdist.solve.solution import Solution
