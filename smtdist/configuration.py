@@ -17,6 +17,7 @@ from smtdist.errors import ConfigurationError
 FEATURES: Final = ("gq", "vq")
 CODED: Final = ("l1", "s3c", "omp")
 """Codes of floats, which the sums of whole numbers do not take: `smtdist.models.coded`."""
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?|\d*\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 MEANS: Final = ("context", "level", "patch", "channel", "global")
 POLICIES: Final = ("leave_out", "activate_best")
 DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given")
@@ -277,8 +278,20 @@ def preset(name: str) -> Configuration:
     return Configuration.from_dict(PRESETS[name])
 
 
+def parse_value(text: str) -> Any:
+    """Read a value of the command line: JSON, a number as Python writes it, or else a string.
+
+    >>> parse_value("3"), parse_value(".25"), parse_value("1."), parse_value("null"), parse_value("whole")
+    (3, 0.25, 1.0, None, 'whole')
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return float(text) if _NUMBER.fullmatch(text) else text
+
+
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Read one `key=value` of the command line; values are JSON, and bare words are strings.
+    """Read one `key=value` of the command line, as `parse_value` does.
 
     >>> parse_setting("context=3"), parse_setting("context=whole"), parse_setting("flip=true")
     (('context', 3), ('context', 'whole'), ('flip', True))
@@ -287,10 +300,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not separator:
         raise ConfigurationError(f"--set takes key=value, not {text!r}.")
     _known({key: None})
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
+    return key, parse_value(value)
 
 
 def _known(settings: Mapping[str, Any]) -> dict[str, Any]:

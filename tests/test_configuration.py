@@ -51,3 +51,11 @@ def test_unknown_names_are_refused_with_the_known_ones():
         parse_setting("context")
     with pytest.raises(ConfigurationError, match="no preset 'mnist'"):
         preset("mnist")
+
+
+def test_numbers_are_read_as_people_write_them():
+    assert parse_setting("threshold=.25") == ("threshold", 0.25)
+    assert parse_setting("ridge=1e-3") == ("ridge", 0.001)
+    assert parse_setting("ridge=1.") == ("ridge", 1.0)
+    assert parse_setting("context=whole") == ("context", "whole")
+    assert parse_setting("context=inf") == ("context", "inf")

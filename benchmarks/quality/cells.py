@@ -344,15 +344,17 @@ def _jpeg() -> Iterator[Cell]:
     little. Tiny ImageNet's images, so compressed at 64 x 64, are scaled to 32 x 32 first, which leaves little of that; ten of its
     classes have enough images each for a figure like CIFAR-10's.
     """
-    for data, classes, qualities in (
-        ("cifar10", 0, (0, 95, 75, 50)),
-        ("tiny", 0, (0, 95, 85, 75, 50)),
-        ("tiny", 10, (0, 95, 75, 50)),
+    for data, classes, atoms, qualities in (
+        ("cifar10", 0, 2048, (0, 95, 75, 50)),
+        ("tiny", 0, 2048, (0, 95, 85, 75, 50)),
+        ("tiny", 10, 2048, (0, 95, 75, 50)),
+        ("tiny", 10, 8192, (0, 75)),
     ):
         for quality in qualities:
             n_train = 3000 if classes else SMALL
-            fit = replace(_fit(COLOUR, data, n_train, dictionary=2048), quality=quality, classes=classes)
+            fit = replace(_fit(COLOUR, data, n_train, dictionary=atoms), quality=quality, classes=classes)
             column = f"quality {quality}" if quality else "as it is"
             judge = "held out" if classes else "test"
             row = f"{data}, {classes} classes" if classes else data
+            row += "" if atoms == 2048 else f", K = {atoms:,}"
             yield Cell("jpeg", row, column, _whole(fit), remark=OURS, judge=judge)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,14 @@ from smtdist.data.array import as_source
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.evaluate.knn import evaluate_knn
+from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn, evaluation_of, nearest
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
 from smtdist.models.transform import transform
 from smtdist.monitor.progress import ProgressView
 
+VOTERS = tuple(itertools.product((5, 10, 20, 30), (0.02, 0.03, 0.05)))
+"""Neighbours and temperatures that are compared."""
 GRID = ["ridge=0.03,0.1,0.3,1.0", "constant_patch=activate_best,leave_out"]
 
 
@@ -69,12 +72,20 @@ def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, An
             model, _ = fit(as_source(images[:cut]), settings.replace(**changes), engine)
             for drop in (0, 1):
                 z = [represent(model, part, engine, drop) for part in (images[:cut], images[cut:])]
-                found = evaluate_knn(z[0], labels[:cut], z[1], labels[cut:])
-                rows.append(
-                    {**changes, "drop": drop, "top1": found.top1, "seconds": time.perf_counter() - started}
-                )
-                print(rows[-1], flush=True)
+                for k, temperature, top1 in voted(z, labels[:cut], labels[cut:]):
+                    seconds = time.perf_counter() - started
+                    neighbours = {"k": k, "temperature": temperature}
+                    rows.append({**changes, "drop": drop, **neighbours, "top1": top1, "seconds": seconds})
+                print(max(rows, key=lambda row: row["top1"]), flush=True)
     return {"validation": sorted(rows, key=lambda row: -row["top1"])}
+
+
+def voted(z: list[Any], known: Any, wanted: Any) -> Iterator[tuple[int, float, float]]:
+    """Yield k, T and the share that is right, for every one of `VOTERS`."""
+    cosines, rows = nearest(z[1], z[0], max(k for k, _ in VOTERS))
+    for k, temperature in VOTERS:
+        settings = SoftNeighbours(k, temperature)
+        yield k, temperature, evaluation_of(cosines[:, :k], rows[:, :k], known, wanted, settings).top1
 
 
 def run(options: argparse.Namespace, settings: Configuration) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 from smtdist.concepts.descent import DescentSettings
 from smtdist.concepts.sampling import SamplingSettings
+from smtdist.configuration import parse_value
 from smtdist.errors import ConfigurationError
 
 METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
@@ -177,10 +178,7 @@ class ConceptSettings:
             name, equals, value = text.partition("=")
             if not equals:
                 raise ConfigurationError(f"{text!r} is no setting; write KEY=VALUE.")
-            try:
-                changes[name.strip()] = None if value.lower() == "none" else json.loads(value)
-            except json.JSONDecodeError:
-                changes[name.strip()] = value
+            changes[name.strip()] = None if value.lower() == "none" else parse_value(value)
         return self.replace(**changes)
 
     def to_json(self) -> str:

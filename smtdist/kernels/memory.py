@@ -7,7 +7,7 @@ from typing import NamedTuple
 from smtdist.kernels import device
 from smtdist.kernels.codes import SLICE_PATCHES
 from smtdist.kernels.cpu.codes import TILE_ATOMS, TILE_PATCHES
-from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES
+from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES, window_size
 from smtdist.kernels.cpu.counters import PLANES_WORDS
 from smtdist.kernels.cpu.jit import BLOCK
 from smtdist.kernels.cpu.moment import PART_PATCHES, RUN_PATCHES
@@ -143,7 +143,7 @@ def _scatter_bytes(
     if feature == "gq" and drawn * n_atoms >= LONG_CODES * n:  # else an image never has so many
         step = max(n, min(patches, 1 << 13))
         near = (
-            row * step * (1 + max(4, ((2 * d + 1) ** 2).bit_length()))
+            row * step * (1 + max(4, window_size((rows, columns), d).bit_length()))
             + 4 * capacity * step // patches
             + 72 * n_atoms
         )

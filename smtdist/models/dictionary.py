@@ -119,12 +119,23 @@ def from_sketch(
 
 
 def diverse(state: State, size: int, cosine: float) -> Dictionary:
-    """Take random patches in order, leaving out any whose signed cosine with a chosen one exceeds `cosine`.
+    """Take random patches in order, leaving out any whose signed cosine with a chosen one exceeds `cosine`."""
+    chosen = apart(state["vector"], cosine, size)
+    if len(chosen) == size:
+        return _sampled(state, chosen)
+    raise ConfigurationError(
+        f"Only {len(chosen)} of {len(state['vector'])} random patches keep a cosine of at most {cosine} to each other, fewer "
+        f"than the {size} atoms asked for; raise dictionary_cosine or lower dictionary."
+    )
 
-    Greedy, by blocks: one product of a block with the atoms so far, then within the block. The cosine is compared
+
+def apart(vectors: NDArray[Any], cosine: float, most: int) -> NDArray[np.int64]:
+    """Return the first rows of which no two have a signed cosine above `cosine`, so many at most.
+
+    Greedy, by blocks: one product of a block with the rows so far, then within the block. The cosine is compared
     as the integer dot product on the grid with floor(cosine s²).
     """
-    vectors = state["vector"].astype(np.float32)
+    vectors = vectors.astype(np.float32)
     scale = grid_scale(vectors.shape[1])
     limit = int(Fraction(str(cosine)) * scale * scale // 1)
     chosen: list[int] = []
@@ -139,12 +150,9 @@ def diverse(state: State, size: int, cosine: float) -> Dictionary:
             if free[i]:
                 chosen.append(start + i)
                 free[i + 1 :] &= inside[i, i + 1 :] <= limit
-        if len(chosen) >= size:
-            return _sampled(state, np.array(chosen[:size]))
-    raise ConfigurationError(
-        f"Only {len(chosen)} of {len(vectors)} random patches keep a cosine of at most {cosine} to each other, fewer than the "
-        f"{size} atoms asked for; raise dictionary_cosine or lower dictionary."
-    )
+        if len(chosen) >= most:
+            break
+    return np.array(chosen[:most], np.int64)
 
 
 def _sampled(state: State, rows: NDArray[np.int64]) -> Dictionary:

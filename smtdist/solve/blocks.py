@@ -60,7 +60,7 @@ class BlockFiles:
         return range(index + 1, self.count)
 
     def write(self, place: Place, block: npt.NDArray[np.float64]) -> None:
-        """Store a block; ModelError where the disk does not take it."""
+        """Store a block; CheckpointError where the disk does not take it."""
         temporary = self._path(place).with_suffix(".part")
         try:
             with open(temporary, "wb") as file:

@@ -11,7 +11,7 @@ from PIL import Image
 
 import smtdist
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import costs, markdown
+from benchmarks.quality import costs, diversity, markdown
 from benchmarks.quality.cells import Scale, tables
 from benchmarks.quality.images import read, without_scaling
 from benchmarks.quality.judged import families
@@ -302,3 +302,15 @@ def test_the_page_is_what_the_records_say(tmp_path):
     order = [(cell.table, cell.row, cell.column) for make in tables().values() for cell in make()]
     markdown.write(quality.PAGE.parents[1] / "results", tmp_path / "page.md", order)
     assert (tmp_path / "page.md").read_text() == quality.PAGE.read_text()
+
+
+def test_patches_that_are_apart(data, tmp_path):
+    sizes = ["--images", "20", "--patches", "300", "--cosine", "0.4"]
+    rows = diversity.main(["--data", str(data), *sizes, "--json", str(tmp_path)])
+    assert [(row["data"], row["quality"]) for row in rows[::2]] == [
+        ("cifar10", 0),
+        *(("tiny", quality) for quality in diversity.QUALITIES),
+    ]
+    assert all(0 < row["apart"] < 300 for row in rows)
+    (record,) = tmp_path.glob("*-diversity-300.json")
+    assert json.loads(record.read_text())["result"]["rows"] == rows

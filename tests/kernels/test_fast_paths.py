@@ -276,3 +276,19 @@ def test_images_are_represented_one_by_one():
 def test_capacity_holds_one_image():
     geometry = Geometry(28, 28, 1, 6)
     assert memory.code_capacity(geometry, 4096, "gq", 1) >= geometry.positions * 4096
+
+
+@pytest.mark.parametrize(
+    ("images", "side", "reach", "share"),
+    [(11, 27, 12, 0.6), (3, 27, 24, 0.2), (2, 40, 39, 0.1), (1, 40, 17, 1.0)],
+)
+def test_neighbours_of_frequent_atoms_and_in_wide_windows(images, side, reach, share):
+    """Counters have room for the sums of all patches of a run, and windows may be as wide as the image."""
+    shape = images, side, side
+    sparse = random_codes(np.random.default_rng(3), images * side * side, 20, share)
+    kept = scatter.kept_mask(sparse, shape)
+    same_sums(
+        lambda o: scatter.add_window_cooccurrence(o, sparse, kept, reach),
+        lambda o: plain_context.add_window_cooccurrence(o, sparse, kept, reach),
+        20,
+    )

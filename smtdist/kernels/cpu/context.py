@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.cpu.counters import count_rows, flush_row, new_planes, planes_for
+from smtdist.kernels.cpu.counters import PLANES, count_rows, flush_row, new_planes, planes_for
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
 from smtdist.kernels.cpu.marked import part_of, rows_from_lists
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
@@ -19,6 +19,8 @@ SHIFT_BYTES = 32 << 20
 """Size of the table of second-order weights of the images at work."""
 LONG_CODES = 3
 """From so many active atoms a patch on, neighbours are counted as bits."""
+MOST_NEAR = 1 << 14
+"""Neighbours that are counted so: counts of more would leave the counters room for a few patches at a time."""
 
 
 @compiled
@@ -94,7 +96,7 @@ def neighbour_planes(
     rows, columns = shape
     used = result.shape[0]
     planes, tail = new_planes(), np.empty(16, np.int32)
-    near = np.empty((2 * d + 1) ** 2, np.int32)
+    near = np.empty(min(2 * d + 1, rows) * min(2 * d + 1, columns), np.int32)
     for patch in range(start, stop):
         row, column = patch // columns % rows, patch % columns
         count = 0
@@ -121,24 +123,32 @@ def add_plane_rows(
     n_atoms = out.shape[1]
     flat = out.reshape(-1)
     planes, tail = new_planes(), np.empty(16, np.int32)
+    most = (1 << (PLANES - bits.shape[0])) - 1  # patches whose counts the counters hold
     for block in range(low // BLOCK, (n_atoms + BLOCK - 1) // BLOCK):
         base = (block * n_rows + 1) * BLOCK_WORDS
         for atom in range(low, min(high, (block + 1) * BLOCK)):
             start, stop = starts[atom], starts[atom + 1]
             if start == stop:
                 continue
-            used = planes_for((stop - start) << bits.shape[0])
-            for level in range(bits.shape[0]):
-                count_rows(
-                    bits[level], base, offsets, start, stop, planes, 0, tail, -BLOCK_WORDS, level, used
-                )
-            flush_row(flat, n_atoms, atom, block, planes, 0, used, 1)
+            for first in range(start, stop, most):
+                last = min(first + most, stop)
+                used = planes_for((last - first) << bits.shape[0])
+                for level in range(bits.shape[0]):
+                    count_rows(
+                        bits[level], base, offsets, first, last, planes, 0, tail, -BLOCK_WORDS, level, used
+                    )
+                flush_row(flat, n_atoms, atom, block, planes, 0, used, 1)
+
+
+def window_size(shape: tuple[int, int], d: int) -> int:
+    """Return the most patches within d rows and columns of one, itself too."""
+    return min(2 * d + 1, shape[0]) * min(2 * d + 1, shape[1])
 
 
 def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:
     """Add Σ a_i a_jᵀ over ordered pairs of kept neighbours; a patch that is not kept has no atoms to add."""
     shape = kept.shape[1], kept.shape[2]
-    if codes.entries >= LONG_CODES * codes.n_patches and 2 * d + 1 <= 31:
+    if codes.entries >= LONG_CODES * codes.n_patches and window_size(shape, d) < MOST_NEAR:
         _add_long(out, codes, shape, d)
         return
     links = by_atom(codes)
@@ -160,7 +170,7 @@ def _add_long(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
 def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> None:
     words, n_rows, _ = rows_from_lists(codes)
     links = by_atom(codes, BLOCK_WORDS)
-    bits = np.zeros((planes_for((2 * d + 1) ** 2), len(words)), np.uint64)
+    bits = np.zeros((planes_for(window_size(shape, d)), len(words)), np.uint64)
     run_ranges(
         lambda start, stop: neighbour_planes(words, n_rows, shape, d, start, stop, bits),
         even_ranges(codes.n_patches, 256),

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from smtdist.configuration import parse_value
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
@@ -146,10 +147,7 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigurationError(f"{text!r} is no setting; write name=value.")
-        try:
-            changes[name] = json.loads(value)
-        except ValueError:
-            changes[name] = value
+        changes[name] = parse_value(value)
     return changes
 
 
