@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from benchmarks.s3c import dampings, inference, labels, speed, table_1, timing
+from benchmarks.s3c import dampings, inference, labels, learned, speed, table_1, timing
 from smtdist.kernels.spike_slab import SpikeSlab
 
 FAST = ["--set", "rounds=2", "--set", "patch=3", "--set", "images=100"]
@@ -175,3 +175,25 @@ def test_speed(tmp_path):
     assert only_record(tmp_path) == found
     whole = speed.main(["--units", "32", "--rows", "64", "--side", "6", "--round"])
     assert whole["peak_bytes"] > 0
+
+
+def test_what_was_learned_is_judged_by_settings(digits, tmp_path):
+    quick = "rounds=2 patch=3 images=100"
+    found = learned.main(
+        [
+            "--data", digits, "--units", "20", "--learn", "100", "--known", "60", "--asked", "40", "--labels", "20",
+            "--draws", "2", "--settings", quick, f"{quick} mu=1 rate_mu=0", f"{quick} model=sc", "--json", str(tmp_path),
+        ]
+    )  # fmt: skip
+    plain, signed, rival = found
+    assert only_record(tmp_path)["table"] == found
+    assert plain["features"] == 180
+    assert rival["features"] == 360
+    assert signed["mu"] > plain["mu"]
+    assert signed["one_sign"] > plain["one_sign"]
+    assert all(0 <= one["one_sign"] <= 1 for one in (plain, signed))
+    assert "alpha" not in rival
+    for row in found:
+        assert len(row["labels"]["20"]["draws"]) == 2
+    gain = np.mean(np.subtract(rival["labels"]["20"]["draws"], plain["labels"]["20"]["draws"]))
+    np.testing.assert_allclose(rival["labels"]["20"]["beside_first"]["mean"], gain)

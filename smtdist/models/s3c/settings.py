@@ -27,6 +27,9 @@ SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
 """Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""
 OMP_THRESHOLDS: Final = (0.1, 0.25, 0.5, 1.0)
 
+ROUNDS: Final = 80
+"""Held-out images were classified no better after 200, rather worse: β grows from 23 to 33 (`docs/few_labels.md`)."""
+
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "model": MODELS,
     "m_step": M_STEPS,
@@ -60,7 +63,8 @@ class S3CSettings(Settings):
     patches : of a round, images (0: all) and patches of each (0: all). whiten_images : of the passes before, 0 for all. rounds.
     start : atoms from patches, or random. alpha, beta_start, bias, mu : where these parameters start; beta : diagonal or scalar.
     h_damping, s_damping, rho, block : of the E-step. block 0 is Algorithm 1; with 96, blocks of units in turn come nearer the
-    optimum in a third of the time, and learning then makes β grow until E_Q[h] tells classes apart less well: bound it then.
+    optimum in a third of the time, but learned so slabs grow wide and μ small, until E_Q[h] no longer tells an atom from its
+    negative. Start at μ = 1, α = 4, β = 16 and hold these and the bias back then (rate_mu=0.01, ...; `docs/few_labels.md`).
     m_step : small gradient steps, or closed form. rate, rate_... : step size and shares of it; newton : divided by curvatures;
     decay : rounds after which the step is halved, 0 for never. penalty_..., ..._bounds : of the parameters. penalty,
     threshold : of the rivals.
@@ -78,7 +82,7 @@ class S3CSettings(Settings):
     images: int = 1000
     patches: int = 2
     whiten_images: int = 0
-    rounds: int = 200
+    rounds: int = ROUNDS
     start: str = "patches"
     alpha: float = 1.0
     beta_start: float = 3.0
