@@ -8,9 +8,9 @@ from smtdist.concepts import reliability as module
 from smtdist.concepts.reliability import reliability
 from smtdist.concepts.scores import prepare
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.errors import ConfigurationError
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
 
 
 def of(X):
