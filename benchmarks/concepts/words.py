@@ -126,6 +126,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--figures", type=Path)
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
+    if options.figures is not None:  # before the search, not after it
+        options.figures.mkdir(parents=True, exist_ok=True)
     with h5py.File(options.data) as file:
         counts = file["wordnet_count"][()]
         person = np.flatnonzero(file["is_person"][()])

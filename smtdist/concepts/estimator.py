@@ -66,6 +66,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         project_every: int = 10,
         floor: bool = True,
         refine: int = 0,
+        mild: float = 0.07,
         branches: int = 4,
         items: int = 5,
         perturbation: float = 0.1,
@@ -95,6 +96,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.project_every = project_every
         self.floor = floor
         self.refine = refine
+        self.mild = mild
         self.branches = branches
         self.items = items
         self.perturbation = perturbation

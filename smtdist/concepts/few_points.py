@@ -13,16 +13,17 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.rows import (
+from smtdist.concepts.rows import replace
+from smtdist.concepts.scores import Scores
+from smtdist.concepts.state import State
+from smtdist.concepts.units import (
+    LANES,
     listed,
-    replace,
     set_inputs,
     update_units,
     weighed_rows,
     weighed_sums,
 )
-from smtdist.concepts.scores import Scores
-from smtdist.concepts.state import State
 from smtdist.data.table import read_rows
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.threads import single_blas
@@ -30,8 +31,6 @@ from smtdist.kernels.threads import single_blas
 Matrix = NDArray[np.float64]
 MOST: Final = 2048
 """Points whose kernel is held: 32 MiB of float64."""
-LANES: Final = 16
-"""Units that vector loops take at once: sums are held for a multiple."""
 
 
 def are_few(points: int, rank: int) -> bool:
@@ -100,14 +99,10 @@ def sweeps(
     """
     p, b = s.shape
     wide, others = -(-b // LANES) * LANES, p - 1
-    mean, work, f, spread, alone = (
-        np.empty(wide),
-        np.empty(wide),
-        np.empty(wide),
-        np.empty(wide),
-        np.empty(wide),
-    )
-    row, after, words = np.zeros(wide), np.empty(wide, np.uint64), np.empty(wide, np.uint64)
+    mean, work, f, spread = np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide)
+    row, after = np.zeros(wide), np.empty(wide, np.uint64)
+    alone, bound, slack, words = np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide, np.uint64)
+    gone, come = np.empty(wide, np.uint64), np.empty(wide, np.uint64)
     pairs, counts, pi = np.zeros((wide, wide)), np.zeros(wide), np.zeros(wide)
     pairs[:b, :b], counts[:b], pi[:b] = together, members, weights
     rows, places, listed_in = np.zeros((p, wide)), np.empty((p, wide), np.uint64), np.empty(p, np.int64)
@@ -132,20 +127,21 @@ def sweeps(
                 f[a] -= (counts[a] - held[a]) * (across - middle)
             norm = own - 2 * across + middle
             set_inputs(1.0, held, before, count, counts, square, spread, pi, others, norm, mean, work, f)
-            changed = update_units(
+            left, entered = update_units(
                 1.0, held, row, b, pairs, pi, others, mean, f, temperatures[step], penalty,
-                scale, keys[step], i, alone, words,
+                scale, keys[step], i, alone, bound, slack, words, gone, come,
             )  # fmt: skip
-            if changed:
-                flips += changed
+            if left + entered:
+                flips += left + entered
+                for a in gone[:left]:
+                    _pull(-1.0, gram, i, sums, pull, pulls, a)
+                for a in come[:entered]:
+                    _pull(1.0, gram, i, sums, pull, pulls, a)
                 later = listed(row, after)
-                for k in range(count):
-                    if row[before[k]] == 0:
-                        _pull(-1.0, gram, i, sums, pull, pulls, before[k])
-                for k in range(later):
-                    if held[after[k]] == 0:
-                        _pull(1.0, gram, i, sums, pull, pulls, after[k])
-                square += replace(held, row, before, count, after, later, pairs, counts, pi, spread)
+                square += replace(
+                    held, row, before[:count], after[:later], gone[:left], come[:entered],
+                    pairs, counts, pi, spread,
+                )  # fmt: skip
                 held[:], before[:later], listed_in[i] = row, after[:later], later
     together[:], members[:] = pairs[:b, :b], counts[:b]
     for i in range(p):

@@ -36,7 +36,15 @@ def keys_of(seed: int, steps: range) -> NDArray[np.uint64]:
     >>> keys_of(3, range(5, 7)).tolist() == [int(key_of(3, 5)), int(key_of(3, 6))]
     True
     """
-    return np.array([key_of(seed, step) for step in steps], np.uint64)
+    out = np.empty(len(steps), np.uint64)
+    _keys(np.uint64(seed), steps.start, steps.step, out)
+    return out
+
+
+@compiled
+def _keys(seed: Any, start: int, step: int, out: Any) -> None:
+    for k in range(len(out)):
+        out[k] = key_of(seed, start + k * step)
 
 
 @compiled

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg.lapack import dposv
 from scipy.optimize import nnls
 
 from smtdist.errors import ConfigurationError
@@ -114,14 +115,15 @@ def _quadratic_nonnegative(quadratic: Matrix, linear: Matrix) -> Matrix:
     largest = float(np.diag(quadratic).max(initial=0.0))
     if largest <= 0:
         return np.zeros(b)
-    ridged = quadratic + 1e-10 * largest * np.eye(b)
+    ridged = quadratic.copy()
+    ridged.flat[:: b + 1] += 1e-10 * largest
     support = np.ones(b, bool)
     for _ in range(PIVOTS):
         solution = np.zeros(b)
-        places = np.flatnonzero(support)
-        if len(places):
-            factor = cho_factor(ridged[np.ix_(places, places)], check_finite=False)
-            solution[places] = cho_solve(factor, linear[places], check_finite=False)
+        if support.all():
+            solution = _solved(ridged, linear)
+        elif support.any():
+            solution[support] = _solved(ridged[support][:, support], linear[support])
         rising = ~support & (linear - ridged @ solution > 1e-12 * np.abs(linear).max())
         falling = solution < 0
         if not (rising.any() or falling.any()):
@@ -130,6 +132,14 @@ def _quadratic_nonnegative(quadratic: Matrix, linear: Matrix) -> Matrix:
     whole = cholesky(ridged, lower=False)
     target = solve_triangular(whole, linear, trans="T")
     solution, _ = nnls(whole, target, maxiter=30 * b)
+    return np.asarray(solution, np.float64)
+
+
+def _solved(quadratic: Matrix, linear: Matrix) -> Matrix:
+    """Return A⁻¹ b for a positive definite A: LAPACK alone, for small systems by the dozen."""
+    _, solution, failed = dposv(quadratic, linear)
+    if failed:
+        raise LinAlgError(f"The leading minor of order {failed} is not positive definite.")
     return np.asarray(solution, np.float64)
 
 

@@ -23,10 +23,6 @@ COLD: Final = {"hopfield": 0.01}
 FROZEN: Final = 0.002
 """That of the others."""
 WARM: Final = 0.02
-MILD: Final = 0.07
-"""The first temperature of the last descent: concepts that stand may change by some points, but few melt."""
-NOISE: Final = 2.7
-"""The penalty of the last descent over the penalty and the share of noise."""
 FEATURES: Final = ("least_squares", "procrustes")
 
 
@@ -46,6 +42,8 @@ class ConceptSettings:
     refine : sweeps of a last descent of all concepts on the whole kernel, those of one point among them, with a penalty that
         follows the share of noise in X (`smtdist.concepts.reliability`): S aligns better with the data, and is less sparse.
         With weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.
+    mild : the first temperature of the last descent. At 0.07 concepts that stand change by some points and few melt; the more
+        points there are, the more a concept may take up, and those of one point melt earlier: 0.015 keeps them at 256 points.
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
@@ -68,6 +66,7 @@ class ConceptSettings:
     project_every: int = 10
     floor: bool = True
     refine: int = 0
+    mild: float = 0.07
     branches: int = 4
     items: int = 5
     perturbation: float = 0.1
@@ -85,6 +84,8 @@ class ConceptSettings:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
         if self.refine < 0:
             raise ConfigurationError(f"refine is {self.refine}; give a number of sweeps, or 0 for none.")
+        if self.mild < 0:
+            raise ConfigurationError(f"mild is {self.mild}; give a temperature of at least 0.")
         if not 2 <= self.items <= 8:
             raise ConfigurationError(f"items is {self.items}; give 2 to 8.")
         _ = self.sampling, self.descent  # their own checks
@@ -150,12 +151,13 @@ class ConceptSettings:
 
     def refining(self, reliability: float) -> DescentSettings:
         """Return the settings of the last descent, of at least one sweep, on a kernel of such a reliability."""
-        sweeps = max(1, self.refine)
+        sweeps, cold = max(1, self.refine), COLD["hopfield"]
+        rate = min(1.0, (cold / self.mild) ** (1 / max(1.0, 0.8 * sweeps))) if self.mild > 0 else 1.0
         return dataclasses.replace(
             self.descent,
-            penalty=NOISE * self.penalty * (1 - reliability),
-            temperature=MILD,
-            cooling=float((COLD["hopfield"] / MILD) ** (1 / max(1.0, 0.8 * sweeps))),
+            penalty=self.penalty * (1 - reliability),
+            temperature=self.mild,
+            cooling=float(rate),
             sweeps=sweeps,
             project_every=0,
         )

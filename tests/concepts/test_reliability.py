@@ -10,6 +10,7 @@ from smtdist.concepts.scores import prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
 
 
 def of(X):
@@ -51,5 +52,14 @@ def test_the_last_penalty_follows_the_share_of_noise():
     settings = ConceptSettings(penalty=0.02, refine=10, weights="scale")
     clean, noisy = settings.refining(1.0), settings.refining(0.25)
     assert clean.penalty == 0
-    assert noisy.penalty == pytest.approx(2.7 * 0.02 * 0.75)
+    assert noisy.penalty == pytest.approx(0.02 * 0.75)
     assert noisy.weights == "scale"
+
+
+def test_the_last_descent_starts_as_warm_as_is_asked_and_ends_cold():
+    mild = ConceptSettings(refine=10, mild=0.015).refining(0.5)
+    assert (mild.heat(0), mild.heat(8)) == (0.015, pytest.approx(0.01))
+    assert ConceptSettings(refine=10, mild=0.005).refining(0.5).cooling == 1  # never warmer than it began
+    assert ConceptSettings(refine=10, mild=0.0).refining(0.5).heat(0) == 0
+    with pytest.raises(ConfigurationError, match="mild is -1"):
+        ConceptSettings(mild=-1)
