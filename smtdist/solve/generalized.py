@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.kernels.threads import single_blas
 from smtdist.solve import lapack
 from smtdist.solve.lapack import all_eigenvectors, smallest_behind_factor, smallest_eigenvectors
 from smtdist.solve.pencil import Means, solve_streamed
@@ -21,6 +22,8 @@ Matrix = npt.NDArray[Any]
 Indices = npt.NDArray[np.intp]
 
 ROW_BLOCK: Final = 256
+SMALL: Final = 256
+"""Up to so many atoms a solve uses one thread of BLAS, for which it is too small: the same bits whatever their number."""
 NEGATIVE: Final = 1e-6
 """V is a moment of codes: eigenvalues below minus this share of the largest are not rounding."""
 WORST_RESIDUAL: Final = 1e-7
@@ -65,10 +68,11 @@ def smallest_components(
             return _by_iterations(
                 Streamed.of_full(context_scatter), given, n_components, tolerance, alive, active
             )
-    kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
-    components = _placed(vectors, kept, n_atoms)
-    del vectors
-    eigenvalues, residuals = _quality(context_scatter, moment, components, active)
+    with single_blas() if n_atoms <= SMALL else contextlib.nullcontext():
+        kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
+        components = _placed(vectors, kept, n_atoms)
+        del vectors
+        eigenvalues, residuals = _quality(context_scatter, moment, components, active)
     return Solution(components, eigenvalues, residuals, rank, ~alive)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.feature_maps import FeatureMap, map_rows
+from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State
-from smtdist.statistics.contrast import add_product, tile_bytes, tiles
+from smtdist.statistics.contrast import add_product, product, tile_bytes, tiles
 from smtdist.statistics.rows import TripletMaker, as_rows
 
 Float32 = NDArray[np.float32]
@@ -53,6 +55,7 @@ class SpectralGradient(_Additive):
             "gradient": np.zeros(self.weights.shape),
         }
 
+    @single_blas()  # sums of BLAS can follow the number of its threads
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch."""
         pool = None
@@ -62,20 +65,20 @@ class SpectralGradient(_Additive):
         for tile, first in tiles(images, first_sample, self.features):
             parts = self.triplets(tile, first)
             mapped = [map_rows(self.features, part) for part in (parts[:2] if pool is not None else parts)]
-            embedded = [part @ self.weights for part in mapped]
+            embedded = [product(part, self.weights) for part in mapped]
             state["loss"] -= 2 * float(np.vdot(embedded[0], embedded[1]))
-            slopes = [-2 * embedded[1], -2 * embedded[0]]
+            slopes: list[Any] = [-2 * embedded[1], -2 * embedded[0]]
             if pool is None:
                 far = (embedded[0] * embedded[2]).sum(axis=1, keepdims=True)
                 state["loss"] += float(np.vdot(far, far))
                 slopes = [slopes[0] + 2 * far * embedded[2], slopes[1], 2 * far * embedded[0]]
             else:
-                against = pool @ self.weights
+                against = product(pool, self.weights)
                 products = embedded[0] @ against.T
                 state["loss"] += float(np.vdot(products, products)) / len(pool)
                 slopes[0] += products @ against * np.float32(2 / len(pool))
-                slope = products.T @ embedded[0] * np.float32(2 / len(pool))
-                add_product(state["gradient"], pool, slope)
+                pushed: Any = products.T @ embedded[0] * np.float32(2 / len(pool))
+                add_product(state["gradient"], pool, pushed)
             for part, slope in zip(mapped, slopes, strict=True):
                 add_product(state["gradient"], part, slope)
         state["n_samples"] += len(images)
@@ -121,6 +124,7 @@ class AutoencoderGradient(_Additive):
             "second": np.zeros(self.second.shape),
         }
 
+    @single_blas()  # sums of BLAS can follow the number of its threads
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch."""
         for tile, first in tiles(images, first_sample, self.encode):
@@ -129,13 +133,13 @@ class AutoencoderGradient(_Additive):
             if self.noise is not None:
                 seen = self.noise(clean.reshape(tile.shape), first, self.seed).reshape(clean.shape)
             mapped = map_rows(self.encode, seen)
-            long, points = on_sphere(mapped @ self.first)
+            long, points = on_sphere(product(mapped, self.first))
             decoded = map_rows(self.decode, points)
-            rest = decoded @ self.second - clean
+            rest = product(decoded, self.second) - clean
             state["loss"] += float(np.vdot(rest, rest))
             rest *= 2
             add_product(state["second"], decoded, rest)
-            slope = self.decode.pull_back(points, np.asarray(rest @ self.second.T, np.float32))
+            slope = self.decode.pull_back(points, product(rest, self.second.T))
             slope -= points * (points * slope).sum(axis=1, keepdims=True)
             add_product(state["first"], mapped, slope / long)
         state["n_samples"] += len(images)
