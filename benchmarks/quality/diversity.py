@@ -11,6 +11,7 @@ nearly free of that, and are compressed here.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 from benchmarks.quality.cells import Fit
 from benchmarks.quality.images import read
 from benchmarks.record import write_record
-from smtdist.configuration import preset
+from smtdist.configuration import Configuration, preset
 from smtdist.data.array import ArraySource
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
@@ -33,18 +34,20 @@ QUALITIES: Final = (0, 95, 75, 50)
 RIDGES: Final = (1e-3, 1e-4)
 
 
-def apart_of(source: ArraySource, fit: Fit, ridge: float, engine: Engine, options: argparse.Namespace) -> int:
-    """Return how many of the random patches of some images keep their distance."""
-    settings = fit.settings
+def apart_of(
+    source: ArraySource, settings: Configuration, engine: Engine, options: argparse.Namespace
+) -> Iterator[tuple[float, int]]:
+    """Yield for each ridge how many of the random patches of some images keep their distance."""
     first = unwhitened(
         settings, image_geometry(settings, source.shape, source.name), pixel_scale(source.dtype, None)
     )
     partial, _ = engine.reduce("whitening", PatchMoment(first, settings.flip), source)
     moment, mean = covariance(partial.state, first)
-    whitener = whitened(first, Whitening(moment, *whitening_matrices(moment, ridge), mean))
-    sketch = Candidates(whitener, settings.flip, options.patches, settings.seed)
-    drawn, _ = engine.reduce("dictionary", sketch, source)
-    return len(apart(drawn.state["vector"], options.cosine, options.patches))
+    for ridge in RIDGES:
+        whitener = whitened(first, Whitening(moment, *whitening_matrices(moment, ridge), mean))
+        sketch = Candidates(whitener, settings.flip, options.patches, settings.seed)
+        drawn, _ = engine.reduce("dictionary", sketch, source)
+        yield ridge, len(apart(drawn.state["vector"], options.cosine, options.patches))
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
@@ -65,8 +68,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
             for quality in qualities:
                 fit = replace(Fit(data, options.images, settings), quality=quality)
                 source = read(Path(options.data), fit, "train", options.images).source
-                for ridge in RIDGES:
-                    kept = apart_of(source, fit, ridge, Engine(executor), options)
+                for ridge, kept in apart_of(source, settings, Engine(executor), options):
                     rows.append({"data": data, "quality": quality, "ridge": ridge, "apart": kept})
                     print(rows[-1], flush=True)
     if options.json:
