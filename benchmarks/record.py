@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import platform
 import shlex
@@ -37,15 +38,33 @@ def machine() -> dict[str, Any]:
 
 
 def write_record(folder: str, name: str, result: dict[str, Any]) -> Path:
-    """Write one result as FOLDER/DATE-NAME.json, with the command and the machine; the folder is made where it is missing."""
+    """Write one result as FOLDER/DATE-NAME.json, with the command and the machine; the folder is made where it is missing.
+
+    A record of the same command on the same day is replaced; one of another command stays, and the new one is
+    DATE-NAME-2.json, or what number is free.
+    """
     today = datetime.date.today().isoformat()
     module = str(getattr(sys.modules["__main__"].__spec__, "name", "")).removesuffix(".__main__")
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     command = f"python -m {module} {shlex.join(words)}" if module else shlex.join(words)
-    path = Path(folder, f"{today}-{name}.json")
+    path = _place(Path(folder), f"{today}-{name}", command)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         json.dumps({"date": today, "command": command, "machine": machine(), "result": result}, indent=1)
         + "\n"
     )
     return path
+
+
+def records(folder: Path, name: str) -> list[Path]:
+    """Return the records of a name, which may hold `*`: the earlier first, by date and number."""
+    found = {*folder.glob(f"*-{name}.json"), *folder.glob(f"*-{name}-[0-9].json")}
+    return sorted(found, key=lambda path: path.stem)  # NAME.json is before NAME-2.json by their stems alone
+
+
+def _place(folder: Path, name: str, command: str) -> Path:
+    for number in itertools.count(1):
+        path = folder / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
+        if not path.exists() or json.loads(path.read_text())["command"] == command:
+            return path
+    raise AssertionError  # the count does not end

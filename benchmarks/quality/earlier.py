@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from benchmarks.quality import published
 from benchmarks.quality.cells import L1_ROW, OURS
+from benchmarks.record import records
 from smtdist.evaluate.metrics import wilson
 
 TESTS: Final = {"mnist_vq": 2000, "mnist_glove": 10_000}
@@ -20,7 +21,7 @@ TESTS: Final = {"mnist_vq": 2000, "mnist_glove": 10_000}
 def measured(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the cells that other records hold, as rows of a record of tables."""
     yield from _of_l1(folder)
-    for path in sorted(folder.glob("*-mnist-vq-run-*.json")):
+    for path in records(folder, "mnist-vq-run-*"):
         record = json.loads(path.read_text())
         found = record["result"]
         settings, passes = found["configuration"], found["passes"]
@@ -35,7 +36,7 @@ def measured(folder: Path) -> Iterator[dict[str, Any]]:
             "peak_bytes": max(one["peak_bytes"] for one in passes),
         }
         yield _cell(record, path, row, "VQ 16384", own)
-    for path in sorted(folder.glob("*-mnist-glove-*.json")):
+    for path in records(folder, "mnist-glove-*"):
         record = json.loads(path.read_text())
         found = record["result"]
         # records of one context came first
@@ -58,7 +59,7 @@ def measured(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_l1(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob("*-sparse-cifar.json")):
+    for path in records(folder, "sparse-cifar"):
         record = json.loads(path.read_text())
         found = record["result"]
         for feature in ("l1", "gq"):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from benchmarks.quality import published
 from benchmarks.quality.earlier import measured
+from benchmarks.record import records
 
 PREFIX: Final = "quality-"
 TITLES: Final = {
@@ -39,7 +40,7 @@ def newest(folder: Path) -> list[dict[str, Any]]:
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for cell in measured(folder):
         found[(cell["table"], cell["row"], cell["column"], *_size(cell))] = cell
-    for path in sorted(folder.glob(f"*-{PREFIX}*.json")):  # by date
+    for path in records(folder, f"{PREFIX}*"):
         record = json.loads(path.read_text())
         for cell in record["result"]["cells"]:
             place = cell["table"], cell["row"], cell["column"]
@@ -51,7 +52,7 @@ def newest(folder: Path) -> list[dict[str, Any]]:
 def differences(folder: Path) -> dict[str, list[str]]:
     """Return for each table, from the newest records, how far cells of a row lie behind its best on the same images."""
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for path in sorted(folder.glob(f"*-{PREFIX}*.json")):  # by date
+    for path in records(folder, f"{PREFIX}*"):
         for one in json.loads(path.read_text())["result"].get("compared", []):
             low, high = one["interval"]
             said = f"{one['other']} by {one['points']:.1f} ({low:.1f} to {high:.1f})"

@@ -22,7 +22,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from benchmarks.record import write_record
+from benchmarks.record import records, write_record
 from benchmarks.survival.faults import THIRTY, Fault, Scene, heard
 from benchmarks.survival.processes import Cluster, Driver, Event
 
@@ -217,7 +217,7 @@ def chosen(cases: list[int]) -> list[tuple[int, Fault]]:
 
 def _with_earlier(folder: Path, rows: list[Row]) -> list[Row]:
     """Return the last table with these cases in place of what they were."""
-    earlier = sorted(folder.glob("*-survival.json"))
+    earlier = records(folder, "survival")
     found = json.loads(earlier[-1].read_text())["result"]["cases"] if earlier else []
     by_case = {row["case"]: Row(**row) for row in found} | {row.case: row for row in rows}
     return [by_case[case] for case in sorted(by_case)]
