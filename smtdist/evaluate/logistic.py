@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from smtdist.engine.memory import readable
 from smtdist.errors import DataError, MemoryBudgetError
-from smtdist.evaluate.products import across, down
 from smtdist.kernels.device import place
+from smtdist.kernels.products import across, down
 from smtdist.kernels.threads import single_blas
 
 Float64 = npt.NDArray[np.float64]

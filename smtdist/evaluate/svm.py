@@ -15,8 +15,8 @@ from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.products import across, down
 from smtdist.kernels.device import gpu_available, place
+from smtdist.kernels.products import across, down
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -142,17 +142,6 @@ def subtract_from(known: NDArray[np.float32], at: NDArray[np.intp], features: ND
     run_ranges(panel, even_ranges(len(features), PANEL))
 
 
-def product(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return left right, some rows at a time on all threads: the same bits whatever the threads of BLAS."""
-    result = np.empty((len(left), right.shape[1]), np.float32)
-    with single_blas():
-        run_ranges(
-            lambda start, stop: np.matmul(left[start:stop], right, out=result[start:stop]),
-            even_ranges(len(left), PANEL),
-        )
-    return result
-
-
 def add_product(total: NDArray[np.float64], left: NDArray[np.float32], right: NDArray[np.float32]) -> None:
     """Add leftᵀ right to a float64 sum, panel by panel on all threads."""
 

@@ -9,16 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.augment import Augmentation
-from smtdist.kernels.feature_maps import FeatureMap, map_rows
+from smtdist.kernels.feature_maps import PANEL, FeatureMap, map_rows
+from smtdist.kernels.products import by_rows
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State
-from smtdist.statistics.contrast import add_product, product, tile_bytes, tiles
+from smtdist.statistics.contrast import add_product, tile_bytes, tiles
 from smtdist.statistics.rows import TripletMaker, as_rows
 
 Float32 = NDArray[np.float32]
 
 SHORTEST = np.float32(1e-12)
 """Length below which a bottleneck row is not divided by it."""
+
+
+def _product(left: Float32, right: Float32) -> Float32:
+    return by_rows(left, right, PANEL, np.float32)
 
 
 class _Additive:
@@ -65,7 +70,7 @@ class SpectralGradient(_Additive):
         for tile, first in tiles(images, first_sample, self.features):
             parts = self.triplets(tile, first)
             mapped = [map_rows(self.features, part) for part in (parts[:2] if pool is not None else parts)]
-            embedded = [product(part, self.weights) for part in mapped]
+            embedded = [_product(part, self.weights) for part in mapped]
             state["loss"] -= 2 * float(np.vdot(embedded[0], embedded[1]))
             slopes: list[Any] = [-2 * embedded[1], -2 * embedded[0]]
             if pool is None:
@@ -73,7 +78,7 @@ class SpectralGradient(_Additive):
                 state["loss"] += float(np.vdot(far, far))
                 slopes = [slopes[0] + 2 * far * embedded[2], slopes[1], 2 * far * embedded[0]]
             else:
-                against = product(pool, self.weights)
+                against = _product(pool, self.weights)
                 products = embedded[0] @ against.T
                 state["loss"] += float(np.vdot(products, products)) / len(pool)
                 slopes[0] += products @ against * np.float32(2 / len(pool))
@@ -133,13 +138,13 @@ class AutoencoderGradient(_Additive):
             if self.noise is not None:
                 seen = self.noise(clean.reshape(tile.shape), first, self.seed).reshape(clean.shape)
             mapped = map_rows(self.encode, seen)
-            long, points = on_sphere(product(mapped, self.first))
+            long, points = on_sphere(_product(mapped, self.first))
             decoded = map_rows(self.decode, points)
-            rest = product(decoded, self.second) - clean
+            rest = _product(decoded, self.second) - clean
             state["loss"] += float(np.vdot(rest, rest))
             rest *= 2
             add_product(state["second"], decoded, rest)
-            slope = self.decode.pull_back(points, product(rest, self.second.T))
+            slope = self.decode.pull_back(points, _product(rest, self.second.T))
             slope -= points * (points * slope).sum(axis=1, keepdims=True)
             add_product(state["first"], mapped, slope / long)
         state["n_samples"] += len(images)

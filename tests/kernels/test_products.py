@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smtdist.evaluate.probe import evaluate_linear
-from smtdist.evaluate.products import across, down
 from smtdist.evaluate.svm import evaluate_svm
 from smtdist.kernels import device, threads
+from smtdist.kernels.products import across, down
 
 
 @given(
