@@ -5,10 +5,11 @@
 
 PEER is a checkout beside the project; `--python` is an interpreter that has what it needs, by default the one of PEER/.venv
 where there is one: torch, einops, tqdm, NumPy 1 and SciPy 1.12, the last release in which its sparse codes pass its own checks.
-Both learn from `--images` images with their mirror images, second order over the whole image, a diverse dictionary of K
-atoms, 384 components after the first 16, and judge by soft k-NN on `--test` images. Its statistics are the operator, the
-second moment and the cost matrix, without the eigensolves; ours the pass "statistics". CPU seconds count all processes,
-memory is the largest sum over them, scratch what lies in its folder of memory maps.
+Both learn from `--images` images with their mirror images, second order over the whole image, one mean pixel taken off the
+patches of an image, a diverse dictionary of K atoms, 384 components after the first 16, and judge by soft k-NN on `--test`
+images, mirror images voting too. Its statistics are the operator, the second moment and the cost matrix, without the
+eigensolves; ours the pass "statistics". CPU seconds count all processes, memory is the largest sum over them, scratch what lies
+in its folder of memory maps.
 """
 
 from __future__ import annotations
@@ -170,6 +171,7 @@ def our_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "n_components": options.components,
         "drop": 16,
         "ridge": 1e-3,
+        "mean": "level",  # the peer takes one number off a patch, the mean pixel of its context
     }
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     data, model = str(folder / "data.h5"), str(folder / "model.h5")
@@ -177,7 +179,19 @@ def our_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     before = {path.name for path in folder.iterdir()}
     fit = ["fit", data, "--dataset", "train/images", "--out", model, "--overwrite", *words, *quiet]
     fitted = watched([sys.executable, "-c", COMMAND, *fit])
-    judge = ["evaluate", model, data, "--train", "train", "--test", "test", "--metric", "knn", *quiet]
+    judge = [
+        "evaluate",
+        model,
+        data,
+        "--train",
+        "train",
+        "--test",
+        "test",
+        "--metric",
+        "knn",
+        "--mirrored",
+        *quiet,
+    ]
     judged = watched([sys.executable, "-c", COMMAND, *judge])
     left = {path.name for path in folder.iterdir()} - before - {"model.h5"}
     passes = {record["name"]: record for record in json.loads(fitted["lines"][-1])["passes"]}

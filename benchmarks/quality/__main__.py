@@ -35,6 +35,8 @@ from smtdist.errors import InterruptedRun
 UNFINISHED: Final = 3
 HELD_BYTES: Final = 2**30
 """Most bytes of test images that are held while training images pass by."""
+ROWS_COMPETE: Final = ("3", "4", "figure-6")
+"""Tables whose rows are compared with each other; in others the columns are."""
 PAGE: Final = Path(__file__).with_name("TABLES.md")
 
 
@@ -130,8 +132,7 @@ def compared(
     done = [cell for cell in cells if not cell.elsewhere and work.done(_file(cell, options))]
     right = {id(cell): np.load(work.path(_file(cell, options, "-right.npy"))) for cell in done}
     generator, found = np.random.default_rng(0), []
-    # in Figure 6 the rows compete, elsewhere the columns
-    group = {id(cell): (cell.table, cell.column if cell.table == "figure-6" else cell.row) for cell in done}
+    group = {id(cell): (cell.table, _names(cell)[0]) for cell in done}
     for place in dict.fromkeys(group.values()):
         own = [cell for cell in done if group[id(cell)] == place]
         best = max(own, key=lambda cell: right[id(cell)].mean())
@@ -145,13 +146,18 @@ def compared(
                 {
                     "table": cell.table,
                     "group": place[1],
-                    "best": best.row if cell.table == "figure-6" else best.column,
-                    "other": cell.row if cell.table == "figure-6" else cell.column,
+                    "best": _names(best)[1],
+                    "other": _names(cell)[1],
                     "points": round(100 * float(gap.mean()), 2),
                     "interval": [round(100 * float(low), 2), round(100 * float(high), 2)],
                 }
             )
     return found
+
+
+def _names(cell: Cell) -> tuple[str, str]:
+    """Return what a cell has in common with those it competes with, and what sets it apart."""
+    return (cell.column, cell.row) if cell.table in ROWS_COMPETE else (cell.row, cell.column)
 
 
 def _file(cell: Cell, options: argparse.Namespace, ending: str = ".json") -> str:

@@ -112,6 +112,11 @@ def test_cells_equal_separate_fits(asked, data, tmp_path):
         assert own["said"] == "drop=2, dictionary_rounds=1, dictionary_samples=0"
         assert own["seconds"] > 0
         assert own["peak_bytes"] > 1e6
+    right = {row["row"]: round(100 * row["ours"]["top1"], 2) for row in found["cells"]}
+    assert len(found["compared"]) == 2  # colours compete, at one size of the dictionary
+    for one in found["compared"]:
+        assert one["points"] == pytest.approx(right[one["best"]] - right[one["other"]], abs=0.02)
+        assert one["points"] >= 0
     again = asked("3", "--rows", "original", "--columns", "GQ 8192")
     assert again["cells"] == found["cells"]  # what was done before is told again
     (record,) = tmp_path.glob("*-quality-3-*.json")
