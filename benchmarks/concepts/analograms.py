@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         leaves = [node for node in tree if tree.degree(node) == 1]
         trees += nx.is_isomorphic(analogram(cuts_of_tree(tree, leaves)), tree)
     tree_seconds = time.perf_counter() - started
-    rows = [partial_cubes(*shape, options.cubes) for shape in options.shapes]
+    rows = [partial_cubes(one[0], one[1], one[2], options.cubes) for one in options.shapes]
     return {
         "trees": options.trees,
         "largest_tree": options.largest,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 PEERS = {"tanh": False, "vae": True}
 
 
-class Autoencoder(torch.nn.Module):
+class Autoencoder(torch.nn.Module):  # type: ignore[misc]
     """x -> units in (0, 1) -> x; `sample` adds the noise of the variational kind."""
 
     def __init__(self, n: int, b: int, variational: bool) -> None:

@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         print(f"{record['name']:>12} {record['seconds']:>8.1f} s {record.get('way', '')}")
     if options.json:
         device = "gpu" if gpu_available() else "cpu"
-        write_record(options.json, f"fit-{options.atoms}-{source.n_samples}-{device}", rows)
+        write_record(options.json, f"fit-{options.atoms}-{source.n_samples}-{device}", {"rows": rows})
     return rows
 
 

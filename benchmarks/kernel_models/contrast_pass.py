@@ -26,7 +26,7 @@ from benchmarks.record import write_record
 from smtdist.data.table import as_table
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
-from smtdist.models.kernel.model import fit_model
+from smtdist.models.kernel.model import FeatureEncoder, fit_model
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.statistics.contrast import tile_rows
 
@@ -75,11 +75,13 @@ def measure_pass(path: Path, settings: KernelSettings, workers: int) -> dict[str
     with local_executor(workers) as executor:
         model, records = fit_model(as_table((path, "x")), settings, Engine(executor))
     (draw, contrast) = records
+    encoder = model.encoder
+    assert isinstance(encoder, FeatureEncoder)
     return {
         "draw": draw,
         "contrast": contrast,
         "cpu_seconds": children_seconds() - before,
-        "digest": float(np.abs(model.encoder.weights).sum()),
+        "digest": float(np.abs(encoder.weights).sum()),
     }
 
 

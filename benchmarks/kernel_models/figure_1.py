@@ -36,9 +36,10 @@ WITH_BANDWIDTH = ("gaussian", "laplacian")
 
 def cubes(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return n points about the corners of a cube, two corners a class: the paper names scikit-learn and no settings."""
-    return make_classification(
+    rows, labels = make_classification(
         n, 3, n_informative=3, n_redundant=0, n_clusters_per_class=2, class_sep=1.5, flip_y=0, random_state=0
     )
+    return rows, labels
 
 
 def load(name: str, path: str | None, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +73,7 @@ def maker(method: str, kernel: str, noise: float, components: int) -> Any:
     def make(bandwidth: float) -> Any:
         if method == "kernel_pca":
             return _Pca(components, Kernel(kernel, bandwidth))
-        common = {"kernel": kernel, "bandwidth": bandwidth}
+        common: dict[str, Any] = {"kernel": kernel, "bandwidth": bandwidth}
         if method == "contrastive":
             return ContrastiveKernel(components, noise=noise, **common)
         if method == "spectral":
@@ -105,7 +106,7 @@ class _Pca:
         return self
 
     def transform(self, rows: np.ndarray) -> np.ndarray:
-        return self._pca.transform(self._kernel(rows, self._rows))
+        return np.asarray(self._pca.transform(self._kernel(rows, self._rows)))
 
 
 def accuracy(train: np.ndarray, train_y: np.ndarray, test: np.ndarray, test_y: np.ndarray) -> float:

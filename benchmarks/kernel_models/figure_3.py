@@ -51,7 +51,7 @@ class Parts(NamedTuple):
 def parts_of(rows: np.ndarray, n: int, deviation: float, seed: int, *, centred: bool) -> Parts:
     """Return one draw of n rows to learn from and n to judge by."""
     clean = rows[np.random.default_rng(seed).permutation(len(rows))]
-    noisy = clean + deviation * normal(seed, 0, *clean.shape, 31)
+    noisy = clean + deviation * normal(seed, 0, clean.shape[0], clean.shape[1], 31)
     mean = clean[:n].mean(axis=0) if centred else np.zeros(clean.shape[1])
     return Parts(noisy[:n] - mean, clean[:n] - mean, noisy[n:] - mean, clean[n:] - mean)
 
@@ -77,9 +77,9 @@ def kernel_error(kernel: str, components: int, grid: tuple[Any, ...], parts: Par
         return lambda rows: np.asarray(model.inverse_transform(model.transform(rows)))
 
     most = len(parts.noisy) - len(parts.noisy) // 5
-    held = {one: error(fitted(*one, most)(parts.noisy[most:]), parts.clean[most:]) for one in grid}
+    held = {one: error(fitted(one[0], one[1], most)(parts.noisy[most:]), parts.clean[most:]) for one in grid}
     best = min(held, key=held.__getitem__)
-    model = fitted(*best, len(parts.noisy))
+    model = fitted(best[0], best[1], len(parts.noisy))
     return {
         "error": error(model(parts.judged), parts.wanted),
         "seen": error(model(parts.noisy), parts.clean),

@@ -51,13 +51,14 @@ def adam(parameters: Any, rate: float, decay: float) -> Any:
 
 def descend(descent: Any, loss: Any, steps: int) -> float:
     """Take steps on a loss of everything at once; return its value at the last one."""
-    value = None
+    last = float("nan")
     for _ in range(steps):
         descent.zero_grad()
         value = loss()
         value.backward()
         descent.step()
-    return float(value.detach())
+        last = float(value.detach())
+    return last
 
 
 RATES = (1e-3, 1e-2)

@@ -100,7 +100,7 @@ def summary(
     """Return medians, and how many times as fast as the yardstick they are."""
 
     def median(runs: list[dict[str, Any]], key: str) -> float:
-        return statistics.median(run[key] for run in runs)
+        return float(statistics.median(run[key] for run in runs))
 
     return {
         "run": name,

@@ -26,6 +26,7 @@ from smtdist.kernels import codes
 from smtdist.kernels.centroids import add_label_sums
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import moved_once
+from smtdist.statistics.base import State
 
 
 def patches_and_centroids(data: str | None, patches: int, atoms: int) -> tuple[Any, Any]:
@@ -79,7 +80,7 @@ def ours(data: str | None, patches: int, atoms: int, iterations: int) -> Work:
             counts, sums = np.zeros(atoms, np.int64), np.zeros((atoms, len(grid)), np.int64)
             labels, _ = codes.nearest_atoms(grid, centres, euclidean=True)
             add_label_sums(counts, sums, labels, grid)
-            state = {"counts": counts, "sums": sums, "spare_vector": spares}
+            state: State = {"counts": counts, "sums": sums, "spare_vector": spares}
             centres = moved_once(centres, state, settings)
         return centres / np.float32(scale)
 

@@ -241,10 +241,9 @@ def _said(options: argparse.Namespace) -> str:
         for name in ("train", "dictionary", "test", "k", "temperature")
         if getattr(options, name)
     ]
-    return (
-        "".join(f"-{part}" for part in [*parts, *(text.replace("=", "") for text in options.set)])
-        + "-mirrored" * options.mirrored
-    )
+    parts += [text.replace("=", "") for text in options.set]
+    parts += ["mirrored"] * options.mirrored
+    return "".join(f"-{part}" for part in parts)
 
 
 if __name__ == "__main__":

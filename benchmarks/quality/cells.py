@@ -87,7 +87,13 @@ class Cell:
     def key(self) -> str:
         """Hash of what the figure depends on, test images aside."""
         parts = [(one.fit.key, one.n_components, one.drop, one.solve) for one in self.parts]
-        told = [parts, self.classifier, self.vote, self.judge, *(["mirrored"] if self.mirrored else [])]
+        told: list[Any] = [
+            parts,
+            self.classifier,
+            self.vote,
+            self.judge,
+            *(["mirrored"] if self.mirrored else []),
+        ]
         if (self.k, self.temperature) != (Cell.k, Cell.temperature):
             told += [self.k, self.temperature]
         return hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
@@ -209,7 +215,7 @@ def _colours(table: str, data: str, figures: dict[tuple[str, str], float]) -> It
 def _table_5() -> Iterator[Cell]:
     for context, paper in published.TABLE_5.items():
         # the mean stays that of the image: the paper varies what co-occurs
-        changes = {"context": "whole" if context == 32 else context, "mean_context": "whole"}
+        changes: dict[str, Any] = {"context": "whole" if context == 32 else context, "mean_context": "whole"}
         yield Cell("5", "k-NN", str(context), _whole(_fit(COLOUR, "cifar10", **changes)), paper)
 
 

@@ -59,8 +59,8 @@ def differences(folder: Path) -> dict[str, list[str]]:
             begin = f"{one['group']}: {one['best']} is ahead of"
             found.setdefault((one["table"], begin), {})[one["other"]] = said
     lines: dict[str, list[str]] = {}
-    for (table, begin), said in found.items():
-        lines.setdefault(table, []).append(f"- {begin} {'; '.join(said.values())}")
+    for (table, begin), behind in found.items():
+        lines.setdefault(table, []).append(f"- {begin} {'; '.join(behind.values())}")
     return lines
 
 

@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     settings = preset("mnist-vq").replace(
         dictionary=options.dictionary, **dict(map(parse_setting, options.set))
     )
-    result = options.work(options, settings)
+    result: dict[str, Any] = options.work(options, settings)
     print(
         {key: value for key, value in result.items() if key not in ("passes", "configuration", "validation")}
     )

@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         },
     }
     if options.plot:
-        figure = inference_figure(last, result["mean_h"], result["share_above_0.01"])  # type: ignore[arg-type]
+        figure = inference_figure(last, result["mean_h"], result["share_above_0.01"])
         figure.savefig(f"{options.plot}/s3c-inference.png", dpi=120)
         save_filters(coder.filters(), f"{options.plot}/s3c-filters.png")
     if options.json:

@@ -143,7 +143,7 @@ class Ledger:
     def __init__(self, executor: Counting) -> None:
         self.executor, self.passes, self.written = executor, list[dict[str, Any]](), 0
         self._before = self._now()
-        self._write = checkpoint.write_arrays
+        self._write = checkpoint.write_arrays  # type: ignore[attr-defined]
 
     def __enter__(self) -> Ledger:
         def counted(path: Path, *rest: Any) -> str:
@@ -151,11 +151,11 @@ class Ledger:
             self.written += os.path.getsize(result)
             return result
 
-        checkpoint.write_arrays = counted  # type: ignore[assignment]
+        checkpoint.write_arrays = counted  # type: ignore[assignment,attr-defined]
         return self
 
     def __exit__(self, *_: object) -> None:
-        checkpoint.write_arrays = self._write
+        checkpoint.write_arrays = self._write  # type: ignore[attr-defined]
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Take an event of the run."""
@@ -206,7 +206,7 @@ def fitted(job: dict[str, Any], path: str, folder: str) -> dict[str, Any]:
         return found
 
     words = ["fit", *words_of(job, path, folder), "--out", str(Path(folder, "model.h5")), "--quiet", "--json"]
-    session.executor_for, Engine.limits = counting, limits  # type: ignore[method-assign]
+    session.executor_for, Engine.limits = counting, limits  # type: ignore[assignment,method-assign]
     try:
         with Resident() as resident, redirect_stdout(io.StringIO()) as said:
             app(words, standalone_mode=False)

@@ -157,13 +157,14 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     settings = Configuration(**{**SETTINGS, **dict(map(parse_setting, options.set))})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths, timed = {}, (options.images, min(512, options.images)) if options.turns else ()
+        paths, few_images = dict[int, Path](), min(512, options.images)
+        timed = {options.images, few_images} if options.turns else set()
         for images in sorted({*options.memory_images, *timed}):
             paths[images] = folder / f"{images}.h5"
             copy_first(options.data, options.group, images, paths[images])
         result: dict[str, Any] = {"images": options.images}
         if options.turns:
-            few = paths[timed[1]]
+            few = paths[few_images]
             result |= gains(paths[options.images], few, settings, options.turns, options.repeats)
         result["memory"] = peaks(
             {images: paths[images] for images in options.memory_images}, settings, options.memory_workers

@@ -71,7 +71,7 @@ def measure(matrix: Any, options: argparse.Namespace) -> dict[str, Any]:
     for turn in range(options.repeats):
         applied.update(dict.fromkeys(applied, 0))
         tiles = UpperTiles.of(matrix)
-        UpperTiles.product = counted  # type: ignore[method-assign]
+        UpperTiles.product = counted  # type: ignore[method-assign,assignment]
         reset_peak()
         before, start = resident_bytes(), time.perf_counter()
         vectors = tiled._smallest(tiles, count)
@@ -134,7 +134,7 @@ def product_rate(single: Any) -> float:
         start = time.perf_counter()
         single @ block
         taken.append(time.perf_counter() - start)
-    return 2.0 * single.size * lanczos.BLOCK / min(taken)
+    return float(2.0 * single.size * lanczos.BLOCK / min(taken))
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:

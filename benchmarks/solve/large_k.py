@@ -67,7 +67,7 @@ def run(
     watched = Watched()
     watched.start()
     if options.whole:
-        fitting.timed_solve = lambda *_: (None, {"name": "solve"})  # type: ignore[assignment,misc]
+        fitting.timed_solve = lambda *_: (None, {"name": "solve"})  # type: ignore[assignment,attr-defined]
     model, records = fit(source, settings, Engine(executor, solve_on=options.solve_on))
     sums = model.statistics
     assert sums is not None

@@ -158,7 +158,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         name: getattr(options, name) for name in ("inputs", "atoms", "rows", "penalty", "gap", "threads")
     }
     for method in ("coordinate", "fista"):
-        sparse_codes(dictionary, x, options.penalty, method=method, max_iterations=1)  # type: ignore[arg-type]
+        sparse_codes(dictionary, x, options.penalty, method=method, max_iterations=1)
         seconds, (codes, _, steps) = timed(
             lambda m=method: sparse_codes(dictionary, x, options.penalty, method=m, gap=options.gap),  # type: ignore[misc]
             options.repeats if method == "coordinate" else 1,

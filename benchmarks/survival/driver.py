@@ -30,5 +30,5 @@ class _Printed:
 
 
 if __name__ == "__main__":
-    session.ProgressView = _Printed  # type: ignore[assignment,misc]
+    session.ProgressView = _Printed  # type: ignore[assignment,attr-defined]
     main()

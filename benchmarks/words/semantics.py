@@ -96,11 +96,11 @@ def shares(
         asked = np.flatnonzero(is_member & (model.vocabulary.counts >= least))
         found = []
         for number in asked:
-            value = (
-                near[[number]].toarray()[0].astype(float)
-                if directions is None
-                else directions @ directions[number]
-            )
+            if directions is not None:
+                value = directions @ directions[number]
+            else:
+                assert near is not None
+                value = near[[number]].toarray()[0].astype(float)
             value[number] = -np.inf
             found.append(is_member[np.argsort(-value, kind="stable")[:count]].mean())
         if found:

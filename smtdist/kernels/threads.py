@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from threadpoolctl import OpenBLASController, ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from smtdist.errors import ConfigurationError
 
