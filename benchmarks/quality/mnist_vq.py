@@ -1,9 +1,11 @@
 """SMT-VQ on MNIST (SMT 2023, Table 1): choose settings on a validation split of the training set, then measure once.
 
     python -m benchmarks.quality.mnist_vq --data mnist.h5 choose --train 10000
+    python -m benchmarks.quality.mnist_vq --data mnist.h5 choose --train 60000 --leave-one-out 20000
     python -m benchmarks.quality.mnist_vq --data mnist.h5 run --train 10000 --test 2000 --dictionary 2048
 
-`mnist.h5` holds train/images, train/labels, test/images, test/labels (uint8). Choosing never looks at the test set.
+`mnist.h5` holds train/images, train/labels, test/images, test/labels (uint8). Choosing never looks at the test set: it judges
+the last fifth of the training images by the others or, since labels do not enter a fit, so many of them each by all others.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from smtdist.monitor.progress import ProgressView
 
 VOTERS = tuple(itertools.product((5, 10, 20, 30), (0.02, 0.03, 0.05)))
 """Neighbours and temperatures that are compared."""
+MOST = max(k for k, _ in VOTERS)
 GRID = ["ridge=0.03,0.1,0.3,1.0", "constant_patch=activate_best,leave_out"]
 
 
@@ -61,9 +64,10 @@ def represent(model: Model, images: Any, engine: Engine, drop: int) -> Any:
 
 
 def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, Any]:
-    """Compare settings on the last fifth of the training images."""
+    """Compare settings on the last fifth of the training images, or on some of them when each is left out."""
     images, labels = read(options.data, "train", 0, options.train)
-    cut = len(images) * 4 // 5
+    cut = len(images) if options.leave_one_out else len(images) * 4 // 5
+    asked = np.sort(np.random.default_rng(0).permutation(cut)[: options.leave_one_out])
     rows = []
     with executor_for(workers=options.workers) as executor:
         engine = Engine(executor)
@@ -71,8 +75,15 @@ def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, An
             started = time.perf_counter()
             model, _ = fit(as_source(images[:cut]), settings.replace(**changes), engine)
             for drop in (0, 1):
-                z = [represent(model, part, engine, drop) for part in (images[:cut], images[cut:])]
-                for k, temperature, top1 in voted(z, labels[:cut], labels[cut:]):
+                z = represent(model, images[:cut], engine, drop)
+                if options.leave_one_out:
+                    near, wanted = others(z, asked), labels[asked]
+                else:
+                    near, wanted = (
+                        nearest(represent(model, images[cut:], engine, drop), z, MOST),
+                        labels[cut:],
+                    )
+                for k, temperature, top1 in voted(*near, labels[:cut], wanted):
                     seconds = time.perf_counter() - started
                     neighbours = {"k": k, "temperature": temperature}
                     rows.append({**changes, "drop": drop, **neighbours, "top1": top1, "seconds": seconds})
@@ -80,9 +91,17 @@ def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, An
     return {"validation": sorted(rows, key=lambda row: -row["top1"])}
 
 
-def voted(z: list[Any], known: Any, wanted: Any) -> Iterator[tuple[int, float, float]]:
+def others(z: Any, asked: Any) -> tuple[Any, Any]:
+    """Return cosines and rows of the nearest of some of the rows of z, themselves left out."""
+    cosines, rows = nearest(z[asked], z, MOST + 1)
+    # twins can come before a row itself, or crowd it out: then the last goes
+    own = rows == asked[:, None]
+    own[~own.any(axis=1), -1] = True
+    return cosines[~own].reshape(len(asked), MOST), rows[~own].reshape(len(asked), MOST)
+
+
+def voted(cosines: Any, rows: Any, known: Any, wanted: Any) -> Iterator[tuple[int, float, float]]:
     """Yield k, T and the share that is right, for every one of `VOTERS`."""
-    cosines, rows = nearest(z[1], z[0], max(k for k, _ in VOTERS))
     for k, temperature in VOTERS:
         settings = SoftNeighbours(k, temperature)
         yield k, temperature, evaluation_of(cosines[:, :k], rows[:, :k], known, wanted, settings).top1
@@ -136,6 +155,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         command.add_argument("--dictionary", type=int, default=2048)
         command.add_argument("--checkpoint")
     commands.choices["choose"].add_argument("--grid", action="append", metavar="KEY=VALUE,VALUE")
+    commands.choices["choose"].add_argument(
+        "--leave-one-out", type=int, default=0, metavar="N", help="judge N images, each by all others"
+    )
     options = parser.parse_args(arguments)
     settings = preset("mnist-vq").replace(
         dictionary=options.dictionary, **dict(map(parse_setting, options.set))

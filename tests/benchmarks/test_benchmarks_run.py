@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from benchmarks.kernels import decode, import_images, pass3
 from benchmarks.quality import mnist_vq, tune, tune_commands
 from benchmarks.scaling import memory_and_disk, plans
+from smtdist.evaluate.knn import nearest
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,21 @@ def test_mnist_vq(digits, tmp_path, capsys):
     records = [json.loads(path.read_text())["result"] for path in sorted(tmp_path.glob("*.json"))]
     assert [len(record.get("validation", [])) for record in records] == [2 * len(mnist_vq.VOTERS), 0]
     assert records[1]["top1"] > 0.5
+    left = mnist_vq.main([*common[:4], "choose", *small, "--grid", "ridge=0.1", "--leave-one-out", "50"])
+    assert len(left["validation"]) == 2 * len(mnist_vq.VOTERS)
+    assert 0.3 < left["validation"][0]["top1"] < 1  # an image that voted for itself would always be right
+
+
+def test_others_are_the_nearest_but_the_image_itself():
+    z = np.random.default_rng(0).choice([-1, 1], (100, 4)).astype(np.float32)  # cosines are exact
+    z[20:80] = z[7]  # twins may come before a row itself, or crowd it out
+    asked = np.array([0, 7, 44, 79, 99])
+    cosines, rows = mnist_vq.others(z, asked)
+    for one, row, found in zip(asked, rows, cosines, strict=True):
+        rest = np.delete(np.arange(len(z)), one)
+        direct, near = nearest(z[[one]], z[rest], mnist_vq.MOST)
+        np.testing.assert_array_equal(row, rest[near[0]])
+        np.testing.assert_array_equal(found, direct[0])
 
 
 @pytest.mark.parametrize("job", ["cifar", pytest.param("mnist", marks=pytest.mark.slow)])
