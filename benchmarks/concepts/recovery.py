@@ -47,6 +47,18 @@ KEY = ("kind", "points", "snr", "seed", "method")
 REFINED = {"aligned": "concept", "even": "scale"}
 LAST = {"aligned": (300, 450, 0.047, 0.07), "even": (100, 600, 0.02, 0.07)}
 """Sweeps, those of the last descent, penalty and its first temperature, of 64 points."""
+LARGE: dict[str, Any] = {
+    "sweeps": 700,
+    "cooling": 0.4 ** (1 / 560),
+    "penalty": 0.05,
+    "other_penalty": 0.1,
+    "refine": 800,
+    "heated": 0.4,
+    "mild": 0.12,
+    "refine_penalty": 0.018,
+    "aim": 0.99,
+}
+"""What "aligned" has of its own at 256 points that are more than independent."""
 AUTOENCODERS = ("tanh", "vae")
 OURS = ("rejection", "hopfield", "hybrid", "aligned", "even", "geometry")
 
@@ -91,6 +103,8 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         cooling=float(0.4 ** (1 / 400)),
         sweeps=500,
     )
+    if method == "aligned" and p >= 256:
+        return shared.replace(**LARGE)
     if refines:
         sweeps, refine, penalty, mild = LAST[method] if p < 256 else (700, 300, 0.05, 0.015)
         return shared.replace(
