@@ -121,10 +121,9 @@ def sweeps(
             across = (sums[i] - own) / others  # x with the others' mean
             middle = (everything - 2 * sums[i] + own) / others / others  # that mean's square
             for a in range(wide):
-                f[a] = pull[a, i]
-            for a in range(wide):
-                f[a] -= (pulls[a] - f[a]) / others + held[a] * (own - across)
-                f[a] -= (counts[a] - held[a]) * (across - middle)
+                pulled = pull[a, i]
+                pulled -= (pulls[a] - pulled) / others + held[a] * (own - across)
+                f[a] = pulled - (counts[a] - held[a]) * (across - middle)
             norm = own - 2 * across + middle
             set_inputs(1.0, held, before, count, counts, square, spread, pi, others, norm, mean, work, f)
             left, entered = update_units(
