@@ -92,7 +92,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         if method == "aligned" and p >= 256:
             return shared.replace(method="hybrid")
         if refines:
-            return shared.replace(temperature=0.05, cooling=0.1 ** (1 / 96), sweeps=120)
+            return shared.replace(temperature=0.05, cooling=0.1 ** (1 / 96), sweeps=108)
         if method == "hopfield" and p < 256:
             shared = shared.replace(temperature=0.1, cooling=0.2 ** (1 / 32))
         return shared
