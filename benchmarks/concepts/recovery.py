@@ -55,8 +55,8 @@ LARGE: dict[str, Any] = {
     "refine": 800,
     "heated": 0.4,
     "mild": 0.12,
-    "refine_penalty": 0.018,
-    "aim": 0.99,
+    "refine_penalty": 0.015,
+    "aim": 0.9945,
 }
 """What "aligned" has of its own at 256 points that are more than independent."""
 AUTOENCODERS = ("tanh", "vae")
