@@ -90,7 +90,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
     if kind == "independent":
         shared = shared.replace(rank=b, penalty=0.0, sweeps=40 if p < 256 else 90)
         if method == "aligned" and p >= 256:
-            return shared.replace(method="hybrid")
+            return shared.replace(method="hybrid", rounds=4)
         if refines:
             return shared.replace(temperature=0.05, cooling=0.1 ** (1 / 96), sweeps=108)
         if method == "hopfield" and p < 256:

@@ -35,8 +35,8 @@ from smtdist.kernels.threads import single_blas
 
 ATTEMPTS: Final = 16
 """Times that concepts which are still missing are tried anew, at most."""
-REFININGS: Final = 3
-"""Last descents, at most, each with a third of the penalty of the one before."""
+REFININGS: Final = 2
+"""Last descents, at most; the second has a sixth of the penalty."""
 PATIENCE: Final = 3
 """Attempts on end that bring nothing, after which those missing are given up."""
 

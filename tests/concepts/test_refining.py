@@ -41,12 +41,10 @@ def fitted(X, settings, executor=None, checkpoint=None):
     return fit_concepts(X, settings, Engine(executor or SerialExecutor(), checkpoint=checkpoint))
 
 
-def test_each_attempt_has_a_third_of_the_penalty():
+def test_a_second_attempt_has_a_sixth_of_the_penalty():
     settings = ConceptSettings(refine=10, refine_penalty=0.09)
-    assert [settings.refining(0.5, attempt).penalty for attempt in range(3)] == pytest.approx(
-        [0.09, 0.03, 0.01]
-    )
-    assert ConceptSettings(refine=10, penalty=0.09).refining(2 / 3, 1).penalty == pytest.approx(0.01)
+    assert [settings.refining(0.5, attempt).penalty for attempt in range(2)] == pytest.approx([0.09, 0.015])
+    assert ConceptSettings(refine=10, penalty=0.09).refining(2 / 3, 1).penalty == pytest.approx(0.005)
 
 
 def test_the_share_of_heated_sweeps_ends_at_the_temperature_where_weights_are_believed():
@@ -86,11 +84,11 @@ def test_the_last_descent_is_done_again_only_while_it_falls_short(data, monkeypa
     assert len(penalties) == 2
     np.testing.assert_array_equal(enough.concepts, once.concepts)
     more = fitted(X, settings_for(count, aim=1.0))
-    assert penalties[2:] == pytest.approx([0.05, 0.05 / 3, 0.05 / 9])
+    assert penalties[2:] == pytest.approx([0.05, 0.05 / 6])
     assert more.cka > once.cka
     assert more.members.sum() > once.members.sum()
     fitted(X, settings_for(count, aim=1.0, refine_penalty=0.0))
-    assert len(penalties) == 6  # no penalty is no third of one
+    assert len(penalties) == 5  # no penalty is no sixth of one
 
 
 def test_of_two_penalties_the_better_aligned_search_stands(data):
