@@ -49,8 +49,8 @@ class ConceptSettings:
     heated : the share of the last descent's sweeps until T = 0.01, where weights less than the unit begin to be believed. With
         many sweeps, more than a half in the cold align better than as many in the warmth.
     refine_penalty : the penalty of the last descent; None is `penalty` times the share of noise in X.
-    aim : alignment (CKA) that the last descent is to reach. Where it falls short, it is done again from the same S with a sixth of
-        the penalty, and the better aligned stands.
+    aim : alignment (CKA) that the last descent is to reach. Where it falls short, it is done again from the same S with a sixth
+        of the penalty, and the better aligned stands.
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
