@@ -14,7 +14,8 @@ on seeds 24 to 83, twice anew after a look at seeds 0 to 23: a penalty of 0.05 a
 than the search before it, and after 300 sweeps less aligned than the peers at 0 dB; the sweeps of independent data (108) again on
 24 to 83. At p = 256 "aligned" was chosen on seeds 24 to 35 at all four levels, and at first reported on 100 to 102: too little
 aligned there at 0 and, mixed, at 10 dB. The penalty and the aim of its last descent were then chosen again on 24 to 35, and the
-second descent made one of a sixth of the penalty, for time. So 103 and above, and all from 100 on at p = 64, are untouched.
+second descent made one of a sixth of the penalty, for time; "hopfield" took over the sweeps and the penalty chosen there. So 103
+and above, and all from 100 on at p = 64, are untouched.
 
 Hierarchical and mixed data hold every point as a concept of its own, and have more concepts than points. There the floor of the
 kernel goes to the points (`smtdist.concepts.floor`), and "hamming_larger" is the distance over concepts of more than one member.
@@ -60,7 +61,7 @@ LARGE: dict[str, Any] = {
     "refine_penalty": 0.015,
     "aim": 0.9945,
 }
-"""What "aligned" has of its own at 256 points that are more than independent."""
+"""What "aligned" has of its own at 256 points of hierarchical or mixed data; the first three are those of "hopfield" there too."""
 AUTOENCODERS = ("tanh", "vae")
 OURS = ("rejection", "hopfield", "hybrid", "aligned", "even", "geometry")
 
@@ -109,6 +110,8 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
     )
     if method == "aligned" and p >= 256:
         return shared.replace(**LARGE)
+    if method == "hopfield" and p >= 256:
+        return shared.replace(**{name: LARGE[name] for name in ("sweeps", "cooling", "penalty")})
     if refines:
         sweeps, refine, penalty, mild = LAST[method] if p < 256 else (700, 300, 0.05, 0.015)
         return shared.replace(
