@@ -61,7 +61,7 @@ LARGE: dict[str, Any] = {
     "refine_penalty": 0.015,
     "aim": 0.9945,
 }
-"""What "aligned" has of its own at 256 points of hierarchical or mixed data; the first three are those of "hopfield" there too."""
+"""What "aligned" has of its own at 256 points of hierarchical or mixed data; "hopfield" has the first three there too."""
 AUTOENCODERS = ("tanh", "vae")
 OURS = ("rejection", "hopfield", "hybrid", "aligned", "even", "geometry")
 
