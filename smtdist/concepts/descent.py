@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.few_points import FewPoints, are_few
 from smtdist.concepts.keyed import keys_of
-from smtdist.concepts.objective import Terms, alignment, best_scale, best_weights, loss
+from smtdist.concepts.objective import Terms, best_scale, best_weights, loss, reached
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.scores import Scores
@@ -212,12 +212,12 @@ def descend(
     if kept is not None:
         start = np.unpackbits(kept["concepts"], axis=1, count=b)
     search = _Search.of(start, scores, settings, engine)
+    sums = search.state.terms(scores)
+    weights = search.fitted(sums)
     if kept is None:
-        weights = search.fitted(search.state.terms(scores))
-        first = search.measured(search.state.terms(scores), weights, settings.temperature)
+        first = search.measured(sums, weights, settings.temperature)
         now = _Standing(0, 1, [], (first.objective, pack_rows(search.state.concepts), weights))
     else:
-        weights = search.fitted(search.state.terms(scores))
         now = _Standing.of(kept)
     on_end = min(max(settings.sweeps // 10, ON_END[0]), ON_END[1])
     step_size = on_end if len(search.ranges) == 1 else 1
@@ -332,10 +332,11 @@ class _Search:
 
     def measured(self, sums: Terms, weights: Matrix, heat: float) -> Sweep:
         """Return loss and alignment of what stands."""
-        value = loss(sums, weights) / sums.norm
+        value, cka = reached(sums, weights)
+        value /= sums.norm
         unit = 2 * self.scores.points * self.size**2 / sums.norm
         penalised = value + self.settings.penalty * unit * float(sums.members.sum())
-        return Sweep(heat, value, penalised, alignment(sums, weights))
+        return Sweep(heat, value, penalised, cka)
 
 
 def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:

@@ -64,9 +64,13 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         weights: str = "scale",
         blocks: int | None = None,
         project_every: int = 10,
+        other_penalty: float | None = None,
         floor: bool = True,
         refine: int = 0,
         mild: float = 0.07,
+        heated: float = 0.8,
+        refine_penalty: float | None = None,
+        aim: float = 0.0,
         branches: int = 4,
         items: int = 5,
         perturbation: float = 0.1,
@@ -94,9 +98,13 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.weights = weights
         self.blocks = blocks
         self.project_every = project_every
+        self.other_penalty = other_penalty
         self.floor = floor
         self.refine = refine
         self.mild = mild
+        self.heated = heated
+        self.refine_penalty = refine_penalty
+        self.aim = aim
         self.branches = branches
         self.items = items
         self.perturbation = perturbation

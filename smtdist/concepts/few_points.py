@@ -121,10 +121,9 @@ def sweeps(
             across = (sums[i] - own) / others  # x with the others' mean
             middle = (everything - 2 * sums[i] + own) / others / others  # that mean's square
             for a in range(wide):
-                f[a] = pull[a, i]
-            for a in range(wide):
-                f[a] -= (pulls[a] - f[a]) / others + held[a] * (own - across)
-                f[a] -= (counts[a] - held[a]) * (across - middle)
+                pulled = pull[a, i]
+                pulled -= (pulls[a] - pulled) / others + held[a] * (own - across)
+                f[a] = pulled - (counts[a] - held[a]) * (across - middle)
             norm = own - 2 * across + middle
             set_inputs(1.0, held, before, count, counts, square, spread, pi, others, norm, mean, work, f)
             left, entered = update_units(
@@ -133,16 +132,18 @@ def sweeps(
             )  # fmt: skip
             if left + entered:
                 flips += left + entered
-                for a in gone[:left]:
-                    _pull(-1.0, gram, i, sums, pull, pulls, a)
-                for a in come[:entered]:
-                    _pull(1.0, gram, i, sums, pull, pulls, a)
+                for k in range(left):
+                    _pull(-1.0, gram, i, sums, pull, pulls, gone[k])
+                for k in range(entered):
+                    _pull(1.0, gram, i, sums, pull, pulls, come[k])
                 later = listed(row, after)
                 square += replace(
-                    held, row, before[:count], after[:later], gone[:left], come[:entered],
+                    held, row, before, count, after, later, gone, left, come, entered,
                     pairs, counts, pi, spread,
                 )  # fmt: skip
-                held[:], before[:later], listed_in[i] = row, after[:later], later
+                for a in range(wide):
+                    held[a], before[a] = row[a], after[a]
+                listed_in[i] = later
     together[:], members[:] = pairs[:b, :b], counts[:b]
     for i in range(p):
         for a in range(b):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smtdist.concepts.descent import Sweep, descend
 from smtdist.concepts.floor import above, floor_of, points_as_concepts
 from smtdist.concepts.model import ConceptModel, model_of
-from smtdist.concepts.objective import best_weights
+from smtdist.concepts.objective import alignment, best_weights
 from smtdist.concepts.relaxation import relax
 from smtdist.concepts.reliability import reliability
 from smtdist.concepts.sampling import sample
@@ -35,6 +35,8 @@ from smtdist.kernels.threads import single_blas
 
 ATTEMPTS: Final = 16
 """Times that concepts which are still missing are tried anew, at most."""
+REFININGS: Final = 2
+"""Last descents, at most; the second has a sixth of the penalty."""
 PATIENCE: Final = 3
 """Attempts on end that bring nothing, after which those missing are given up."""
 
@@ -94,23 +96,62 @@ def _searched_above(
         given = points_as_concepts(scores.points)
         scores = above(scores, floor)
         settings = settings.replace(n_concepts=settings.n_concepts - scores.points)
-    concepts, history, notes = _searched(scores, settings, engine)
+    concepts, history, notes = _settled(scores, given, settings, engine)
+    if descends and settings.other_penalty is not None:
+        other = settings.replace(penalty=settings.other_penalty)
+        found = _settled(scores, given, other, engine, suffix="-other")
+        if _alignment(whole, found[0], engine) > _alignment(whole, concepts, engine):
+            settings, (concepts, history, notes) = other, found
+        notes["penalty"] = settings.penalty
     notes["floor"] = floor
-    if descends:
-        concepts, notes["replaced"] = _completed(concepts, given, scores, settings, engine, history)
-    concepts = np.concatenate([given, concepts], 1)
     if descends and settings.refine:
         concepts = np.ascontiguousarray(concepts[:, tidied(concepts)])
         notes["reliability"] = reliability(whole)
-        refining = settings.refining(notes["reliability"])
-        done = descend(whole, concepts, refining, engine, step="refining")
-        concepts = done.concepts
-        history.extend(done.history)
+        concepts = _refined(whole, concepts, settings, notes["reliability"], engine, history)
     return concepts, history, notes
 
 
+def _settled(
+    scores: Scores, given: Concepts, settings: ConceptSettings, engine: Engine, suffix: str = ""
+) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
+    """Search, replace what melted, and put the concepts given in front; checkpoints are told apart by the suffix."""
+    concepts, history, notes = _searched(scores, settings, engine, suffix)
+    if settings.method in ("hopfield", "hybrid"):
+        concepts, notes["replaced"] = _completed(concepts, given, scores, settings, engine, history, suffix)
+    return np.concatenate([given, concepts], 1), history, notes
+
+
+def _alignment(scores: Scores, concepts: Concepts, engine: Engine) -> float:
+    """Return the CKA of SΠSᵀ with the kernel at the best weights."""
+    sums = state_of(concepts[:, tidied(concepts)], scores, engine).terms(scores)
+    return alignment(sums, best_weights(sums))
+
+
+def _refined(
+    scores: Scores,
+    start: Concepts,
+    settings: ConceptSettings,
+    reliable: float,
+    engine: Engine,
+    history: list[Sweep],
+) -> Concepts:
+    """Return what the last descent makes of S, with less penalty while it is less aligned than asked; `history` grows."""
+    best, aligned = start, -1.0
+    for attempt in range(REFININGS):
+        asked = settings.refining(reliable, attempt)
+        step = f"refining-{attempt + 1}" if attempt else "refining"
+        done = descend(scores, start, asked, engine, step=step)
+        history.extend(done.history)
+        cka = alignment(state_of(done.concepts, scores, engine).terms(scores), done.weights)
+        if cka > aligned:
+            best, aligned = done.concepts, cka
+        if aligned >= settings.aim or not asked.penalty:
+            break
+    return best
+
+
 def _searched(
-    scores: Scores, settings: ConceptSettings, engine: Engine
+    scores: Scores, settings: ConceptSettings, engine: Engine, suffix: str
 ) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
     if settings.method == "convex":
         if scores.points > 500:
@@ -135,7 +176,8 @@ def _searched(
     missing = range(found.shape[1], settings.n_concepts)
     if missing:
         found = np.concatenate([found, random_projection(scores, missing, settings.seed, engine)], 1)
-    done = descend(scores, found, settings.descent, engine, on_sweep=_reporting(engine, settings))
+    report = _reporting(engine, settings)
+    done = descend(scores, found, settings.descent, engine, on_sweep=report, step=f"descent{suffix}")
     return done.concepts, done.history, notes
 
 
@@ -146,6 +188,7 @@ def _completed(
     settings: ConceptSettings,
     engine: Engine,
     history: list[Sweep],
+    suffix: str,
 ) -> tuple[Concepts, int]:
     """Replace concepts that melted into constants, copies or complements by further candidates; return how many stayed.
 
@@ -164,7 +207,7 @@ def _completed(
         fresh = residual_projection(state, scores, range(tried, tried + missing), settings.seed, engine)
         tried += missing
         start = np.concatenate([state.concepts, fresh], 1)
-        step = f"replacing-{attempt + 1}"
+        step = f"replacing-{attempt + 1}{suffix}"
         cool = dataclasses.replace(settings.replacing, penalty=settings.penalty / 2**vain)
         done = descend(scores, start, cool, engine, step=step)
         found = _new(done.concepts, given)

@@ -88,6 +88,13 @@ def alignment(sums: Moments | Terms, weights: Matrix) -> float:
     return float(weights @ found.pull) / float(np.sqrt(norms)) if norms > 0 else 0.0
 
 
+def reached(sums: Terms, weights: Matrix) -> tuple[float, float]:
+    """Return loss, without a penalty, and alignment: what both share is worked out once."""
+    norm, pull = float(weights @ sums.overlap @ weights), float(weights @ sums.pull)
+    both = norm * sums.norm
+    return norm - 2 * pull + sums.norm, pull / float(np.sqrt(both)) if both > 0 else 0.0
+
+
 def best_scale(sums: Moments | Terms, weights: Matrix) -> float:
     """Return the σ >= 0 that minimises ‖σ S̄ΠS̄ᵀ - X̄X̄ᵀ‖² (appendix A.4.2); 0 where S is constant."""
     found = terms(sums)

@@ -111,9 +111,8 @@ def sweep(
         if left + entered:
             flips += left + entered
             _replace_crossed(held, row, gone[:left], come[:entered], x[i], crossed)
-            later = listed(row, after)
             square += replace(
-                held, row, before[:count], after[:later], gone[:left], come[:entered],
+                held, row, before, count, after, listed(row, after), gone, left, come, entered,
                 together, members, weights, spread,
             )  # fmt: skip
             for a in range(b):
@@ -143,9 +142,13 @@ def replace(
     old: Any,
     new: Any,
     before: Any,
+    held: int,
     after: Any,
+    holds: int,
     gone: Any,
+    left: int,
     come: Any,
+    entered: int,
     together: Any,
     members: Any,
     weights: Any,
@@ -153,28 +156,30 @@ def replace(
 ) -> float:
     """Put a row's new units into SᵀS, Sᵀ1 and spread = N Π n; returns the change of nᵀΠn.
 
-    `before` and `after` list the units that were and are 1, in order, `gone` and `come` those that are in one of them.
+    `before` and `after` list the units that were and are 1, in order, `gone` and `come` those that are in one of them; the number
+    behind each says how many. Whole arrays: a part of one takes as long to make as a short row to change.
     """
     square = 0.0
-    for a in gone:
-        square += _count(-1.0, old, together, members, weights, spread, a)
-    for a in come:
-        square += _count(1.0, new, together, members, weights, spread, a)
+    for k in range(left):
+        square += _count(-1.0, old, together, members, weights, spread, gone[k])
+    for k in range(entered):
+        square += _count(1.0, new, together, members, weights, spread, come[k])
     old_mean, new_mean = 0.0, 0.0
-    for a in before:
-        old_mean += weights[a] * members[a]
-    for a in after:
-        new_mean += weights[a] * members[a]
-    for a in before:  # (N' - N) Π n'
-        spread[a] -= old_mean
-    for a in after:
-        spread[a] += new_mean
-    for c in before:  # the rows of units that flipped are new; here their columns
+    for k in range(held):
+        old_mean += weights[before[k]] * members[before[k]]
+    for k in range(holds):
+        new_mean += weights[after[k]] * members[after[k]]
+    for k in range(held):  # (N' - N) Π n'
+        spread[before[k]] -= old_mean
+    for k in range(holds):
+        spread[after[k]] += new_mean
+    for k in range(held):  # the rows of units that flipped are new; here their columns
+        c = before[k]
         if new[c] != 0:
-            for a in gone:
-                together[c, a] -= 1
-            for a in come:
-                together[c, a] += 1
+            for m in range(left):
+                together[c, gone[m]] -= 1
+            for m in range(entered):
+                together[c, come[m]] += 1
     return square
 
 

@@ -37,6 +37,8 @@ class ConceptSettings:
     penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
         is 0.15 for hopfield, and 0.05 for hybrid, which would melt what Algorithm 1 has found; no
         cooling is the rate that leaves the last fifth of the sweeps to T < 0.01 for hopfield, T < 0.002 for hybrid.
+    other_penalty : where given, hopfield and hybrid search with it too, and the S that aligns better with X stands, by its CKA:
+        what suits concepts of few members costs those of half the points.
     floor : where more concepts than points are asked of points of full rank, each point is a concept, for the kernel's floor,
         and hopfield and hybrid search the others above it (`smtdist.concepts.floor`).
     refine : sweeps of a last descent of all concepts on the whole kernel, those of one point among them, with a penalty that
@@ -44,6 +46,11 @@ class ConceptSettings:
         With weights "concept" SΠSᵀ aligns best; with "scale", SSᵀ.
     mild : the first temperature of the last descent. At 0.07 concepts that stand change by some points and few melt; the more
         points there are, the more a concept may take up, and those of one point melt earlier: 0.015 keeps them at 256 points.
+    heated : the share of the last descent's sweeps until T = 0.01, where weights less than the unit begin to be believed. With
+        many sweeps, more than a half in the cold align better than as many in the warmth.
+    refine_penalty : the penalty of the last descent; None is `penalty` times the share of noise in X.
+    aim : alignment (CKA) that the last descent is to reach. Where it falls short, it is done again from the same S with a sixth
+        of the penalty, and the better aligned stands.
     branches, items, perturbation : Algorithm 3: parallel branches, points started by brute force, size of the random tilt.
     features : how W is fitted afterwards; "procrustes" keeps its columns orthogonal where there are at most n.
     """
@@ -64,9 +71,13 @@ class ConceptSettings:
     weights: str = "scale"
     blocks: int | None = None
     project_every: int = 10
+    other_penalty: float | None = None
     floor: bool = True
     refine: int = 0
     mild: float = 0.07
+    heated: float = 0.8
+    refine_penalty: float | None = None
+    aim: float = 0.0
     branches: int = 4
     items: int = 5
     perturbation: float = 0.1
@@ -86,6 +97,13 @@ class ConceptSettings:
             raise ConfigurationError(f"refine is {self.refine}; give a number of sweeps, or 0 for none.")
         if self.mild < 0:
             raise ConfigurationError(f"mild is {self.mild}; give a temperature of at least 0.")
+        if not 0 < self.heated <= 1:
+            raise ConfigurationError(f"heated is {self.heated}; give a share in (0, 1].")
+        for name in ("other_penalty", "refine_penalty"):
+            if (getattr(self, name) or 0.0) < 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 0, or none.")
+        if not 0 <= self.aim <= 1:
+            raise ConfigurationError(f"aim is {self.aim}; give an alignment from 0 to 1.")
         if not 2 <= self.items <= 8:
             raise ConfigurationError(f"items is {self.items}; give 2 to 8.")
         _ = self.sampling, self.descent  # their own checks
@@ -149,13 +167,14 @@ class ConceptSettings:
             self.descent, temperature=start, cooling=float(rate), sweeps=sweeps, project_every=0
         )
 
-    def refining(self, reliability: float) -> DescentSettings:
-        """Return the settings of the last descent, of at least one sweep, on a kernel of such a reliability."""
+    def refining(self, reliability: float, attempt: int = 0) -> DescentSettings:
+        """Return the settings of an attempt at the last descent, of at least one sweep, on a kernel of such a reliability."""
         sweeps, cold = max(1, self.refine), COLD["hopfield"]
-        rate = min(1.0, (cold / self.mild) ** (1 / max(1.0, 0.8 * sweeps))) if self.mild > 0 else 1.0
+        rate = min(1.0, (cold / self.mild) ** (1 / max(1.0, self.heated * sweeps))) if self.mild > 0 else 1.0
+        first = self.penalty * (1 - reliability) if self.refine_penalty is None else self.refine_penalty
         return dataclasses.replace(
             self.descent,
-            penalty=self.penalty * (1 - reliability),
+            penalty=first / 6**attempt,
             temperature=self.mild,
             cooling=float(rate),
             sweeps=sweeps,

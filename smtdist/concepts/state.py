@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
+from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
@@ -46,10 +47,33 @@ class State:
 
     def terms(self, scores: Scores) -> Terms:
         """Return the terms of the loss, without XᵀX: the kernel's norm is known from its singular values."""
-        p = len(self.concepts)
-        inner = self.together - np.outer(self.members, self.members) / p
-        crossed = (self.crossed - np.outer(self.total, self.members) / p) / scores.grid[:, None]
-        return Terms(inner * inner, (crossed**2).sum(0), float((scores.singular**4).sum()), self.members)
+        overlap, pull = np.empty_like(self.together), np.zeros_like(self.members)
+        sums = self.together, self.members, self.crossed, self.total
+        _terms(*sums, scores.grid, len(self.concepts), overlap, pull)
+        return Terms(overlap, pull, float((scores.singular**4).sum()), self.members)
+
+
+@compiled
+def _terms(
+    together: Any,
+    members: Any,
+    crossed: Any,
+    total: Any,
+    grid: Any,
+    points: int,
+    overlap: Any,
+    pull: Any,
+) -> None:
+    """Set overlap = (S̄ᵀS̄)², entry by entry, and add ‖X̄ᵀs̄‖² to pull, one component after another."""
+    b = len(members)
+    for a in range(b):
+        for c in range(b):
+            inner = together[a, c] - members[a] * members[c] / points
+            overlap[a, c] = inner * inner
+    for j in range(len(total)):
+        for a in range(b):
+            value = (crossed[j, a] - total[j] * members[a] / points) / grid[j]
+            pull[a] += value * value
 
 
 def random_projection(scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
