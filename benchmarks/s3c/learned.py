@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted, images_of, with_settings
+from benchmarks.s3c.labels import SWEEPS
 from smtdist.evaluate.few_labels import judged_draw, mean_interval, standardised
 from smtdist.kernels.device import to_host
 from smtdist.kernels.grid_pool import grid_pool
@@ -77,7 +78,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         began = time.process_time()
         coder, _ = fitted(learn, settings)
         fit_seconds = time.process_time() - began
-        near, far = standardised(*(some_features(coder, part, options.step) for part in (known, asked)))
+        parts = (some_features(coder, part, options.step) for part in (known, asked))
+        near, far = standardised(*parts, each=options.scaling == "each")
         row: dict[str, Any] = {"settings": text, "fit_cpu_seconds": fit_seconds, "features": near.shape[1]}
         row |= learned(coder, asked, options.step) | {"labels": {}}
         for count in options.labels:
@@ -108,14 +110,16 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--known", type=int, default=800)
     parser.add_argument("--asked", type=int, default=800)
     parser.add_argument("--step", type=int, default=2, help="of positions that are coded")
+    parser.add_argument("--scaling", choices=SWEEPS, default="each", help="of features; see labels")
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--settings", nargs="+", default=[""], help='a row each, such as "rounds=80 mu=1"')
+    parser.add_argument("--name", default="learned")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
     table = run(options)
     if options.json:
-        write_record(options.json, f"s3c-learned-N{options.units}", {"table": table})
+        write_record(options.json, f"s3c-{options.name}-N{options.units}", {"table": table})
     return table
 
 
