@@ -210,6 +210,7 @@ def test_what_was_learned_is_judged_by_settings(digits, tmp_path):
         [
             "--data", digits, "--units", "20", "--learn", "100", "--known", "60", "--asked", "40", "--labels", "20",
             "--draws", "2", "--settings", quick, f"{quick} mu=1 rate_mu=0", f"{quick} model=sc", "--json", str(tmp_path),
+            "--scalings", "each", "one",
         ]
     )  # fmt: skip
     plain, signed, rival = found
@@ -221,6 +222,7 @@ def test_what_was_learned_is_judged_by_settings(digits, tmp_path):
     assert all(0 <= one["one_sign"] <= 1 for one in (plain, signed))
     assert "alpha" not in rival
     for row in found:
-        assert len(row["labels"]["20"]["draws"]) == 2
+        assert len(row["labels"]["20"]["draws"]) == len(row["labels_one"]["20"]["draws"]) == 2
+    assert "beside_first" in rival["labels_one"]["20"]
     gain = np.mean(np.subtract(rival["labels"]["20"]["draws"], plain["labels"]["20"]["draws"]))
     np.testing.assert_allclose(rival["labels"]["20"]["beside_first"]["mean"], gain)
