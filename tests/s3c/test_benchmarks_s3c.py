@@ -43,13 +43,13 @@ def test_inference(digits, tmp_path):
             "--json",
             str(tmp_path),
             "--plot",
-            str(tmp_path),
+            str(tmp_path / "pictures"),
         ]
     )
     assert found["sequential"]["share_of_falls"] == 0
     assert 0 <= found["share_below_0.01"] <= 1
     assert only_record(tmp_path) == found
-    assert {one.name for one in tmp_path.glob("*.png")} == {"s3c-inference.png", "s3c-filters.png"}
+    assert {one.name for one in tmp_path.glob("pictures/*.png")} == {"s3c-inference.png", "s3c-filters.png"}
 
 
 def test_timing(digits, tmp_path):
