@@ -72,8 +72,9 @@ def standardised(
 
     >>> standardised(np.array([[0.0], [2.0]]))[0].round(2).tolist()
     [[-1.0], [1.0]]
-    >>> standardised(np.array([[0.0, 0.0], [6.0, 8.0]]), each=False)[0].round(2).tolist()
-    [[-0.6, -0.8], [0.6, 0.8]]
+    >>> print(standardised(np.array([[0.0, 0.0], [6.0, 8.0]]), each=False)[0].round(2))
+    [[-0.6 -0.8]
+     [ 0.6  0.8]]
     """
     train = train_z.reshape(len(train_z), -1)
     mean = train.mean(axis=0, dtype=np.float64)
