@@ -39,7 +39,7 @@ class Way:
         """Products that the first iteration does without."""
         return 0 if self.method == "blocks" else 1
 
-    def ramp(self, numbers: Sequence[float], iterations: int) -> Vector:
+    def ramp(self, numbers: Sequence[float] | Vector, iterations: int) -> Vector:
         """Return dampings of every iteration from a few numbers, all from 0 to 1.
 
         Of ĥ the first, the last, and the share of the iterations after which it is the last; of the fixed points also those
@@ -66,7 +66,7 @@ class Way:
         ]
 
     def run(
-        self, rows: Any, model: Padded, damping: Sequence[float], iterations: int | None = None
+        self, rows: Any, model: Padded, damping: Sequence[float] | Vector, iterations: int | None = None
     ) -> Iterator[Posterior]:
         """Yield ĥ and ŝ after every iteration, or the first few; iterations beyond the dampings are damped as the last."""
         values = [float(value) for value in damping]
@@ -84,7 +84,7 @@ class Way:
         self,
         groups: Sequence[Any],
         model: Padded,
-        damping: Sequence[float],
+        damping: Sequence[float] | Vector,
         iterations: int | None = None,
     ) -> NDArray[np.float64]:
         """Return the mean energy functional of each group of rows after every iteration, (groups, iterations)."""

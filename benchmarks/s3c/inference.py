@@ -6,6 +6,7 @@ python -m benchmarks.s3c.inference --data cifar10.h5 --units 400 --json benchmar
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         },
     }
     if options.plot:
+        Path(options.plot).mkdir(parents=True, exist_ok=True)
         figure = inference_figure(last, result["mean_h"], result["share_above_0.01"])
         figure.savefig(f"{options.plot}/s3c-inference.png", dpi=120)
         save_filters(coder.filters(), f"{options.plot}/s3c-filters.png")

@@ -38,7 +38,10 @@ from smtdist.models.s3c.settings import OMP_THRESHOLDS, SC_PENALTIES, S3CSetting
 COUNTS: Final = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 GRIDS: Final = {"s3c": "feature", "sc": "penalty", "omp": "threshold"}
 """The setting of each model that is chosen."""
+SWEEPS: Final = {"each": "sweep", "one": "sweep_one"}
+"""How features come to the classifier, each divided by its own deviation or all by one number; what a record calls the sweep."""
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Features = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 def chosen(
@@ -67,37 +70,52 @@ def swept(
     key: str,
     counts: list[int],
     draws: int,
-    known: list[NDArray[Any]],
-    asked: list[NDArray[Any]],
+    known: Features,
+    asked: Features,
 ) -> list[dict[str, Any]]:
     """Return what `label_sweep` says; each draw is a step."""
     results, last = [], None
     for count in counts:
         found: list[list[float]] = []
         for draw in range(draws):
-            judged = partial(judged_draw, *known, *asked, count, draw, C=last if count > MANY else None)
-            found.append(
-                steps.array(f"{key}-labels-{count}-{draw}", lambda judged=judged: np.array(judged())).tolist()
-            )
+            judged = partial(_judged, known, asked, count, draw, last if count > MANY else None)
+            found.append(steps.array(f"{key}-labels-{count}-{draw}", judged).tolist())
             last = found[0][1]
         accuracies, costs = (list(each) for each in zip(*found, strict=True))
         results.append({"labels": count, **mean_interval(accuracies), "draws": accuracies, "C": costs})
     return results
 
 
+def _judged(
+    known: Features, asked: Features, count: int, draw: int, cost: float | None
+) -> NDArray[np.float64]:
+    return np.array(judged_draw(known[0], known[1], asked[0], asked[1], count, draw, C=cost))
+
+
+def beside_first(sweeps: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return by how much the first model is ahead of each other one, draw by draw, for each number of labels."""
+    first, *others = sweeps
+    return {
+        other: [
+            {"labels": ours["labels"]}
+            | mean_interval(list(np.array(ours["draws"]) - np.array(theirs["draws"])))
+            for ours, theirs in zip(sweeps[first][name], sweeps[other][name], strict=True)
+        ]
+        for other in others
+    }
+
+
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Compare all models, step by step."""
     steps = Steps(folder, options.minutes)
-    apart = ("models", "minutes", "work", "json", "name")
+    apart = ("models", "minutes", "work", "json", "name", "scalings")
     asked = {name: value for name, value in vars(options).items() if name not in apart}
     steps.same({**asked, "data": Path(options.data).name})
+    images, labels = images_of(options.data, "train", options.train + options.held_out)
     if options.held_out:
-        (images, test), (labels, wanted) = (
-            np.split(part, [options.train])
-            for part in images_of(options.data, "train", options.train + options.held_out)
-        )
+        test, wanted = images[options.train :], labels[options.train :]
+        images, labels = images[: options.train], labels[: options.train]
     else:
-        images, labels = images_of(options.data, "train", options.train)
         test, wanted = images_of(options.data, "test", options.test)
     unlabelled = images
     if options.unlabelled:
@@ -127,18 +145,23 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         parts = [partial(represented_in_steps, steps, f"{key}-{name}", coder, part)
                  for name, part in (("train", images[used]), ("test", test))]  # fmt: skip
         active = float(np.mean(parts[1]()[:100] > 0))
-        near, far = standardised(parts[0](), parts[1]())
-        z = np.zeros((len(images), near.shape[1]), np.float32)
-        z[used] = near
-        sweep = swept(steps, key, options.labels, options.draws, [z, labels], [far, wanted])
-        result["sweeps"][model] = {
+        found: dict[str, Any] = {
             "chosen": {GRIDS[model]: getattr(settings, GRIDS[model])},
             "validated": validated,
-            "features": int(z.shape[1]),
             "active": active,
-            "sweep": sweep,
         }
-        print(key, validated, [(one["labels"], round(100 * one["mean"], 1)) for one in sweep], flush=True)
+        for scaling in options.scalings:
+            near, far = standardised(parts[0](), parts[1](), each=scaling == "each")
+            z = np.zeros((len(images), near.shape[1]), np.float32)
+            z[used] = near
+            name = key if scaling == "each" else f"{key}-{scaling}"
+            sweep = swept(steps, name, options.labels, options.draws, (z, labels), (far, wanted))
+            found |= {"features": int(z.shape[1]), SWEEPS[scaling]: sweep}
+            print(
+                name, validated, [(one["labels"], round(100 * one["mean"], 1)) for one in sweep], flush=True
+            )
+        result["sweeps"][model] = found
+    result["beside_first"] = {name: beside_first(result["sweeps"], SWEEPS[name]) for name in options.scalings}
     return result
 
 
@@ -176,6 +199,13 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument(
         "--thresholds", type=float, nargs="+", default=[0.25], help=f"of omp; {OMP_THRESHOLDS}"
+    )
+    parser.add_argument(
+        "--scalings",
+        nargs="+",
+        choices=SWEEPS,
+        default=["each"],
+        help="each: features by their own deviations; one: all by one number, as they are",
     )
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--rival-rounds", type=int, default=30)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ from smtdist.kernels.spike_slab import energy, infer
 from smtdist.models.s3c.model import PatchCoder
 
 GROUP, SAMPLE = 50, 2000
+LABELS: Final = {"each": "labels", "one": "labels_one"}
+"""Features divided each by its own deviation or all by one number, and what a row calls what came of it."""
 
 
 def some_rows(coder: PatchCoder, images: NDArray[np.uint8], step: int) -> NDArray[np.float32]:
@@ -65,6 +67,14 @@ def learned(coder: PatchCoder, images: NDArray[np.uint8], step: int) -> dict[str
     }
 
 
+def judged(
+    near: NDArray[Any], known: NDArray[Any], far: NDArray[Any], wanted: NDArray[Any], count: int, draws: int
+) -> dict[str, Any]:
+    """Return the accuracy of draws of `count` labels, their mean and its interval."""
+    found = [judged_draw(near, known, far, wanted, count, one)[0] for one in range(draws)]
+    return {**mean_interval(found), "draws": found}
+
+
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Fit, code and judge a row after the other."""
     cuts = np.cumsum([options.learn, options.known, options.asked])
@@ -77,23 +87,28 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         began = time.process_time()
         coder, _ = fitted(learn, settings)
         fit_seconds = time.process_time() - began
-        near, far = standardised(*(some_features(coder, part, options.step) for part in (known, asked)))
-        row: dict[str, Any] = {"settings": text, "fit_cpu_seconds": fit_seconds, "features": near.shape[1]}
-        row |= learned(coder, asked, options.step) | {"labels": {}}
-        for count in options.labels:
-            draws = [
-                judged_draw(near, known_labels, far, wanted, count, one)[0] for one in range(options.draws)
-            ]
-            row["labels"][str(count)] = {**mean_interval(draws), "draws": draws}
-            if table:
-                first = np.array(table[0]["labels"][str(count)]["draws"])
-                row["labels"][str(count)]["beside_first"] = mean_interval(list(np.array(draws) - first))
+        parts = [some_features(coder, part, options.step) for part in (known, asked)]
+        row: dict[str, Any] = {
+            "settings": text,
+            "fit_cpu_seconds": fit_seconds,
+            "features": parts[0].shape[1],
+        }
+        row |= learned(coder, asked, options.step)
+        for scaling in options.scalings:
+            name = LABELS[scaling]
+            near, far = standardised(*parts, each=scaling == "each")
+            row[name] = {
+                str(count): judged(near, known_labels, far, wanted, count, options.draws)
+                for count in options.labels
+            }
+            for count, one in row[name].items() if table else ():
+                first = np.array(table[0][name][count]["draws"])
+                one["beside_first"] = mean_interval(list(np.array(one["draws"]) - first))
+            print(
+                text or "as it is", scaling, {c: round(100 * one["mean"], 1) for c, one in row[name].items()},
+                flush=True,
+            )  # fmt: skip
         table.append(row)
-        print(
-            text or "as it is",
-            {c: round(100 * one["mean"], 1) for c, one in row["labels"].items()},
-            flush=True,
-        )
     return table
 
 
@@ -108,14 +123,16 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--known", type=int, default=800)
     parser.add_argument("--asked", type=int, default=800)
     parser.add_argument("--step", type=int, default=2, help="of positions that are coded")
+    parser.add_argument("--scalings", nargs="+", choices=LABELS, default=["each"], help="as of labels")
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--settings", nargs="+", default=[""], help='a row each, such as "rounds=80 mu=1"')
+    parser.add_argument("--name", default="learned")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
     table = run(options)
     if options.json:
-        write_record(options.json, f"s3c-learned-N{options.units}", {"table": table})
+        write_record(options.json, f"s3c-{options.name}-N{options.units}", {"table": table})
     return table
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted_in_steps, images_of, represented_in_steps, with_settings
+from benchmarks.s3c.labels import SWEEPS
 from benchmarks.steps import UNFINISHED, Steps
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate.few_labels import in_span, standardised
@@ -44,7 +46,7 @@ def cells_of(pooled: tuple[int, ...], wanted: tuple[int, ...]) -> NDArray[np.int
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Make the table, step by step."""
     steps = Steps(folder, options.minutes)
-    apart = ("minutes", "work", "json")
+    apart = ("minutes", "work", "json", "scalings")
     asked = {name: value for name, value in vars(options).items() if name not in apart}
     steps.same({**asked, "data": Path(options.data).name})
     images, labels = images_of(options.data, "train", options.train)
@@ -68,23 +70,27 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 settings = settings.replace(rounds=min(settings.rounds, options.rival_rounds))
             key = f"{model}-{units}-{value}"
 
-            def judged(key: str = key, settings: Any = settings, pooling: Any = pooling) -> NDArray[Any]:
+            def judged(
+                scaling: str, key: str = key, settings: Any = settings, pooling: Any = pooling
+            ) -> NDArray[Any]:
                 coder = fitted_in_steps(steps, key, images, settings)
                 z = represented_in_steps(steps, key, coder, images).reshape(len(images), -1, settings.width)
-                (z,) = standardised(z[:, cells_of(settings.pooling, pooling)])
+                (z,) = standardised(z[:, cells_of(settings.pooling, pooling)], each=scaling == "each")
                 span = in_span(z, z[:0])[0] if len(z) < z.shape[1] else z
                 path = cross_validate(
                     span, labels, options.costs, options.folds, standardise=False, solver="stream"
                 )
                 return np.array([[one["C"], one["top1"], *one["folds"]] for one in path])
 
-            path = steps.array(f"{key}-{len(pooling)}-{pooling[0]}-path", judged)
-            C, top1, *folds = path[path[:, 1].argmax()].tolist()
-            table.append(
-                {"model": model, "units": units, "pooling": GRIDS[pooling], name: value, "C": C, "top1": top1}
-                | {"folds": folds}
-            )
-            print(table[-1], flush=True)
+            for scaling in options.scalings:
+                step = f"{key}-{len(pooling)}-{pooling[0]}-path" + (
+                    "" if scaling == "each" else f"-{scaling}"
+                )
+                path = steps.array(step, partial(judged, scaling))
+                C, top1, *folds = path[path[:, 1].argmax()].tolist()
+                row = {"model": model, "units": units, "pooling": GRIDS[pooling], name: value}
+                table.append(row | {"scaling": scaling, "C": C, "top1": top1, "folds": folds})
+                print(table[-1], flush=True)
     return {"classes": len(set(labels.tolist())), "train": len(images), "table": table}
 
 
@@ -101,6 +107,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--penalties", type=float, nargs="+", default=list(SC_PENALTIES))
     parser.add_argument("--thresholds", type=float, nargs="+", default=list(OMP_THRESHOLDS))
     parser.add_argument("--rival-rounds", type=int, default=30)
+    parser.add_argument("--scalings", nargs="+", choices=SWEEPS, default=["each"], help="as of labels")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--work", help="folder that keeps the steps, so that the command can go on")
     parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many; needs --work")

@@ -62,15 +62,26 @@ def in_span(known: NDArray[Any], asked: NDArray[Any]) -> tuple[Float64, Float64]
     return vectors * np.sqrt(values), (asked @ (known.T @ (vectors / np.sqrt(values)))).astype(np.float64)
 
 
-def standardised(train_z: NDArray[Any], *others: NDArray[Any]) -> list[NDArray[np.float32]]:
+def standardised(
+    train_z: NDArray[Any], *others: NDArray[Any], each: bool = True
+) -> list[NDArray[np.float32]]:
     """Return rows (n, F), and others like them, brought to zero mean and unit deviation / √F of the first ones.
+
+    each : every feature by its own deviation. Otherwise all by one number, so that a feature that varies more counts for more in
+    a penalised classifier; the rows' mean square is the same either way.
 
     >>> standardised(np.array([[0.0], [2.0]]))[0].round(2).tolist()
     [[-1.0], [1.0]]
+    >>> print(standardised(np.array([[0.0, 0.0], [6.0, 8.0]]), each=False)[0].round(2))
+    [[-0.6 -0.8]
+     [ 0.6  0.8]]
     """
     train = train_z.reshape(len(train_z), -1)
     mean = train.mean(axis=0, dtype=np.float64)
-    scale = scale_of(train.std(axis=0, dtype=np.float64))
+    deviation = train.std(axis=0, dtype=np.float64)
+    if not each:
+        deviation = np.full_like(deviation, np.sqrt(np.mean(deviation**2)))
+    scale = scale_of(deviation)
     rows = [train, *(one.reshape(len(one), -1) for one in others)]
     return [((one - mean) * scale).astype(np.float32) for one in rows]
 

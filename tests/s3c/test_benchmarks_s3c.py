@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from benchmarks.s3c import dampings, inference, labels, learned, speed, table_1, timing
+from smtdist.evaluate.few_labels import standardised
 from smtdist.kernels.spike_slab import SpikeSlab
 
 FAST = ["--set", "rounds=2", "--set", "patch=3", "--set", "images=100"]
@@ -42,13 +43,13 @@ def test_inference(digits, tmp_path):
             "--json",
             str(tmp_path),
             "--plot",
-            str(tmp_path),
+            str(tmp_path / "pictures"),
         ]
     )
     assert found["sequential"]["share_of_falls"] == 0
     assert 0 <= found["share_below_0.01"] <= 1
     assert only_record(tmp_path) == found
-    assert {one.name for one in tmp_path.glob("*.png")} == {"s3c-inference.png", "s3c-filters.png"}
+    assert {one.name for one in tmp_path.glob("pictures/*.png")} == {"s3c-inference.png", "s3c-filters.png"}
 
 
 def test_timing(digits, tmp_path):
@@ -124,6 +125,7 @@ def test_labels_and_transfer(digits, tmp_path):
     assert set(found["sweeps"]) == {"s3c", "sc", "omp"}
     assert set(found["sweeps"]["omp"]["validated"]) == {"0.1", "0.5"}
     assert all(len(one["sweep"]) == 2 for one in found["sweeps"].values())
+    assert [one["labels"] for one in found["beside_first"]["each"]["omp"]] == [10, 40]
     assert only_record(tmp_path) == found
 
 
@@ -155,14 +157,39 @@ def test_rivals_at_an_equal_number_of_features(digits, tmp_path):
     assert drawn["coded"] < 61
 
 
+def test_features_as_they_are_beside_features_by_their_deviations(digits, tmp_path):
+    asked = [
+        "--data", digits, "--units", "12", "--pooling", "2", "--labels", "30", "--draws", "2", "--models", "s3c", "omp",
+        *FAST, "--work", str(tmp_path / "w"),
+    ]  # fmt: skip
+    first = labels.main(asked)
+    both = labels.main([*asked, "--scalings", "each", "one"])
+    s3c, omp = (both["sweeps"][name] for name in ("s3c", "omp"))
+    assert s3c["sweep"] == first["sweeps"]["s3c"]["sweep"]
+    assert s3c["sweep_one"] != s3c["sweep"]
+    gap = np.mean(np.subtract(s3c["sweep_one"][0]["draws"], omp["sweep_one"][0]["draws"]))
+    assert both["beside_first"]["one"]["omp"][0]["mean"] == pytest.approx(gap)
+
+
+def test_one_scale_keeps_the_ratios_of_features():
+    rows = np.random.default_rng(0).normal(size=(50, 4)) * [1, 2, 4, 8]
+    (each,), (one,) = standardised(rows), standardised(rows, each=False)
+    assert each.std(axis=0) * 2 == pytest.approx(np.ones(4), rel=0.1)
+    assert one.std(axis=0) / rows.std(axis=0) == pytest.approx(
+        np.full(4, one.std(axis=0)[0] / rows.std(axis=0)[0])
+    )
+    assert (one**2).sum() == pytest.approx(50, rel=0.05)
+
+
 def test_table_1(digits, tmp_path):
     found = table_1.main(
         [
             "--data", digits, "--units", "12", "--folds", "2", "--costs", "1", "--penalties", "1",
-            "--thresholds", "0.25", *FAST, "--json", str(tmp_path),
+            "--thresholds", "0.25", *FAST, "--scalings", "each", "one", "--json", str(tmp_path),
         ]
     )  # fmt: skip
-    assert len(found["table"]) == 6
+    assert len(found["table"]) == 12
+    assert [one["scaling"] for one in found["table"]] == ["each", "one"] * 6
     assert {one["units"] for one in found["table"] if one["model"] == "omp"} == {12, 6}
 
 
@@ -183,6 +210,7 @@ def test_what_was_learned_is_judged_by_settings(digits, tmp_path):
         [
             "--data", digits, "--units", "20", "--learn", "100", "--known", "60", "--asked", "40", "--labels", "20",
             "--draws", "2", "--settings", quick, f"{quick} mu=1 rate_mu=0", f"{quick} model=sc", "--json", str(tmp_path),
+            "--scalings", "each", "one",
         ]
     )  # fmt: skip
     plain, signed, rival = found
@@ -194,6 +222,7 @@ def test_what_was_learned_is_judged_by_settings(digits, tmp_path):
     assert all(0 <= one["one_sign"] <= 1 for one in (plain, signed))
     assert "alpha" not in rival
     for row in found:
-        assert len(row["labels"]["20"]["draws"]) == 2
+        assert len(row["labels"]["20"]["draws"]) == len(row["labels_one"]["20"]["draws"]) == 2
+    assert "beside_first" in rival["labels_one"]["20"]
     gain = np.mean(np.subtract(rival["labels"]["20"]["draws"], plain["labels"]["20"]["draws"]))
     np.testing.assert_allclose(rival["labels"]["20"]["beside_first"]["mean"], gain)

@@ -121,6 +121,18 @@ def test_small_steps_climb():
         np.testing.assert_allclose(np.linalg.norm(here.atoms, axis=1), 1)
 
 
+def test_a_plain_step_moves_atoms_along_the_sphere():
+    model = model_of(8, 6, 5)
+    state = sums_of(rows_of(9, model_of(10, 6, 5), 400), model, second=False)
+    rates = Rates(rate=1e-4, mu=0, alpha=0, newton=False)
+    moved = gradient_step(model, state, rates, scalar_beta=False)
+    change = moved.atoms - model.atoms
+    assert np.linalg.norm(change) > 1e-5
+    assert np.abs((change * model.atoms).sum(axis=1)).max() < 1e-3 * np.linalg.norm(change)
+    np.testing.assert_allclose(moved.mu, model.mu, rtol=1e-6)
+    np.testing.assert_allclose(moved.alpha, model.alpha, rtol=1e-6)
+
+
 def planted(seed=11, n_units=6, n_inputs=10, n=4000):
     rng = np.random.default_rng(seed)
     atoms = rng.standard_normal((n_units, n_inputs))

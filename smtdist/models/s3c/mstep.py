@@ -128,7 +128,8 @@ def gradient_step(
 
     With `rates.newton` every slope is divided by its own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so that units which are
     seldom active learn as fast as frequent ones, and a rate of 1 is the maximum of each alone; without, it is the plain
-    gradient of section 4.
+    gradient of section 4, that of an atom along the sphere: what would change its length would, by `SpikeSlab.rescaled`, move α
+    and μ at the rate of the atoms.
     """
     slope = gradients(model, sums)
     int(sums["n"])
@@ -142,6 +143,9 @@ def gradient_step(
     if rates.newton:
         curvatures = _curvatures(model, sums)
         slope = {name: slope[name] / curvatures[name] for name in slope}
+    else:
+        outwards = (slope["atoms"] * model.atoms).sum(axis=1, keepdims=True)
+        slope["atoms"] = slope["atoms"] - outwards * model.atoms
     rate = rates.rate
     moved = SpikeSlab(
         model.atoms + rate * rates.atoms * slope["atoms"],
