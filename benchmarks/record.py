@@ -63,8 +63,7 @@ def records(folder: Path, name: str) -> list[Path]:
 
 
 def _place(folder: Path, name: str, command: str) -> Path:
-    for number in itertools.count(1):
-        path = folder / (f"{name}.json" if number == 1 else f"{name}-{number}.json")
-        if not path.exists() or json.loads(path.read_text())["command"] == command:
-            return path
-    raise AssertionError  # the count does not end
+    paths = (
+        folder / f"{name}{end}.json" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
+    )
+    return next(one for one in paths if not one.exists() or json.loads(one.read_text())["command"] == command)

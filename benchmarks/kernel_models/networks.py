@@ -51,14 +51,13 @@ def adam(parameters: Any, rate: float, decay: float) -> Any:
 
 def descend(descent: Any, loss: Any, steps: int) -> float:
     """Take steps on a loss of everything at once; return its value at the last one."""
-    last = float("nan")
+    value: Any = None
     for _ in range(steps):
         descent.zero_grad()
         value = loss()
         value.backward()
         descent.step()
-        last = float(value.detach())
-    return last
+    return float(value.detach())
 
 
 RATES = (1e-3, 1e-2)

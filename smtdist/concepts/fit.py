@@ -142,6 +142,8 @@ def _refined(
         step = f"refining-{attempt + 1}" if attempt else "refining"
         done = descend(scores, start, asked, engine, step=step)
         history.extend(done.history)
+        if not settings.aim:  # nothing to judge: spare the pass
+            return done.concepts
         cka = alignment(state_of(done.concepts, scores, engine).terms(scores), done.weights)
         if cka > aligned:
             best, aligned = done.concepts, cka
