@@ -91,7 +91,7 @@ def settings_of(method: str, kind: str, b: int, p: int, seed: int) -> ConceptSet
         seed=seed,
     )
     if kind == "independent":
-        shared = shared.replace(rank=b, penalty=0.0, sweeps=40 if p < 256 else 90)
+        shared = shared.replace(rank=b, kernel_rank=b, penalty=0.0, sweeps=40 if p < 256 else 90)
         if method == "aligned" and p >= 256:
             return shared.replace(method="hybrid", rounds=4)
         if refines:

@@ -16,18 +16,17 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.concepts.few_points import FewPoints, are_few
+from smtdist.concepts.few_points import FewPoints
+from smtdist.concepts.image import project
 from smtdist.concepts.keyed import keys_of
-from smtdist.concepts.objective import Terms, best_scale, best_weights, loss, reached
+from smtdist.concepts.objective import Terms, best_scale, best_weights, reached
 from smtdist.concepts.progress import Progress
 from smtdist.concepts.rows import sweep
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.state import (
     Concepts,
     State,
-    blocks_of,
     flip_to_sparse,
-    leaves,
     pack_rows,
     state_of,
     unit_weight,
@@ -36,7 +35,6 @@ from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
 
@@ -245,7 +243,7 @@ class _Search:
     @classmethod
     def of(cls, start: Concepts, scores: Scores, settings: DescentSettings, engine: Engine) -> Self:
         ranges = _blocks(scores.points, settings.blocks)
-        few = FewPoints.of(scores) if len(ranges) == 1 and are_few(scores.points, scores.rank) else None
+        few = FewPoints.where_they_pay(scores, start.shape[1]) if len(ranges) == 1 else None
         state, size = state_of(start, scores, engine), unit_weight(scores, start.shape[1])
         return cls(state, scores, settings, engine, ranges, size, few)
 
@@ -256,7 +254,9 @@ class _Search:
         projected = 0
         every = settings.project_every
         if every and (numbers.stop // every) > (numbers.start // every):
-            projected = _project(state, self.scores, weights, self.fitted, settings.rank, self.engine, heat)
+            projected = project(
+                state, self.scores, weights, self.fitted, settings.rank, self.engine, heat <= CLEAR
+            )
         flips = 0
         for group in range(now.groups):
             flips += self.swept(weights, self.ranges[group :: now.groups], numbers)
@@ -343,55 +343,3 @@ def _blocks(points: int, wanted: int | None) -> list[tuple[int, int]]:
     count = min(points, wanted or max(1, points // BLOCK_POINTS))
     edges = [points * i // count for i in range(count + 1)]
     return list(pairwise(edges))
-
-
-def _project(
-    state: State,
-    scores: Scores,
-    weights: Matrix,
-    fitted: Callable[[Terms], Matrix],
-    rank: int | None,
-    engine: Engine,
-    heat: float,
-) -> int:
-    """Round the concepts' projections onto the image of X, [UUᵀs̄ + mean >= ½]; returns the members changed.
-
-    Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would vanish. At low
-    temperature the projected S stays only if its loss is lower.
-    """
-    used = min(rank or scores.rank, scores.rank)
-    p = scores.points
-    inverse = 1 / (scores.grid[:used] * scores.singular[:used])
-    centred = state.crossed[:used] - np.outer(state.total[:used], state.members) / p
-    y = centred * inverse[:, None]
-    spread = state.members - state.members**2 / p
-    inside = (y**2).sum(0) > 0.5 * np.maximum(spread, 1e-9)
-    if not inside.any():
-        return 0
-    aim = np.where(inside, y * inverse[:, None], 0.0)
-    offset = 0.5 - state.members / p
-    packed = pack_rows(state.concepts)
-    new = state.concepts.copy()
-    parts = engine.map(_project_range, (aim, offset, inside, packed), scores.source, leaves(scores.source))
-    for (start, stop), part in parts:
-        new[start:stop] = np.unpackbits(part, axis=1, count=len(inside))
-    changed = int((new != state.concepts).sum())
-    if changed:
-        candidate = state_of(new, scores, engine)
-        before = loss(state.terms(scores), weights)
-        sums = candidate.terms(scores)
-        if heat > CLEAR or loss(sums, fitted(sums)) < before:
-            vars(state).update(vars(candidate))
-            return changed
-    return 0
-
-
-def _project_range(shared: Any, source: Source, start: int, stop: int) -> Concepts:
-    aim, offset, inside, packed = shared
-    parts = []
-    with single_blas():
-        for at, rows in blocks_of(source, start, stop):
-            old = np.unpackbits(packed[at : at + len(rows)], axis=1, count=len(inside))
-            value = rows[:, : len(aim)].astype(np.float64) @ aim
-            parts.append(np.packbits(np.where(inside, value >= offset, old).astype(np.uint8), axis=1))
-    return np.concatenate(parts)

@@ -51,6 +51,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         method: str = "hybrid",
         n_concepts: int = 32,
         rank: int | None = None,
+        kernel_rank: int | None = None,
         tolerance: float | None = None,
         discourage: float = 0.0,
         distinct: float = 0.95,
@@ -85,6 +86,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.n_concepts = n_concepts
         self.rank = rank
+        self.kernel_rank = kernel_rank
         self.tolerance = tolerance
         self.discourage = discourage
         self.distinct = distinct

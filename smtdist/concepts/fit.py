@@ -17,7 +17,7 @@ from smtdist.concepts.objective import alignment, best_weights
 from smtdist.concepts.relaxation import relax
 from smtdist.concepts.reliability import reliability
 from smtdist.concepts.sampling import sample
-from smtdist.concepts.scores import Scores, prepare
+from smtdist.concepts.scores import Scores, leading, prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import (
     Concepts,
@@ -63,7 +63,7 @@ def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: P
     started = time.perf_counter()
     scores = prepare(source, engine, folder=folder)
     seconds = {"scores": time.perf_counter() - started}
-    concepts, history, notes = _searched_above(scores, settings, engine)
+    concepts, history, notes = _searched_above(scores, settings, engine, folder)
     concepts = concepts[:, tidied(concepts)]
     if not concepts.shape[1]:
         raise ModelError(
@@ -85,11 +85,11 @@ def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: P
 
 
 def _searched_above(
-    scores: Scores, settings: ConceptSettings, engine: Engine
+    scores: Scores, settings: ConceptSettings, engine: Engine, folder: Path | None
 ) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
     """Search above the kernel's floor where it has one and Algorithm 2 is asked for; the points stand for the floor."""
     descends = settings.method in ("hopfield", "hybrid")
-    whole = scores
+    whole, scores = scores, leading(scores, settings.kernel_rank, engine, folder=folder)
     floor = floor_of(scores, settings.n_concepts) if descends and settings.floor else 0.0
     given = np.zeros((scores.points, 0), np.uint8)
     if floor:

@@ -6,7 +6,9 @@ two, so that every sum of them over members of a concept is exact in float64, in
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -162,7 +164,7 @@ def prepare(
     # no score of a column exceeds its singular value, nor the farthest point's norm
     grid = 2.0 ** (SCORE_BITS - np.ceil(np.log2(np.minimum(singular, radius))))
     scores = Scores(source, grid, shift + offset, np.ascontiguousarray(axes), singular)
-    return _projected(scores, engine, folder, spill)
+    return _gathered(scores, _score_range, engine, folder, spill, "scores.npy")
 
 
 def _table_sums(source: Source, statistic: TableSums, engine: Engine) -> State:
@@ -175,7 +177,34 @@ def _table_sums(source: Source, statistic: TableSums, engine: Engine) -> State:
     return state
 
 
-def _projected(scores: Scores, engine: Engine, folder: Path | None, spill: int) -> Scores:
+def leading(
+    scores: Scores, rank: int | None, engine: Engine, *, folder: Path | None = None, spill: int = IN_MEMORY
+) -> Scores:
+    """Return the scores on the first `rank` axes, those given where that is all: X of the nearest kernel of that rank.
+
+    Memory: 4 p r bytes more, or a file leading.npy in `folder` where they exceed `spill`.
+    """
+    if rank is None or rank >= scores.rank:
+        return scores
+    kept = Scores(
+        scores.source,
+        scores.grid[:rank],
+        scores.mean,
+        np.ascontiguousarray(scores.axes[:, :rank]),
+        scores.singular[:rank],
+    )
+    return _gathered(kept, _leading_range, engine, folder, spill, "leading.npy")
+
+
+def _gathered(
+    scores: Scores,
+    rows_of: Callable[[Scores, Source, int, int], NDArray[np.float32]],
+    engine: Engine,
+    folder: Path | None,
+    spill: int,
+    name: str,
+) -> Scores:
+    """Return scores whose source holds what `rows_of` makes of each range of theirs: in memory, or in a file of that name."""
     source, r = scores.source, scores.rank
     bounds = leaf_bounds(source.n_samples, source.chunk_samples, source.sample_bytes)
     ranges = list(pairwise(bounds))
@@ -185,21 +214,16 @@ def _projected(scores: Scores, engine: Engine, folder: Path | None, spill: int) 
                 f"The scores of {source.name} take {source.n_samples * r * 4:,} bytes; "
                 f"name a folder that all workers see, for the file that holds them."
             )
-        path = folder / "scores.npy"
+        path = folder / name
         held: NDArray[np.float32] = np.lib.format.open_memmap(path, "w+", np.float32, (source.n_samples, r))
     else:
         path, held = None, np.empty((source.n_samples, r), np.float32)
-    for (start, stop), rows in engine.map(_score_range, scores, source, ranges):
+    for (start, stop), rows in engine.map(rows_of, scores, source, ranges):
         held[start:stop] = rows
     if path is not None:
         held.flush()  # type: ignore[attr-defined]  # a memory map
-    return Scores(
-        as_table(held if path is None else path, aligned=rows_together(source.n_samples, r)),
-        scores.grid,
-        scores.mean,
-        scores.axes,
-        scores.singular,
-    )
+    stored = as_table(held if path is None else path, aligned=rows_together(source.n_samples, r))
+    return dataclasses.replace(scores, source=stored)
 
 
 def rows_together(points: int, rank: int) -> int:
@@ -220,3 +244,7 @@ def rows_together(points: int, rank: int) -> int:
 def _score_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:
     rows = read_rows(source, start, stop)
     return np.concatenate([scores.of(rows[at : at + TILE]) for at in range(0, len(rows), TILE)])
+
+
+def _leading_range(scores: Scores, source: Source, start: int, stop: int) -> NDArray[np.float32]:
+    return np.ascontiguousarray(read_rows(source, start, stop)[:, : scores.rank], np.float32)

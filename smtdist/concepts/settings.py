@@ -32,6 +32,8 @@ class ConceptSettings:
 
     method : "rejection" (Algorithm 1), "hopfield" (2), "hybrid" (1 to start, 2 with projections onto the image), "convex" (3).
     rank : components of X that Algorithm 1 and projections use; None is all that are not rounding.
+    kernel_rank : components of X whose kernel is searched; None is all. The kernel of b concepts has rank b at most: what noise
+        adds beyond tells nothing of them. The last descent, W and the alignment are of all of X.
     tolerance, discourage, distinct, annealing, candidates, rounds : Algorithm 1, as in `SamplingSettings`; annealing is its
         first temperature, candidates are those of a round; there are up to 8 times as many rounds while concepts are missing.
     penalty, temperature, cooling, sweeps, weights, blocks, project_every : Algorithm 2, as in `DescentSettings`; no temperature
@@ -58,6 +60,7 @@ class ConceptSettings:
     method: str = "hybrid"
     n_concepts: int = 32
     rank: int | None = None
+    kernel_rank: int | None = None
     tolerance: float | None = None
     discourage: float = 0.0
     distinct: float = 0.95
@@ -93,6 +96,10 @@ class ConceptSettings:
         for name in ("candidates", "branches"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")
+        if self.kernel_rank is not None and self.kernel_rank < 1:
+            raise ConfigurationError(
+                f"kernel_rank is {self.kernel_rank}; give a number of components, or none for all."
+            )
         if self.refine < 0:
             raise ConfigurationError(f"refine is {self.refine}; give a number of sweeps, or 0 for none.")
         if self.mild < 0:

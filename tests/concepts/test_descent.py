@@ -103,10 +103,13 @@ def test_a_held_kernel_changes_no_unit_and_no_sum(seed, p, b, temperatures):
 
 
 def test_kernels_are_held_for_few_points_of_many_components():
-    assert are_few(64, 63)
-    assert are_few(2048, 1024)
-    assert not are_few(64, 31)
-    assert not are_few(2049, 2048)
+    assert are_few(64, 63, 1)
+    assert are_few(2048, 1024, 1)
+    assert not are_few(2049, 2048, 1)
+    assert are_few(64, 8, 8)
+    assert not are_few(64, 8, 7)
+    assert are_few(256, 16, 16)
+    assert not are_few(257, 32, 60)
 
 
 def test_flipping_to_the_sparse_side_keeps_every_sum(engine):
