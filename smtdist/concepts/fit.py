@@ -46,12 +46,12 @@ def fit_concepts(
 ) -> ConceptModel:
     """Return the concepts of a table (p, n) by `settings.method`.
 
-    Concepts that become constants or copies on the way are replaced by further candidates while those survive, so that
-    n_concepts come out where the data hold them at that penalty. Where the engine has a checkpoint folder, a search that was
-    stopped goes on after its last round or sweep, to the same result. `folder` holds the scores where they exceed 256 MiB;
-    all workers must see it. Memory: p b bytes and 4 p r bytes of
-    scores here; on a worker as stated by the passes. Progress goes to the engine's events as passes named after the
-    steps. Raises DataError for points that are all equal, ModelError where no concept was found.
+    Concepts that become constants or copies on the way are replaced by further candidates while those survive, so that n_concepts
+    come out where the data hold them at that penalty. Where the engine has a checkpoint folder, a search that was stopped goes
+    on after its last round or sweep, to the same result. `folder` holds the scores where they exceed 256 MiB; all workers must
+    see it. Memory: p b bytes and 4 p r bytes of scores here, twice where `kernel_rank` cuts them; on a worker as stated by the
+    passes. Progress goes to the engine's events as passes named after the steps. Raises DataError for points that are all
+    equal, ModelError where no concept was found.
     """
     with (
         single_blas()
