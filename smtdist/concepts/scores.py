@@ -186,12 +186,11 @@ def leading(
     """
     if rank is None or rank >= scores.rank:
         return scores
-    kept = Scores(
-        scores.source,
-        scores.grid[:rank],
-        scores.mean,
-        np.ascontiguousarray(scores.axes[:, :rank]),
-        scores.singular[:rank],
+    kept = dataclasses.replace(
+        scores,
+        grid=scores.grid[:rank],
+        axes=np.ascontiguousarray(scores.axes[:, :rank]),
+        singular=scores.singular[:rank],
     )
     return _gathered(kept, _leading_range, engine, folder, spill, "leading.npy")
 
