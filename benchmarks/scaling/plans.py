@@ -1,4 +1,4 @@
-"""Plans beside what came of them: three different jobs, planned by the command and then fitted.
+"""Plans beside what came of them: four different jobs, planned by the command and then fitted.
 
     python -m benchmarks.scaling.plans --folder data --json results
     python -m benchmarks.scaling.plans --folder data --jobs cifar --share 0.1
@@ -46,6 +46,11 @@ JOBS: dict[str, dict[str, Any]] = {
     "cifar": {
         "data": "cifar10_jpeg.h5", "dataset": "train", "samples": 20_000, "workers": 0, "checkpoint": True,
         "settings": {"feature": "gq", "dictionary": 2048, "n_components": 384, "drop": 16},
+    },
+    # a dictionary whose sums fill memory, which is swept for each batch that occurs all over them
+    "window": {
+        "data": "mnist.h5", "dataset": "train/images", "samples": 20_000, "workers": 0, "checkpoint": False,
+        "settings": {"feature": "vq", "context": 3, "dictionary": 16384, "n_components": 32},
     },
     # larger encoded images of which few positions are coded, a learned dictionary, two workers
     "tiny": {

@@ -21,7 +21,6 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsymv
-from scipy.optimize import nnls
 
 from smtdist.data.source import Source
 from smtdist.engine.executor import available_cores
@@ -161,24 +160,6 @@ def along_line(found: Sequence[tuple[int, float]], size: int) -> float:
     before, earlier = found[-2]
     slope = max(0.0, seconds - earlier) / (last - before)
     return seconds + slope * (size - last)
-
-
-def along_square(found: Sequence[tuple[int, float]], size: int) -> float:
-    """Return the time at a size by a + b K + c K², none of them negative, through (size, seconds).
-
-    That is the model of the sums' update: products of patches with atoms are linear in K, pairs of active atoms and
-    the sweep over the K x K sums quadratic.
-
-    >>> round(along_square([(1, 6.0), (2, 11.0), (4, 27.0)], 8), 6)
-    83.0
-    """
-    if found[-1][0] == size:
-        return found[-1][1]
-    rows = np.array([[1.0, k / size, (k / size) ** 2] for k, _ in found])
-    times = np.array([seconds for _, seconds in found])
-    # relative errors count: the largest would drown the others
-    coefficients, _ = nnls(rows / times[:, None], np.ones(len(times)))
-    return float(coefficients.sum())
 
 
 def read_sample(source: Source, wanted: int, deadline: Deadline) -> tuple[NDArray[Any], float]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
-from smtdist.engine.calibration import Deadline, along_square, grown, read_sample, timed
+from smtdist.engine.calibration import Deadline, grown, read_sample, sizes_up_to, timed
 from smtdist.engine.forecast import Curve, Pace
 from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.engine.worker import probe
@@ -25,6 +25,7 @@ from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import integer_whitening, whitening_matrices
 from smtdist.models.dictionary import moved_once
+from smtdist.models.growth import Batch, predicted
 from smtdist.models.plan import PassCost, Step
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
@@ -34,6 +35,8 @@ from smtdist.statistics.covariance import PatchMoment, covariance
 
 SHARES = {"whitening": 0.15, "dictionary": 0.2, "dictionary rounds": 0.25, "statistics": 1.0}
 """Parts of the time left that a pass may take of what comes after it."""
+SMALLER = 0.2
+"""Part of the time left that sums of fewer atoms take: those of all atoms tell most of themselves."""
 AGES = 3
 """Later moments of a sketch's life at which its update is measured."""
 LEFT = 32 * 2**20
@@ -233,21 +236,39 @@ def _sketch_curve(
 def _sums_curve(
     sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, processes: int
 ) -> tuple[Curve, str, State]:
-    """Return the cost of the sums at the real K, or along a + b K + c K² where that needs too much memory or time."""
+    """Return the cost of the sums at the real K and batch, or from smaller ones where that needs too much memory or time."""
     room = BUDGET_SHARE * min(MOST_BYTES, psutil.virtual_memory().available / processes)
-    n_atoms, found, basis = sums.n_atoms, list[tuple[int, float]](), "measured"
+    n_atoms, found = sums.n_atoms, list[Batch]()
     for size in _dictionaries(n_atoms):
         part = replace(sums, encoder=replace(sums.encoder, atoms=sums.encoder.atoms[:size]))
         needed = part.state_bytes() + part.batch_bytes(min(batch, len(images)))
-        # four times the time for twice the atoms, at worst
-        if found and (needed > room or _expected(found, size) > due.left):
+        if found and (needed > room or predicted(found, size, sizes_up_to(batch)[0]) > due.left):
             break
-        seconds, basis = _batch_seconds(part, part.zero(), images, batch, due.share(0.6))
-        found.append((size, seconds))
-    seconds = along_square(found, n_atoms)
-    if found[-1][0] < n_atoms:
-        basis = f"by a + b K + c K² from K up to {found[-1][0]:,}"
+        found += _growing(part, images, batch, due.share(1.0 if size == n_atoms else SMALLER), found)
+    largest = found[-1]
+    if (largest.atoms, largest.images) == (n_atoms, batch):
+        return ((1.0, largest.seconds / batch),), "measured", {}
+    seconds = predicted(found, n_atoms, batch)
+    basis = f"from K up to {largest.atoms:,} and batches of up to {largest.images} of {batch} samples"
     return ((1.0, seconds / batch),), basis, {}
+
+
+def _growing(
+    sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, before: list[Batch]
+) -> list[Batch]:
+    """Return what batches of growing sizes take, the first in any case, others while they are expected to end in time."""
+    state, found = sums.zero(), list[Batch]()
+    for value in state.values():
+        value[...] = 0  # memory is touched once, by a whole pass too
+    sums.update(state, images[:1], 0)
+    for size in sizes_up_to(batch):
+        if found and predicted([*before, *found], sums.n_atoms, size) > due.left:
+            break
+        part, before_it = _repeated(images, size), state["activity"].copy()
+        seconds = timed(lambda part=part: sums.update(state, part, 0))  # type: ignore[misc]
+        active = np.count_nonzero(state["activity"] - before_it)
+        found.append(Batch(sums.n_atoms, size, int(active), seconds))
+    return found
 
 
 def _dictionaries(n_atoms: int) -> list[int]:
@@ -257,12 +278,6 @@ def _dictionaries(n_atoms: int) -> list[int]:
     ([512, 2048, 8192], [64])
     """
     return [size for size in (n_atoms // 16, n_atoms // 4) if size >= 128] + [n_atoms]
-
-
-def _expected(found: list[tuple[int, float]], size: int) -> float:
-    """Return the least that a measurement at this size will take: its smallest batch, twice."""
-    last, seconds = found[-1]
-    return seconds * size / last / 16
 
 
 def _whitener(moment: PatchMoment, state: State, question: Asked) -> Whitener | None:

@@ -87,7 +87,9 @@ def test_others_are_the_nearest_but_the_image_itself():
         np.testing.assert_array_equal(found, direct[0])
 
 
-@pytest.mark.parametrize("job", ["cifar", pytest.param("mnist", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "job", ["cifar", *(pytest.param(job, marks=pytest.mark.slow) for job in ("mnist", "window"))]
+)
 def test_plans(job, tmp_path):
     """What is planned in bytes and tasks is what happens, and no pass takes more memory."""
     draw = np.random.default_rng(0)

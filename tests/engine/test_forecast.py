@@ -8,7 +8,7 @@ import pytest
 from toys import Counted, Total, random_images
 
 from smtdist.engine import calibration
-from smtdist.engine.calibration import Deadline, along_line, along_square, grown, mean_paces, on_processes
+from smtdist.engine.calibration import Deadline, along_line, grown, mean_paces, on_processes
 from smtdist.engine.forecast import (
     FILE_BYTES,
     TASK_SECONDS,
@@ -242,11 +242,9 @@ def test_measurements_grow_until_time_is_up(monkeypatch):
     assert (largest, round(seconds, 6)) == (250, 12.0)  # the line through 62 and 250 gives what 1,000 takes
 
 
-def test_models_of_growth_find_what_they_are_models_of():
+def test_lines_go_through_the_last_two_measurements():
     assert along_line([(8, 1.0), (16, 1.5)], 64) == pytest.approx(4.5)
     assert along_line([(8, 2.0), (16, 1.0)], 64) == 1.0  # noise that falls is not followed below zero
-    times = [(k, 1 + k / 50 + (k / 100) ** 2) for k in (128, 512, 2048)]
-    assert along_square(times, 8192) == pytest.approx(1 + 8192 / 50 + 81.92**2, rel=1e-6)
 
 
 def test_paces_of_several_processes_are_averaged():

@@ -1,0 +1,89 @@
+"""The time of a batch of the sums, from smaller batches and dictionaries: known laws are found, and a fit's own time."""
+
+import numpy as np
+import pytest
+from drawing import small_images
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smtdist.configuration import Configuration
+from smtdist.data.array import ArraySource
+from smtdist.engine import calibration
+from smtdist.engine.calibration import Deadline
+from smtdist.engine.memory import resident_bytes
+from smtdist.models.calibrate import Asked, measured
+from smtdist.models.growth import Batch, predicted
+from smtdist.models.plan import fit_steps
+from smtdist.statistics.cooccurrence import CodeSums
+
+COEFFICIENTS = st.lists(st.sampled_from([0.0, 0.1, 1.0, 5.0]), min_size=5, max_size=5).filter(any)
+SCALES = (1e-3, 1e-4, 1e-7, 1e-10, 1e-8)
+"""Of the five terms, so that at K = 2,048 none hides the others."""
+
+
+def law(coefficients, atoms, images, patches=16):
+    """A batch whose atoms are drawn at random: active are as many as so many draws leave."""
+    active = round(atoms * -np.expm1(-images * patches / atoms))
+    terms = Batch(atoms, images, active, 0.0).terms
+    return Batch(
+        atoms, images, active, float(np.dot(np.array(coefficients) * np.array(SCALES), np.array(terms)))
+    )
+
+
+@given(COEFFICIENTS)
+def test_a_law_is_found_from_small_batches(coefficients):
+    found = [law(coefficients, k, n) for k in (512, 2048) for n in (4, 16, 64, 256)]
+    found += [law(coefficients, 8192, n) for n in (4, 16)]
+    truth = law(coefficients, 8192, 4096)
+    assert predicted(found, 8192, 4096) == pytest.approx(truth.seconds, rel=0.02)
+
+
+@given(COEFFICIENTS, st.integers(0, 9))
+def test_noise_does_little_harm(coefficients, seed):
+    found = [law(coefficients, k, n) for k in (512, 2048, 8192) for n in (4, 16, 64)]
+    noise = np.random.default_rng(seed).uniform(0.9, 1.1, len(found))
+    noisy = [Batch(b.atoms, b.images, b.active, b.seconds * by) for b, by in zip(found, noise, strict=True)]
+    assert 0.4 < predicted(noisy, 8192, 256) / law(coefficients, 8192, 256).seconds < 2.5
+
+
+@pytest.mark.parametrize("context", [2, "whole"])
+def test_sweeping_the_sums_is_paid_by_the_batch_and_not_by_the_image(monkeypatch, context):
+    """An update by a known law, on a clock of its own: time for few images and no more, whose atoms are a part of all."""
+    now = [1e6]
+    monkeypatch.setattr(calibration.time, "time", lambda: now[0])
+    monkeypatch.setattr(calibration.time, "perf_counter", lambda: now[0])
+    sizes, resident = list[tuple[int, int]](), dict[int, int]()
+    plain = CodeSums.zero
+
+    def zero(self):
+        resident[self.n_atoms] = resident_bytes()
+        return plain(self)
+
+    def seconds(atoms, images, active):
+        return 1e-3 * images + 1e-7 * images * atoms + 2e-7 * atoms * active
+
+    def update(self, state, images, first_sample):
+        if self.n_atoms == 2048 and (2048, 1) not in sizes:
+            # pages that a first batch would touch are no part of what a batch takes
+            assert resident_bytes() - resident[2048] > 0.9 * self.state_bytes()
+        active = min(self.n_atoms, 40 * len(images))
+        state["activity"][:active] += 1
+        now[0] += seconds(self.n_atoms, len(images), active)
+        sizes.append((self.n_atoms, len(images)))
+        return 0
+
+    images = small_images(3, 256, 8, 8)
+    source, settings = (
+        ArraySource(images),
+        Configuration(patch=3, feature="vq", context=context, dictionary=2048, n_components=6),
+    )
+    step = fit_steps(source, settings)[-1]
+    monkeypatch.setattr(CodeSums, "zero", zero)
+    monkeypatch.setattr(CodeSums, "update", update)
+    paces, _ = measured(Asked(source, settings, (step,), (256,), (256,), 1, 1), Deadline.after(2.5))
+    tried = max(images for atoms, images in sizes if atoms == 2048)
+    assert tried < 64
+    (_, found), truth = paces["statistics"].add[0], seconds(2048, 256, 2048) / 256
+    assert found == pytest.approx(truth, rel=0.25)
+    # in proportion to the batch that was tried
+    assert seconds(2048, tried, 40 * tried) / tried > 2 * truth
