@@ -99,7 +99,7 @@ def plan(
     planner = Planner(
         source,
         settings,
-        replace(machines, driver_baseline=_driver_baseline(machines.worker.alone)),
+        replace(machines, driver_baseline=_driver_baseline(machines.worker.alone, here)),
         checkpoint is not None,
         base is not None,
         None if given is None else len(given),
@@ -121,10 +121,12 @@ def plan(
         console.print(line, style="dim", highlight=False, soft_wrap=True)
 
 
-def _driver_baseline(alone: bool) -> int:
-    """Return what a driver has in memory before a fit: with workers, what talks to them too."""
+def _driver_baseline(alone: bool, here: bool) -> int:
+    """Return what a driver has in memory before a fit: with workers what talks to them too, and here their scheduler."""
     if not alone:
-        import smtdist.engine.session  # noqa: F401
+        from smtdist.engine.session import load_client
+
+        load_client(scheduler=here)
     return resident_bytes()
 
 

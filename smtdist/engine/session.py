@@ -6,7 +6,7 @@ Dask takes half a second to load, so that it is loaded only where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from smtdist.engine.cluster_choice import ClusterChoice
@@ -38,6 +38,15 @@ def executor_for(
     else:
         with _connected(cluster) as connected:
             yield connected
+
+
+def load_client(*, scheduler: bool) -> None:
+    """Load what a driver has in memory beside its own: what talks to workers, and their scheduler where it runs here too."""
+    import distributed
+
+    if scheduler:
+        with suppress(ImportError):  # a dashboard is drawn where Bokeh is installed
+            import distributed.dashboard.scheduler  # noqa: F401
 
 
 @contextmanager
