@@ -407,3 +407,11 @@ def soft_knn(train_z, train_y, test_z, k, T, vote):
             votes[train_y[i]] += weight(cosines[i])
         winners.append(votes.index(max(votes)))
     return np.array(winners)
+
+
+def leading(train, rows, m, whiten):
+    """Jégou and Chum 2012, with a power: unit vectors, the mean off, along principal axes, over standard deviation^whiten."""
+    unit = [np.array([l2(np.asarray(z, dtype=np.float64)) for z in some]) for some in (train, rows)]
+    mean = unit[0].mean(axis=0)
+    _, deviations, axes = np.linalg.svd((unit[0] - mean) / math.sqrt(len(train)), full_matrices=False)
+    return (unit[1] - mean) @ axes[:m].T / deviations[:m] ** whiten

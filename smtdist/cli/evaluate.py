@@ -14,7 +14,16 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Labelled, Linear, Neighbours, Settings, Svm, classifier, evaluated
+from smtdist.evaluate.run import (
+    Directions,
+    Labelled,
+    Linear,
+    Neighbours,
+    Settings,
+    Svm,
+    classifier,
+    evaluated,
+)
 from smtdist.models import files
 from smtdist.models.coders.files import is_coder
 from smtdist.models.kernel.kind import is_kernel_model
@@ -49,6 +58,12 @@ def _positive(value: float) -> float:
     return value
 
 
+def _power(value: float | None) -> float | None:
+    if value is not None and not 0 <= value <= 1:
+        raise WrongUsage(f"Whitening is {value}; it must be a number from 0 to 1.")
+    return value
+
+
 def evaluate(
     model: opt.ModelFile,
     data: opt.Data,
@@ -72,6 +87,22 @@ def evaluate(
     mirrored: Annotated[
         bool, typer.Option("--mirrored", help="Learn from mirrored training images too.")
     ] = False,
+    leading: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Compare in the N directions in which training representations differ most.",
+            metavar="N",
+        ),
+    ] = None,
+    whiten: Annotated[
+        float | None,
+        typer.Option(
+            callback=_power,
+            help="0: leading directions as they are; 1: of equal variance.",
+            show_default="0.5",
+        ),
+    ] = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
     with_: opt.With = None,
@@ -87,11 +118,11 @@ def evaluate(
         settings = Neighbours(neighbours, temperature, vote.value)
     elif metric is Metric.svm:
         settings = Svm(folds=folds)
-    whole = components is None and drop is None and not with_ and not mirrored
+    whole = components is None and drop is None and not with_ and not mirrored and not leading
     if is_coder(model):
         if not whole:
             raise WrongUsage(
-                "A coder is judged alone and whole; leave out --components, --drop, --with and --mirrored."
+                "A coder is judged alone and whole; leave out --components, --drop, --with, --mirrored and --leading."
             )
         from smtdist.cli.patch_coders import Judge, say_evaluation
         from smtdist.models.coded import load_coded
@@ -102,8 +133,8 @@ def evaluate(
     if is_kernel_model(model):
         if not whole or len(data) > 1:
             raise WrongUsage(
-                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with and "
-                "--mirrored."
+                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, "
+                "--mirrored and --leading."
             )
         from smtdist.cli.kernel import judged
 
@@ -118,16 +149,30 @@ def evaluate(
             f"There are {known.source.n_samples} training samples, fewer than {neighbours} neighbours; "
             f"lower --neighbours."
         )
+    if whiten is not None and leading is None:
+        raise WrongUsage("--whiten is for leading directions; give --leading too.")
+    seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
     with engine_for(Where(workers, cluster, quiet), known.source) as engine:
-        found = evaluated(fitted, known, asked, engine, settings, components, drop, opt.other_models(with_))
-    _report(found, model, "images", json)
+        found = evaluated(
+            fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
+        )
+    _report(found, model, "images", json, seen)
 
 
-def _report(found: Evaluation | LinearEvaluation, model: Path, what: str, as_json: bool) -> None:
+def _report(
+    found: Evaluation | LinearEvaluation,
+    model: Path,
+    what: str,
+    as_json: bool,
+    seen: Directions | None = None,
+) -> None:
     if as_json:
-        print_json({**found.to_dict(), "model": str(model.absolute())})
+        leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
+        print_json({**found.to_dict(), "leading": leading, "model": str(model.absolute())})
         return
     title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {found.n_classes} classes"
+    if seen is not None:
+        title += f", {seen.count:,} leading directions"
     result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
     if isinstance(found, LinearEvaluation) and not found.converged:
         line = (

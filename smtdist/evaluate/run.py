@@ -22,6 +22,7 @@ from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
+from smtdist.evaluate.leading import leading_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm
@@ -75,6 +76,14 @@ class Svm:
     folds: int = 5
 
 
+@dataclass(frozen=True)
+class Directions:
+    """Where the classifier sees representations: in so many leading directions of the training ones, see `leading`."""
+
+    count: int
+    whiten: float = 0.5
+
+
 Settings = Neighbours | Linear | Svm
 Found = Evaluation | LinearEvaluation
 Pieces = Iterator[tuple[int, NDArray[Any]]]
@@ -96,6 +105,7 @@ def evaluated(
     components: int | None = None,
     drop: int | None = None,
     others: Sequence[Model] = (),
+    directions: Directions | None = None,
 ) -> Found:
     """Represent both groups and classify the second by the first; `others` are concatenated to the representation."""
 
@@ -103,7 +113,7 @@ def evaluated(
         return transform(model, source, engine, n_components=components, drop=drop, others=others)
 
     features, dtype = feature_count(model, components, drop, others), np.dtype(model.settings.dtype)
-    return evaluated_pieces(pieces, features, dtype, known, asked, engine, settings)
+    return evaluated_pieces(pieces, features, dtype, known, asked, engine, settings, directions)
 
 
 def evaluated_pieces(
@@ -114,13 +124,27 @@ def evaluated_pieces(
     asked: Labelled,
     engine: Engine,
     settings: Settings,
+    directions: Directions | None = None,
 ) -> Found:
     """Classify the second group by the first, with what `pieces` makes of either: (first sample, values) as they end."""
     with _room(features, dtype, (known, asked), engine) as (train_z, test_z):
         for part, z in ((known, train_z), (asked, test_z)):
             for first, values in pieces(part.source):
                 z[first : first + len(values)] = values.reshape(len(values), -1)
+        if directions is not None:
+            train_z, test_z = _in_directions(directions, train_z, test_z, engine)
         return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
+
+
+def _in_directions(asked: Directions, train_z: Any, test_z: Any, engine: Engine) -> tuple[Any, Any]:
+    """Return both representations in the leading directions of the first, in memory: a few hundred numbers a row."""
+    found = leading_directions(train_z, asked.count, asked.whiten)
+    engine.events.emit(
+        "note",
+        text=f"Compared in {asked.count:,} of {train_z.shape[1]:,} directions, which have {found.share:.1%} of the variance of "
+        f"{found.rows:,} training representations",
+    )
+    return found.of(train_z), found.of(test_z)
 
 
 def classified(

@@ -1,0 +1,175 @@
+"""The directions in which representations differ most, partly brought to equal variance, for distances to be taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.products import by_rows
+from smtdist.kernels.threads import single_blas
+from smtdist.solve.generalized import SMALL
+from smtdist.solve.positive import signed
+
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+
+SIDE: Final = 4096
+"""Up to so many features their covariance is made, of at most `MOST_ROWS`; of more, the products of so many rows."""
+MOST_ROWS: Final = 65_536
+BLOCK_ROWS: Final = 512
+PIECE: Final = 64
+"""Rows of a product that a thread takes at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Leading:
+    """Leading directions of representations, found by `leading_directions`.
+
+    Attributes
+    ----------
+    directions : (F, m), each over its standard deviation to the power of `whiten`.
+    origin : (m,) where the mean lies along them.
+    variances : (m,) of the rows along the directions of length 1, descending.
+    share : of the rows' variance that lies in the directions.
+    rows : that it was found from.
+    whiten : 0: variances stay; 1: all are equal.
+    """
+
+    directions: Float32
+    origin: Float32
+    variances: Float64
+    share: float
+    rows: int
+    whiten: float
+
+    def of(self, z: Any) -> Float32:
+        """Return (n, m) of representations (n, ...), brought to length 1: anything that can be sliced by rows.
+
+        Memory: the result and 512 rows. What is not finite stays so.
+        """
+        found = np.empty((len(z), self.directions.shape[1]), np.float32)
+        for start, rows in _unit_rows(z):
+            # what is not finite is refused by those who know what the rows are
+            with np.errstate(invalid="ignore"):
+                found[start : start + len(rows)] = (
+                    by_rows(rows, self.directions, PIECE, np.float32) - self.origin
+                )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return how the directions were found as plain JSON types."""
+        return {
+            "directions": self.directions.shape[1],
+            "whiten": self.whiten,
+            "variance_share": self.share,
+            "rows": self.rows,
+        }
+
+
+def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
+    """Return what turns z into x = Λ^(-whiten / 2) Uᵀ (z / |z| - m), for cosines and classifiers to be taken of x.
+
+    U (F, `count`) and Λ are the leading eigenvectors and -values of the covariance of the rows of `z` (n, ...), each brought
+    to length 1, m their mean. No labels enter. Principal components that are whitened and cut serve nearest neighbours
+    of image descriptors (Jégou and Chum, "Negative evidences and co-occurrences in image retrieval", 2012); the power
+    lies between theirs, 1, and a rotation, 0: neighbouring places of a pooled representation say much the same, which
+    counts less here, and the last directions are noise. SMT 2023 compares z itself.
+
+    z : anything with `shape` that can be sliced by rows, such as an array or an HDF5 dataset. Of up to 4,096 features
+    65,536 rows count at most, of more features 4,096, evenly spaced. Memory: 16 F² bytes, or for each of those rows 4 F
+    + 65,536 bytes; time O(n F²), or O(4096² F). Raises ConfigurationError for a count or a power that cannot be, DataError for
+    rows that are not finite.
+
+    >>> z = np.array([[3.0, 1.0, 0.0], [3.0, -1.0, 0.0], [3.0, 0.0, 1.0], [3.0, 0.0, -1.0]])
+    >>> found = leading_directions(z, 2, 1.0)
+    >>> found.variances.round(4), round(found.share, 6), np.abs(found.of(z).T @ found.of(z)).round(3)
+    (array([0.05, 0.05]), 1.0, array([[4., 0.],
+           [0., 4.]], dtype=float32))
+    """
+    n, features = len(z), int(np.prod(z.shape[1:]))
+    if not 0.0 <= whiten <= 1.0:
+        raise ConfigurationError(f"Whitening is {whiten}; it must lie between 0 and 1.")
+    if not 0 < count <= min(n - 1, features):
+        raise ConfigurationError(
+            f"{count} leading directions were asked of {n} representations of {features} numbers; there are at most "
+            f"{max(0, min(n - 1, features))}."
+        )
+    mean, values, vectors, total, used = (_of_features if features <= SIDE else _of_rows)(z, count)
+    if len(values) < count or values[-1] <= total * np.finfo(np.float32).eps:
+        raise ConfigurationError(
+            f"The representations differ in fewer than {count} directions; ask for fewer leading directions."
+        )
+    directions = (vectors * (values / used) ** (-whiten / 2)).astype(np.float32)
+    origin = (mean @ directions).astype(np.float32)
+    return Leading(directions, origin, values / used, float(values.sum() / total), used, whiten)
+
+
+def _of_features(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, int]:
+    """Return mean, leading eigenvalues and -vectors of the scatter of the rows, its trace, and how many rows counted."""
+    features, n = int(np.prod(z.shape[1:])), min(len(z), MOST_ROWS)
+    total, scatter = np.zeros(features), np.zeros((features, features))
+    for _, rows in _spaced_rows(z, n):
+        total += rows.sum(axis=0, dtype=np.float64)
+        scatter += by_rows(rows.T, rows, PIECE, np.float32)
+    mean = total / n
+    scatter -= np.outer(total, mean)
+    return mean, *_largest(scatter, count), float(scatter.trace()), n
+
+
+def _of_rows(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, int]:
+    """Return the same from the products of the rows: XᵀX and XXᵀ have the same eigenvalues."""
+    n = min(len(z), SIDE)
+    held = np.empty((n, int(np.prod(z.shape[1:]))), np.float32)
+    for first, rows in _spaced_rows(z, n):
+        held[first : first + len(rows)] = rows
+    mean = held.mean(axis=0, dtype=np.float64)
+    held -= mean.astype(np.float32)
+    products = np.zeros((n, n))
+    for first in range(0, held.shape[1], SIDE):
+        part = held[:, first : first + SIDE]
+        products += by_rows(part, part.T, PIECE, np.float32)
+    values, sides = _largest(products, count)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a direction without variance is refused
+        across = (sides / np.sqrt(values)).astype(np.float32)
+    vectors = by_rows(held.T, across, PIECE, np.float64)
+    return mean, values, vectors, float(products.trace()), n
+
+
+def _largest(matrix: Float64, count: int) -> tuple[Float64, Float64]:
+    """Return the largest eigenvalues, descending and not below zero, and their eigenvectors, signs settled."""
+    size = len(matrix)
+    with single_blas() if size <= SMALL else nullcontext():
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(max(0, size - count), size - 1))
+    return np.maximum(values[::-1], 0.0), signed(vectors[:, ::-1])
+
+
+def _unit_rows(z: Any) -> Iterator[tuple[int, Float32]]:
+    """Yield the first number and float32 rows (at most 512, F), each of length 1, or 0."""
+    for start in range(0, len(z), BLOCK_ROWS):
+        block = np.asarray(z[start : start + BLOCK_ROWS], np.float64)
+        block = block.reshape(len(block), -1)
+        lengths = np.sqrt(np.vecdot(block, block))[:, None]
+        lengths[lengths == 0] = 1.0
+        with np.errstate(invalid="ignore"):
+            yield start, (block / lengths).astype(np.float32)
+
+
+def _spaced_rows(z: Any, count: int) -> Iterator[tuple[int, Float32]]:
+    """Yield the same of so many rows, evenly spaced, numbered anew. Raises DataError where they are not finite."""
+    chosen = np.arange(count) * len(z) // count
+    for start, rows in _unit_rows(z):
+        first, last = np.searchsorted(chosen, [start, start + len(rows)]).tolist()
+        wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(wrong):
+            raise DataError(
+                f"Row {start + int(wrong[0])} of the training representation is not finite in float32; transform that sample "
+                f"again."
+            )
+        yield first, rows[chosen[first:last] - start]

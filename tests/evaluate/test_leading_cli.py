@@ -1,0 +1,74 @@
+"""`evaluate --leading`: what the oracle finds in the directions of the oracle, said to people and to scripts."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import reference
+from drawing import small_images
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli import app
+from smtdist.data.array import ArraySource
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.models.fit import fit
+from smtdist.models.transform import transform
+
+SETTINGS = {"patch": 3, "feature": "vq", "dictionary": 24, "n_components": 6, "pool_size": 2}
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A file of labelled images, a model of them, and what both groups are by it."""
+    folder = tmp_path_factory.mktemp("leading")
+    rows = {}
+    with h5py.File(folder / "data.h5", "w") as file:
+        for group, count in (("train", 150), ("test", 40)):
+            images, labels = small_images(count, count, 8, 8)[..., 0], np.arange(count) % 3
+            images[labels == 1, :4] //= 2
+            images[labels == 2] = images[labels == 2, :, ::-1] // 3
+            file[f"{group}/images"], file[f"{group}/labels"] = images, labels
+        engine = Engine(SerialExecutor(1))
+        model, _ = fit(ArraySource(file["train/images"][()]), smtdist.Configuration(**SETTINGS), engine)
+        for group in ("train", "test"):
+            pieces = transform(model, ArraySource(file[f"{group}/images"][()]), engine)
+            z = np.concatenate([part for _, part in sorted(pieces, key=lambda piece: piece[0])])
+            rows[group] = z.reshape(len(z), -1), file[f"{group}/labels"][()]
+    smtdist.save(model, folder / "model.h5")
+    return folder, rows
+
+
+def run(folder, *words, code=0):
+    names = [str(folder / "model.h5"), str(folder / "data.h5")]
+    words = ["evaluate", *names, "--train", "train", "--test", "test", "--neighbours", "5", *map(str, words)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+@pytest.mark.parametrize(("count", "whiten"), [(4, 0.25), (12, 1.0)])
+def test_neighbours_vote_in_leading_directions(given, count, whiten):
+    folder, rows = given
+    (train_z, train_y), (test_z, test_y) = rows["train"], rows["test"]
+    seen = [reference.leading(train_z, z, count, whiten) for z in (train_z, test_z)]
+    expected = reference.soft_knn(seen[0], train_y, seen[1], 5, 0.03, "exp")
+    found = json.loads(run(folder, "--leading", count, "--whiten", whiten, "--json").stdout)
+    assert found["top1"] == np.mean(expected == test_y)
+    assert found["leading"] == {"directions": count, "whiten": whiten}
+
+
+def test_the_directions_are_told_and_wrong_ones_refused(given):
+    folder, _ = given
+    result = run(folder, "--leading", 4)
+    assert "4 leading directions" in " ".join(result.stdout.split())
+    assert "Compared in 4 of" in " ".join(result.stderr.split())
+    assert json.loads(run(folder, "--json").stdout)["leading"] is None
+    for words, code, sentence in (
+        (("--whiten", 0.5), 2, "give --leading too"),
+        (("--leading", 4, "--whiten", 2), 2, "from 0 to 1"),
+        (("--leading", 10**6), 1, "there are at most"),
+    ):
+        assert sentence in " ".join(run(folder, *words, code=code).stderr.split())
