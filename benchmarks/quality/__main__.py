@@ -31,6 +31,7 @@ from smtdist.configuration import parse_setting
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
 from smtdist.errors import InterruptedRun
+from smtdist.evaluate.run import Directions
 
 UNFINISHED: Final = 3
 HELD_BYTES: Final = 2**30
@@ -53,6 +54,8 @@ def of_table(options: argparse.Namespace) -> list[Pair]:
         options.mirrored,
         options.k,
         options.temperature,
+        options.leading,
+        options.whiten,
     )
     names = list(tables()) if options.table == "all" else [options.table]
     return [(cell, scale.cell(cell)) for name in names for cell in tables()[name]()]
@@ -115,6 +118,8 @@ def row_of(work: Steps, printed: Cell, cell: Cell, options: argparse.Namespace) 
         said = [*options.set, *(["mirrored images vote too"] if own.get("mirrored") else [])]
         votes = own.get("k", Cell.k), own.get("temperature", Cell.temperature)
         said += [f"{votes[0]} neighbours at T = {votes[1]}"] if votes != (Cell.k, Cell.temperature) else []
+        if "leading" in own:
+            said.append(f"in {own['leading']} leading directions, whitened by {own['whiten']:g}")
         row["ours"] = {**own, "said": ", ".join(said)}
         if cell.paper is not None:
             row["deviation"] = round(100 * own["top1"] - cell.paper, 2)
@@ -191,6 +196,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--mirrored", action="store_true", help="mirrored training images vote too")
     parser.add_argument("--k", type=int, default=0, help="neighbours that vote")
     parser.add_argument("--temperature", type=float, default=0.0, help="of their votes")
+    parser.add_argument("--leading", type=int, default=0, help="directions in which is compared; 0: all")
+    parser.add_argument("--whiten", type=float, default=Directions.whiten, help="of leading directions")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--plan", action="store_true", help="state costs, run nothing")
@@ -243,6 +250,7 @@ def _said(options: argparse.Namespace) -> str:
     ]
     parts += [text.replace("=", "") for text in options.set]
     parts += ["mirrored"] * options.mirrored
+    parts += [f"leading{options.leading}", f"whiten{options.whiten:g}"] if options.leading else []
     return "".join(f"-{part}" for part in parts)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from benchmarks.quality import published
 from smtdist.configuration import Configuration, preset
+from smtdist.evaluate.run import Directions
 
 SOLVES: Final = ("spectral", "codes", "whitened", "pca", "pca-whitened")
 """What makes components of the sums: the generalised eigenproblem, or what an ablation puts in its place."""
@@ -66,7 +67,8 @@ class Cell:
     parts : of which the representation is made, side by side. paper : percent right there, None where nothing is printed.
     vote, k, temperature : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that
     measures it, where that is another one. judge : "test" images, or "held out" ones, the last of the training group, for
-    choices. mirrored : whether mirrored training images are learnt from too, beside the others.
+    choices. mirrored : whether mirrored training images are learnt from too, beside the others. leading, whiten : directions
+    in which is compared, 0: as the representation is.
     """
 
     table: str
@@ -82,6 +84,8 @@ class Cell:
     elsewhere: str = ""
     judge: str = "test"
     mirrored: bool = False
+    leading: int = 0
+    whiten: float = Directions.whiten
 
     @property
     def key(self) -> str:
@@ -96,6 +100,8 @@ class Cell:
         ]
         if (self.k, self.temperature) != (Cell.k, Cell.temperature):
             told += [self.k, self.temperature]
+        if self.leading:
+            told += ["leading", self.leading, self.whiten]
         return hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
 
 
@@ -110,6 +116,8 @@ class Scale:
     mirrored: bool = False
     k: int = 0
     temperature: float = 0.0
+    leading: int = 0
+    whiten: float = Directions.whiten
 
     def fit(self, fit: Fit) -> Fit:
         """Return the fit at this scale."""
@@ -139,6 +147,8 @@ class Scale:
             mirrored=cell.mirrored or self.mirrored,
             k=self.k or cell.k,
             temperature=self.temperature or cell.temperature,
+            leading=self.leading or cell.leading,
+            whiten=self.whiten if self.leading else cell.whiten,
         )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,13 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality.cells import Cell, Fit, Part
+from benchmarks.quality.directions import leading_of
 from benchmarks.quality.fits import components_of, fitted, passes_of, wanted_components
 from benchmarks.quality.images import Images, read
+from benchmarks.quality.rows import Rows
 from benchmarks.steps import Steps
 from smtdist.engine.executor import Executor, available_cores
 from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest, vote
+from smtdist.evaluate.leading import Leading
 from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.probe import fit_probe
 from smtdist.kernels.device import gpu_available
@@ -31,35 +33,6 @@ BLOCK: Final = 500
 """Most images of a step."""
 BLOCK_BYTES: Final = 384 * 2**20
 """Most bytes of a step's representations."""
-
-
-@dataclass(eq=False)
-class Rows:
-    """Rows that lie in several files, sliced as one array."""
-
-    parts: list[NDArray[Any]] = field(default_factory=list)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows, features."""
-        return (sum(map(len, self.parts)), *self.parts[0].shape[1:])
-
-    @property
-    def dtype(self) -> Any:
-        """Of the values."""
-        return self.parts[0].dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
-        start, stop, _ = rows.indices(len(self))
-        edges = [0, *itertools.accumulate(map(len, self.parts))]
-        found = [
-            part[max(0, start - first) : max(0, stop - first)]
-            for part, first in zip(self.parts, edges, strict=False)
-        ]
-        return np.concatenate([one for one in found if len(one)] or [self.parts[0][:0]])
 
 
 class Family:
@@ -92,6 +65,7 @@ class Family:
         )
         self.step = max(8, min(BLOCK, BLOCK_BYTES // sample))
         self.tag = f"{self.name}-{self.step}"
+        self.leading = {cell.key: self._leading(cell) for cell in self.cells if cell.leading}
 
     def _members(self, parts: Sequence[Part]) -> dict[str, dict[str, Member]]:
         """Return for every fit and way of solving the member that represents images, with the slices asked of it."""
@@ -115,7 +89,25 @@ class Family:
         for start in range(0, count, self.step):
             yield start, min(start + self.step, count)
 
+    def _leading(self, cell: Cell) -> Leading:
+        """Return the directions in which a cell compares."""
+
+        def represent(images: Images, start: int, stop: int) -> NDArray[np.float32]:
+            self.work.heed()
+            with self._timed():
+                return self._whole(images, start, stop)[cell.key]
+
+        name = f"leading/{cell.key}-{self.step}"
+        return leading_of(self.work, name, self.train, represent, self.step, cell.leading, cell.whiten)
+
     def represented(self, images: Images, start: int, stop: int) -> dict[str, NDArray[np.float32]]:
+        """Return the representations (n, features) of some images, as they are compared, for every cell, by its key."""
+        found = self._whole(images, start, stop)
+        return {
+            key: self.leading[key].of(rows) if key in self.leading else rows for key, rows in found.items()
+        }
+
+    def _whole(self, images: Images, start: int, stop: int) -> dict[str, NDArray[np.float32]]:
         """Return the representations (n, features) of some images for every cell, by its key."""
         views: dict[tuple[str, str], dict[tuple[int, int], NDArray[Any]]] = {}
         for key, members in self.members.items():
@@ -220,6 +212,7 @@ class Family:
                 **({} if cell.classifier == "linear" else {"k": cell.k, "temperature": cell.temperature}),
                 "n_test": len(right),
                 "dictionary": settings_of.dictionary,
+                **({"leading": cell.leading, "whiten": cell.whiten} if cell.leading else {}),
                 "components": [_count(self.members[p.fit.key][_made(p)], p) for p in cell.parts],
                 "fit_seconds": sum(one["seconds"] for one in passes),
                 "judging_seconds": shared["seconds"],

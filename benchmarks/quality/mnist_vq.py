@@ -2,6 +2,7 @@
 
     python -m benchmarks.quality.mnist_vq --data mnist.h5 choose --train 10000
     python -m benchmarks.quality.mnist_vq --data mnist.h5 choose --train 60000 --leave-one-out 20000
+    python -m benchmarks.quality.mnist_vq --data mnist.h5 choose --train 60000 --leave-one-out 20000 --leading 200 400 800
     python -m benchmarks.quality.mnist_vq --data mnist.h5 run --train 10000 --test 2000 --dictionary 2048
 
 `mnist.h5` holds train/images, train/labels, test/images, test/labels (uint8). Choosing never looks at the test set: it judges
@@ -28,12 +29,13 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn, evaluation_of, nearest
+from smtdist.evaluate.leading import leading_directions
 from smtdist.models.fit import fit
 from smtdist.models.model import Model
 from smtdist.models.transform import transform
 from smtdist.monitor.progress import ProgressView
 
-VOTERS = tuple(itertools.product((5, 10, 20, 30), (0.02, 0.03, 0.05)))
+VOTERS = tuple(itertools.product((5, 7, 10, 20, 30), (0.02, 0.03, 0.05, 0.1)))
 """Neighbours and temperatures that are compared."""
 MOST = max(k for k, _ in VOTERS)
 GRID = ["ridge=0.03,0.1,0.3,1.0", "constant_patch=activate_best,leave_out"]
@@ -76,19 +78,34 @@ def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, An
             model, _ = fit(as_source(images[:cut]), settings.replace(**changes), engine)
             for drop in (0, 1):
                 z = represent(model, images[:cut], engine, drop)
-                if options.leave_one_out:
-                    near, wanted = others(z, asked), labels[asked]
-                else:
-                    near, wanted = (
-                        nearest(represent(model, images[cut:], engine, drop), z, MOST),
-                        labels[cut:],
+                rest = None if options.leave_one_out else represent(model, images[cut:], engine, drop)
+                wanted = labels[asked] if rest is None else labels[cut:]
+                for where, known, others_z in seen(z, rest, options.leading, options.whiten):
+                    cosines, near = (
+                        others(known, asked) if others_z is None else nearest(others_z, known, MOST)
                     )
-                for k, temperature, top1 in voted(*near, labels[:cut], wanted):
-                    seconds = time.perf_counter() - started
-                    neighbours = {"k": k, "temperature": temperature}
-                    rows.append({**changes, "drop": drop, **neighbours, "top1": top1, "seconds": seconds})
-                print(max(rows, key=lambda row: row["top1"]), flush=True)
+                    for k, temperature, top1 in voted(cosines, near, labels[:cut], wanted):
+                        seconds = time.perf_counter() - started
+                        voters = {"k": k, "temperature": temperature}
+                        found = {"top1": top1, "seconds": seconds}
+                        rows.append({**changes, "drop": drop, **where, **voters, **found})
+                    print(max(rows, key=lambda row: row["top1"]), flush=True)
     return {"validation": sorted(rows, key=lambda row: -row["top1"])}
+
+
+def seen(
+    z: Any, rest: Any, counts: list[int], powers: list[float]
+) -> Iterator[tuple[dict[str, float], Any, Any]]:
+    """Yield where representations are compared, and both there: as they are, and in leading directions of the first."""
+    yield {}, z, rest
+    if not counts:
+        return
+    found = leading_directions(z, max(counts), 0.0)
+    parts = [None if one is None else found.of(one) for one in (z, rest)]
+    for count, power in itertools.product(counts, powers):
+        by = (found.variances[:count] ** (-power / 2)).astype(np.float32)
+        known, other = (None if part is None else part[:, :count] * by for part in parts)
+        yield {"leading": count, "whiten": power}, known, other
 
 
 def others(z: Any, asked: Any) -> tuple[Any, Any]:
@@ -158,6 +175,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     commands.choices["choose"].add_argument(
         "--leave-one-out", type=int, default=0, metavar="N", help="judge N images, each by all others"
     )
+    commands.choices["choose"].add_argument(
+        "--leading", type=int, nargs="+", default=[], help="compare in so many directions too"
+    )
+    commands.choices["choose"].add_argument("--whiten", type=float, nargs="+", default=[0.25, 0.5, 0.75, 1.0])
     options = parser.parse_args(arguments)
     settings = preset("mnist-vq").replace(
         dictionary=options.dictionary, **dict(map(parse_setting, options.set))

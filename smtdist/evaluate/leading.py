@@ -111,9 +111,28 @@ def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
     return Leading(directions, origin, values / used, float(values.sum() / total), used, whiten)
 
 
+def rows_that_count(n: int, features: int) -> int:
+    """Return of how many of n rows the directions are found.
+
+    >>> rows_that_count(10**6, 3200), rows_that_count(10**6, 55296), rows_that_count(100, 55296)
+    (65536, 4096, 100)
+    """
+    return min(n, MOST_ROWS if features <= SIDE else SIDE)
+
+
+def evenly_spaced(n: int, count: int) -> npt.NDArray[np.intp]:
+    """Return the numbers of `count` of n rows.
+
+    >>> evenly_spaced(10, 4)
+    array([0, 2, 5, 7])
+    """
+    return np.arange(count) * n // count
+
+
 def _of_features(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, int]:
     """Return mean, leading eigenvalues and -vectors of the scatter of the rows, its trace, and how many rows counted."""
-    features, n = int(np.prod(z.shape[1:])), min(len(z), MOST_ROWS)
+    features = int(np.prod(z.shape[1:]))
+    n = rows_that_count(len(z), features)
     total, scatter = np.zeros(features), np.zeros((features, features))
     for _, rows in _spaced_rows(z, n):
         total += rows.sum(axis=0, dtype=np.float64)
@@ -163,7 +182,7 @@ def _unit_rows(z: Any) -> Iterator[tuple[int, Float32]]:
 
 def _spaced_rows(z: Any, count: int) -> Iterator[tuple[int, Float32]]:
     """Yield the same of so many rows, evenly spaced, numbered anew. Raises DataError where they are not finite."""
-    chosen = np.arange(count) * len(z) // count
+    chosen = evenly_spaced(len(z), count)
     for start, rows in _unit_rows(z):
         first, last = np.searchsorted(chosen, [start, start + len(rows)]).tolist()
         wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))

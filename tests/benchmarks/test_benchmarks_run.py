@@ -73,6 +73,10 @@ def test_mnist_vq(digits, tmp_path, capsys):
     left = mnist_vq.main([*common[:4], "choose", *small, "--grid", "ridge=0.1", "--leave-one-out", "50"])
     assert len(left["validation"]) == 2 * len(mnist_vq.VOTERS)
     assert 0.3 < left["validation"][0]["top1"] < 1  # an image that voted for itself would always be right
+    grid = ["--grid", "ridge=0.1", "--leading", "5", "20", "--whiten", "0.5", "1"]
+    more = mnist_vq.main([*common[:4], "choose", *small, *grid])["validation"]
+    assert len(more) == 2 * 5 * len(mnist_vq.VOTERS)
+    assert {(row.get("leading"), row.get("whiten")) for row in more} >= {(None, None), (5, 0.5), (20, 1.0)}
 
 
 def test_others_are_the_nearest_but_the_image_itself():

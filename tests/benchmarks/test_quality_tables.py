@@ -21,7 +21,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun, MemoryBudgetError
 from smtdist.evaluate.probe import evaluate_linear
-from smtdist.evaluate.run import Labelled, Neighbours, evaluated
+from smtdist.evaluate.run import Directions, Labelled, Neighbours, evaluated
 from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 
@@ -249,6 +249,23 @@ def test_mirrored_images_may_vote(asked, data):
     known = Labelled(as_source(both.array), both.labels)
     alone = evaluated(model, known, wanted, Engine(SerialExecutor()), Neighbours())
     assert own["top1"] == alone.top1
+
+
+def test_leading_directions_are_those_of_evaluate(asked, data, tmp_path):
+    record = ["--json", str(tmp_path / "json"), "--page", str(tmp_path / "T.md")]
+    (row,) = asked("6", "--columns", "1,000", "--mirrored", "--leading", "12", "--whiten", "1", *record)[
+        "cells"
+    ]
+    assert row["ours"]["said"].endswith("in 12 leading directions, whitened by 1")
+    assert [path for path in (tmp_path / "json").glob("*") if "-leading12-whiten1" in path.stem]
+    (cell,) = [cell for cell in cells_of(data, "6") if cell.column == "1,000"]
+    _, (model,), known, wanted = separately(data, cell)
+    known = known.and_mirrored()
+    engine = Engine(SerialExecutor())
+    alone = evaluated(model, known, wanted, engine, Neighbours(), directions=Directions(12, 1.0))
+    assert row["ours"]["top1"] == alone.top1
+    assert (tmp_path / "work/leading").exists()
+    assert not list((tmp_path / "work/leading").glob("*rows*"))
 
 
 def test_costs_of_what_is_not_run(asked, data, monkeypatch):
