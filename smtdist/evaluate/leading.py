@@ -84,8 +84,8 @@ def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
 
     z : anything with `shape` that can be sliced by rows, such as an array or an HDF5 dataset. Of up to 4,096 features
     65,536 rows count at most, of more features 4,096, evenly spaced. Memory: 16 F² bytes, or for each of those rows 4 F
-    + 65,536 bytes; time O(n F²), or O(4096² F). Raises ConfigurationError for a count or a power that cannot be, DataError for
-    rows that are not finite.
+    + 65,536 bytes; 12 F bytes a direction; 512 rows in float64 and float32. Time O(n F²), or O(4096² F). Raises
+    ConfigurationError for a count or a power that cannot be, DataError for rows that are not finite.
 
     >>> z = np.array([[3.0, 1.0, 0.0], [3.0, -1.0, 0.0], [3.0, 0.0, 1.0], [3.0, 0.0, -1.0]])
     >>> found = leading_directions(z, 2, 1.0)
