@@ -38,8 +38,8 @@ def predicted(found: Sequence[Batch], atoms: int, images: int) -> float:
     (3.02, 3.02)
     """
     nearest = max(found, key=lambda batch: (batch.atoms, batch.images))
-    share = nearest.active / nearest.atoms * images / nearest.images * nearest.atoms / atoms
-    wanted = np.array(Batch(atoms, images, round(atoms * min(1.0, share)), 0.0).terms)
+    active = min(atoms, round(nearest.active * images / nearest.images))
+    wanted = np.array(Batch(atoms, images, max(1, active), 0.0).terms)
     terms = np.array([batch.terms for batch in found])
     times = np.array([batch.seconds for batch in found])
     # relative errors count: the largest would drown the others
