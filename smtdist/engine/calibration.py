@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -253,9 +253,8 @@ def solve_speed(n_atoms: int, n_components: int, diagonal: bool, deadline: Deadl
         scatter = moment[::-1, ::-1].copy()
         given = np.diagonal(moment).copy() if diagonal else moment
         taken = timed(lambda c=scatter, v=given, k=count: smallest_components(c, v, k))  # type: ignore[misc]
-        plain = SolveSpeed(multiply, speed.stream, stream_cached, speed.cached_bytes)
-        factor = taken / solve_seconds(size, count, diagonal, plain)
-        speed = SolveSpeed(multiply, speed.stream, stream_cached, speed.cached_bytes, factor, size)
+        factor = taken / solve_seconds(size, count, diagonal, replace(speed, factor=1.0))
+        speed = replace(speed, factor=factor, size=size)
         if size >= n_atoms:
             break
     return speed

@@ -16,6 +16,7 @@ from typing import Any, Final
 from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.engine.executor import writers
 from smtdist.engine.plan import PassPlan
+from smtdist.solve.lanczos import block_size, kept_vectors
 from smtdist.solve.tiled import suits
 
 FILE_BYTES: Final = 10_200
@@ -219,13 +220,22 @@ def solve_seconds(n_atoms: int, n_components: int, diagonal: bool, speed: SolveS
 
     quality = 2.0 * n_atoms * n_atoms * n_components / speed.multiply
     if suits(n_atoms, n_components):
-        # products with some 10 L vectors, of which those in float32 count half, and a basis of 3 L kept orthogonal
-        n, vectors = float(n_atoms), float(n_components)
-        whitening = 0.0 if diagonal else 2 / 3 * n**3
-        return (whitening + 10 * n * n * vectors + 40 * n * vectors**2) / speed.multiply + 2 * quality
+        whitening = 0.0 if diagonal else 2 / 3 * float(n_atoms) ** 3
+        return whitening / speed.multiply + _iterating(n_atoms, n_components, speed) + 2 * quality
     few = reduced(n_atoms if 2 * n_components > n_atoms else n_components)
     if diagonal:
         return speed.factor * (few + quality)
     # all eigenvectors by divide and conquer cost 4/3 n³ more
     products = (2 + 4 / 3) * float(n_atoms) ** 3 / speed.multiply
     return speed.factor * (reduced(n_atoms) + products + few + 2 * quality)
+
+
+def _iterating(n_atoms: int, n_components: int, speed: SolveSpeed) -> float:
+    """Return the time of `lanczos.largest_pairs`, by what was counted of K = 4,096 to 16,384 and L = 33 to 400.
+
+    Some 30 products with a block in float32, 17 with all vectors kept in float64; each reads the matrix, which takes as
+    long as some 25 columns. Keeping a basis of 2 to 3 L vectors orthogonal goes with K L², its eigenproblems with L³.
+    """
+    n, vectors = float(n_atoms), float(n_components)
+    columns = 30 * (block_size(n_components) / 2 + 25) + 17 * (kept_vectors(n_components) + 25)
+    return (n * n * columns + 290 * n * vectors**2 + 3850 * vectors**3) / speed.multiply
