@@ -299,8 +299,11 @@ def row_tiles(
         if driver_room is not None and largest.state_bytes() + 2 * largest.finished_bytes() > driver_room:
             continue
         others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
-        # a process alone keeps the tiles that are done
+        # a process alone keeps the tiles that are done, and finishes them
         held = limits.alone and driver_room is None
+        finishing = limits.baseline_bytes + largest.state_bytes() + gathering_bytes(tiles)
+        if held and count > 1 and finishing > limits.limit_bytes:
+            continue
         room = replace(limits, limit_bytes=limits.limit_bytes - others) if held else limits
         try:
             plan_pass(
@@ -323,6 +326,17 @@ def row_tiles(
     raise refused
 
 
+def gathering_bytes(tiles: tuple[CodeSums, ...]) -> int:
+    """Return what it takes, beside the largest tile, to hold the sums of all while that is finished and copied.
+
+    One-hot sums are finished where they lie.
+    """
+    largest = max(tiles, key=CodeSums.state_bytes)
+    others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
+    in_place = largest.encoder.feature == "vq" and largest.order == 1
+    return others + (1 if in_place else 2) * largest.finished_bytes()
+
+
 def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> tuple[Step, bool]:
     """Return the statistics pass as a worker can hold it, and whether that is in tiles of rows."""
     sums = step.statistic
@@ -339,10 +353,7 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
     if len(tiles) == 1:
         return step, False
     largest = max(tiles, key=CodeSums.state_bytes)
-    # all tiles are gathered, and the last one finished
-    gathered = 2 * largest.finished_bytes()
-    if not spilled:
-        gathered += sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
+    gathered = 2 * largest.finished_bytes() if spilled else gathering_bytes(tiles)
     return replace(step, statistic=largest, rounds=len(tiles), tiles=len(tiles), driver_bytes=gathered), True
 
 

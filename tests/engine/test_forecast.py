@@ -196,7 +196,7 @@ def test_seconds_follow_the_slot_with_most_tasks():
     level = 16 + 1 + 2 + TASK_SECONDS[True]
     expected = 2 * 0.5 + 3 * 256 * 0.003 + 3 * TASK_SECONDS[True] + 3 * 1 + 2 * level + 16
     found = pass_seconds(plan, pace, rates, distributed=True, checkpointed=False)
-
+    assert found == pytest.approx(expected)
     stored = pass_seconds(plan, pace, rates, distributed=True, checkpointed=True)
     level = 2 * 8 + 2 + 4 + TASK_SECONDS[True]
     expected = 2 * 0.5 + 3 * 256 * 0.003 + 3 * TASK_SECONDS[True] + 10 * 4 / 2 + 6 * 8 / 4 + 2 * level + 12

@@ -250,3 +250,26 @@ def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
     assert record["rounds"] in (2, 3)
     assert any("tiles of rows, and the data are read as often" in text for text in told)
     assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_process_alone_has_room_to_finish_all_its_tiles(name):
+    model, source = model_of(name), as_source(IMAGES)
+    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
+    sums = code_sums(wide, 80)
+    counts = set()
+    for share in np.linspace(0.7, 2.2, 16):
+        limits = WorkerLimits(int(share * sums.state_bytes()), 2**20, 1, 1, alone=True)
+        try:
+            tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
+        except MemoryBudgetError:
+            continue
+        counts.add(len(tiles))
+        if len(tiles) > 1:
+            held, copied = (
+                sum(tile.state_bytes() for tile in tiles),
+                max(map(type(sums).finished_bytes, tiles)),
+            )
+            assert 2**20 + held + copied <= limits.limit_bytes
+    assert min(counts) == 1
+    assert max(counts) > 1
