@@ -23,7 +23,9 @@ Float64 = npt.NDArray[np.float64]
 SIDE: Final = 4096
 """Up to so many features their covariance is made, of at most `MOST_ROWS`; of more, the products of so many rows."""
 MOST_ROWS: Final = 65_536
-BLOCK_ROWS: Final = 512
+BLOCK_ROWS: Final = (64, 512)
+BLOCK: Final = 2**23
+"""Numbers of a block of rows, of which there are no fewer and no more than `BLOCK_ROWS`."""
 PIECE: Final = 64
 """Rows of a product that a thread takes at a time."""
 
@@ -52,7 +54,7 @@ class Leading:
     def of(self, z: Any) -> Float32:
         """Return (n, m) of representations (n, ...), brought to length 1: anything that can be sliced by rows.
 
-        Memory: the result and 512 rows. What is not finite stays so.
+        Memory: the result and a block of rows. What is not finite stays so.
         """
         found = np.empty((len(z), self.directions.shape[1]), np.float32)
         for start, rows in _unit_rows(z):
@@ -83,9 +85,8 @@ def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
     counts less here, and the last directions are noise. SMT 2023 compares z itself.
 
     z : anything with `shape` that can be sliced by rows, such as an array or an HDF5 dataset. Of up to 4,096 features
-    65,536 rows count at most, of more features 4,096, evenly spaced. Memory: 16 F² bytes, or for each of those rows 4 F
-    + 65,536 bytes; 12 F bytes a direction; 512 rows in float64 and float32. Time O(n F²), or O(4096² F). Raises
-    ConfigurationError for a count or a power that cannot be, DataError for rows that are not finite.
+    65,536 rows count at most, of more features 4,096, evenly spaced. Memory: `leading_bytes`; time O(n F²), or
+    O(4096² F). Raises ConfigurationError for a count or a power that cannot be, DataError for rows that are not finite.
 
     >>> z = np.array([[3.0, 1.0, 0.0], [3.0, -1.0, 0.0], [3.0, 0.0, 1.0], [3.0, 0.0, -1.0]])
     >>> found = leading_directions(z, 2, 1.0)
@@ -109,6 +110,17 @@ def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
     directions = (vectors * (values / used) ** (-whiten / 2)).astype(np.float32)
     origin = (mean @ directions).astype(np.float32)
     return Leading(directions, origin, values / used, float(values.sum() / total), used, whiten)
+
+
+def leading_bytes(n: int, features: int, count: int) -> int:
+    """Return the peak bytes of `leading_directions`: 16 F², or 4 F + 65,536 a row; 12 F a direction; a block of rows.
+
+    >>> leading_bytes(60_000, 3200, 400) < 2.2e8, leading_bytes(100_000, 55_296, 800) < 2e9
+    (True, True)
+    """
+    rows = rows_that_count(n, features)
+    held = 16 * features**2 if features <= SIDE else rows * (4 * features + 16 * rows)
+    return held + 12 * features * count + 20 * features * _block_rows(features)
 
 
 def rows_that_count(n: int, features: int) -> int:
@@ -170,14 +182,19 @@ def _largest(matrix: Float64, count: int) -> tuple[Float64, Float64]:
 
 
 def _unit_rows(z: Any) -> Iterator[tuple[int, Float32]]:
-    """Yield the first number and float32 rows (at most 512, F), each of length 1, or 0."""
-    for start in range(0, len(z), BLOCK_ROWS):
-        block = np.asarray(z[start : start + BLOCK_ROWS], np.float64)
+    """Yield the first number and float32 rows (rows, F) of each block, of length 1, or 0."""
+    step = _block_rows(int(np.prod(z.shape[1:])))
+    for start in range(0, len(z), step):
+        block = np.asarray(z[start : start + step], np.float64)
         block = block.reshape(len(block), -1)
         lengths = np.sqrt(np.vecdot(block, block))[:, None]
         lengths[lengths == 0] = 1.0
         with np.errstate(invalid="ignore"):
             yield start, (block / lengths).astype(np.float32)
+
+
+def _block_rows(features: int) -> int:
+    return int(np.clip(BLOCK // max(1, features), *BLOCK_ROWS))
 
 
 def _spaced_rows(z: Any, count: int) -> Iterator[tuple[int, Float32]]:

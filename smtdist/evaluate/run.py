@@ -19,10 +19,11 @@ from smtdist.data.mirrored import WithMirrored
 from smtdist.data.opening import EncodedSettings, open_labels, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
-from smtdist.engine.memory import memory_limit, readable
+from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
+from smtdist.errors import MemoryBudgetError
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
-from smtdist.evaluate.leading import leading_directions
+from smtdist.evaluate.leading import leading_bytes, leading_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm
@@ -138,10 +139,18 @@ def evaluated_pieces(
 
 def _in_directions(asked: Directions, train_z: Any, test_z: Any, engine: Engine) -> tuple[Any, Any]:
     """Return both representations in the leading directions of the first, in memory: a few hundred numbers a row."""
+    n_known, features = train_z.shape
+    needed = leading_bytes(n_known, features, asked.count) + 4 * asked.count * (n_known + len(test_z))
+    if resident_bytes() + needed > memory_limit():
+        raise MemoryBudgetError(
+            f"{asked.count:,} leading directions of {features:,} numbers need {readable(needed)} beside "
+            f"{readable(resident_bytes())} in use, and {readable(memory_limit())} may be used; ask for fewer directions or "
+            f"components."
+        )
     found = leading_directions(train_z, asked.count, asked.whiten)
     engine.events.emit(
         "note",
-        text=f"Compared in {asked.count:,} of {train_z.shape[1]:,} directions, which have {found.share:.1%} of the variance of "
+        text=f"Compared in {asked.count:,} of {features:,} directions, which have {found.share:.1%} of the variance of "
         f"{found.rows:,} training representations",
     )
     return found.of(train_z), found.of(test_z)

@@ -72,3 +72,9 @@ def test_the_directions_are_told_and_wrong_ones_refused(given):
         (("--leading", 10**6), 1, "there are at most"),
     ):
         assert sentence in " ".join(run(folder, *words, code=code).stderr.split())
+
+
+def test_directions_that_memory_cannot_hold_are_refused(given, monkeypatch):
+    folder, _ = given
+    monkeypatch.setattr("smtdist.evaluate.run.leading_bytes", lambda *_: 2**50)
+    assert "ask for fewer directions" in " ".join(run(folder, "--leading", 4, code=1).stderr.split())
