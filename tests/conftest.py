@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 # The same draws every time, so that a green tree stays green; `pytest --hypothesis-profile explore` draws anew.
-settings.register_profile("repeatable", deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None, max_examples=300, print_blob=True)
 settings.load_profile("repeatable")
 

@@ -29,6 +29,8 @@ MAX_ITERATIONS: Final = 500
 FLAT: Final = 16
 """A step that lowers the loss by less than 1/16 of the products' relative rounding is the last in that type: a mean
 over rows is finer than its terms, but not much."""
+HIDDEN: Final = 2.0**-46
+"""A gain of this share of the loss that a search along a line did not find is lost in the rounding of its sum."""
 HISTORY: Final = 10
 """Pairs of steps and gradients that L-BFGS remembers."""
 WEIGHT_COPIES: Final = 4 * HISTORY + 16
@@ -217,7 +219,7 @@ def _solved(
     # measure, or by what a step could gain at all, g²/2 over the curvature, of which the penalty is the least but for intercepts.
     steepest = float(np.abs(found.jac).max())
     gain = steepest**2 / (2 * min(passes.penalty, 0.25))
-    hidden = steepest <= 2.0**-24 * largest or gain <= 2.0**-52 * abs(float(found.fun))
+    hidden = steepest <= 2.0**-24 * largest or gain <= HIDDEN * abs(float(found.fun))
     converged = converged or found.status == 0 or (found.status == 2 and hidden)
     solved = found.x.reshape(passes.shape[0], -1)
     coefficients, intercepts = solved[:, :-1].copy(), solved[:, -1].copy()

@@ -62,6 +62,7 @@ def memory_for(z: np.ndarray, classes: int, rows: int) -> int:
 # the last search along a line finds no fall that float64 shows
 @example(seed=7763, classes=2, features=1, n=31, C=0.01, rows=1000, dtype="float16")
 @example(seed=0, classes=2, features=4, n=52, C=3.0, rows=7, dtype="float32")
+@example(seed=55, classes=2, features=2, n=20, C=0.01, rows=1000, dtype="float64")
 def test_equals_scikit_learn(
     seed: int, classes: int, features: int, n: int, C: float, rows: int, dtype: str
 ) -> None:
