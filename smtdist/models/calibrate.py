@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -256,19 +257,33 @@ def _sums_curve(
 def _growing(
     sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, before: list[Batch]
 ) -> list[Batch]:
-    """Return what batches of growing sizes take, the first in any case, others while they are expected to end in time."""
+    """Return what batches of growing sizes take, one image in any case, others while they are expected to end in time."""
     state, found = sums.zero(), list[Batch]()
     for value in state.values():
         value[...] = 0  # memory is touched once, by a whole pass too
     sums.update(state, images[:1], 0)
-    for size in sizes_up_to(batch):
-        if found and predicted([*before, *found], sums.n_atoms, size) > due.left:
+    for part in _parts(images, batch):
+        if found and predicted([*before, *found], sums.n_atoms, len(part)) > due.left:
             break
-        part, before_it = _repeated(images, size), state["activity"].copy()
+        before_it = state["activity"].copy()
         seconds = timed(lambda part=part: sums.update(state, part, 0))  # type: ignore[misc]
         active = np.count_nonzero(state["activity"] - before_it)
-        found.append(Batch(sums.n_atoms, size, int(active), seconds))
+        found.append(Batch(sums.n_atoms, len(part), int(active), seconds))
     return found
+
+
+def _parts(images: NDArray[Any], batch: int) -> Iterator[NDArray[Any]]:
+    """Yield batches of growing sizes: an image, copies of it, and different ones.
+
+    Copies tell what the image pays from what the active atoms do: of a few different images both grow alike.
+    """
+    sizes = sizes_up_to(batch)
+    yield images[:1]
+    if batch > 2:
+        yield images[np.zeros(max(2, sizes[0]), np.intp)]
+    for size in sizes:
+        if size > 1:
+            yield _repeated(images, size)
 
 
 def _dictionaries(n_atoms: int) -> list[int]:

@@ -37,7 +37,8 @@ def predicted(found: Sequence[Batch], atoms: int, images: int) -> float:
     >>> round(predicted(few, 8192, 256), 2), round(law(8192, 256, 8192).seconds, 2)
     (3.02, 3.02)
     """
-    nearest = max(found, key=lambda batch: (batch.atoms, batch.images))
+    # of copies of an image no more atoms are active than of that image
+    nearest = max(found, key=lambda batch: (batch.atoms, batch.active, -batch.images))
     active = min(atoms, round(nearest.active * images / nearest.images))
     wanted = np.array(Batch(atoms, images, max(1, active), 0.0).terms)
     terms = np.array([batch.terms for batch in found])

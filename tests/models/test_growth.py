@@ -46,27 +46,25 @@ def test_noise_does_little_harm(coefficients, seed):
     assert 0.4 < predicted(noisy, 8192, 256) / law(coefficients, 8192, 256).seconds < 2.5
 
 
-@pytest.mark.parametrize("context", [2, "whole"])
-def test_sweeping_the_sums_is_paid_by_the_batch_and_not_by_the_image(monkeypatch, context):
-    """An update by a known law, on a clock of its own: time for few images and no more, whose atoms are a part of all."""
+def forecast(monkeypatch, context, seconds, active_of, allowed):
+    """Plan updates by a known law, on a clock of its own: seconds a sample, the batches (K, images) tried, bytes touched before.
+
+    The latter as a share of the sums, at K = 2,048.
+    """
     now = [1e6]
     monkeypatch.setattr(calibration.time, "time", lambda: now[0])
     monkeypatch.setattr(calibration.time, "perf_counter", lambda: now[0])
-    sizes, resident = list[tuple[int, int]](), dict[int, int]()
+    sizes, resident, touched = list[tuple[int, int]](), dict[int, int](), dict[int, float]()
     plain = CodeSums.zero
 
     def zero(self):
         resident[self.n_atoms] = resident_bytes()
         return plain(self)
 
-    def seconds(atoms, images, active):
-        return 1e-3 * images + 1e-7 * images * atoms + 2e-7 * atoms * active
-
     def update(self, state, images, first_sample):
-        if self.n_atoms == 2048 and (2048, 1) not in sizes:
-            # pages that a first batch would touch are no part of what a batch takes
-            assert resident_bytes() - resident[2048] > 0.9 * self.state_bytes()
-        active = min(self.n_atoms, 40 * len(images))
+        share = (resident_bytes() - resident[self.n_atoms]) / self.state_bytes()
+        touched.setdefault(self.n_atoms, share)
+        active = active_of(self.n_atoms, len(np.unique(images, axis=0)))
         state["activity"][:active] += 1
         now[0] += seconds(self.n_atoms, len(images), active)
         sizes.append((self.n_atoms, len(images)))
@@ -80,10 +78,34 @@ def test_sweeping_the_sums_is_paid_by_the_batch_and_not_by_the_image(monkeypatch
     step = fit_steps(source, settings)[-1]
     monkeypatch.setattr(CodeSums, "zero", zero)
     monkeypatch.setattr(CodeSums, "update", update)
-    paces, _ = measured(Asked(source, settings, (step,), (256,), (256,), 1, 1), Deadline.after(2.5))
+    paces, _ = measured(Asked(source, settings, (step,), (256,), (256,), 1, 1), Deadline.after(allowed))
+    return paces["statistics"].add[0][1], sizes, touched[2048]
+
+
+@pytest.mark.parametrize("context", [2, "whole"])
+def test_sweeping_the_sums_is_paid_by_the_batch_and_not_by_the_image(monkeypatch, context):
+    """Time for few images and no more, whose atoms are a part of all."""
+
+    def seconds(atoms, images, active):
+        return 1e-3 * images + 1e-7 * images * atoms + 2e-7 * atoms * active
+
+    found, sizes, touched = forecast(monkeypatch, context, seconds, lambda k, n: min(k, 40 * n), 2.5)
+    # pages that a first batch would touch are no part of what a batch takes
+    assert touched > 0.9
     tried = max(images for atoms, images in sizes if atoms == 2048)
     assert tried < 64
-    (_, found), truth = paces["statistics"].add[0], seconds(2048, 256, 2048) / 256
-    assert found == pytest.approx(truth, rel=0.25)
+    assert found == pytest.approx(seconds(2048, 256, 2048) / 256, rel=0.25)
     # in proportion to the batch that was tried
-    assert seconds(2048, tried, 40 * tried) / tried > 2 * truth
+    assert seconds(2048, tried, 40 * tried) / tried > 2 * found
+
+
+@pytest.mark.parametrize("active_of", [lambda k, n: k, lambda k, n: min(k, 40 * n)])
+def test_what_each_image_pays_is_not_taken_for_a_sweep(monkeypatch, active_of):
+    """Pairs of atoms in windows of the second order: a few images are all there is time for, at any size of dictionary."""
+
+    def seconds(atoms, images, active):
+        return 0.13 + 1e-7 * images * atoms**2
+
+    found, sizes, _ = forecast(monkeypatch, 2, seconds, active_of, 4.0)
+    assert max(images for atoms, images in sizes if atoms == 2048) <= 4
+    assert found == pytest.approx(1e-7 * 2048**2, rel=0.1)
