@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import context as cpu
+from smtdist.kernels.cpu import second_order
 from smtdist.kernels.device import array_module, is_host
 from smtdist.kernels.generic import context as generic
 from smtdist.kernels.types import Array, Codes
@@ -62,7 +63,8 @@ def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) 
     L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within 2 d; for the
     whole image of n kept patches, n / (n - 1) on the diagonal and -n / (n - 1)² beside it.
 
-    out : int64 (K, K), in units of 2^-20. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work.
+    out : int64 (K, K), in units of 2^-20. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work; on
+    a CPU 4 K bytes a patch beside that, 32 MiB at most.
     Raises ConfigurationError for another type, and where a call could pass 2^63.
     """
     _check_shape(codes, kept.shape)
@@ -70,7 +72,7 @@ def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) 
         raise ConfigurationError(f"Second-order sums need int64, not {out.dtype}.")
     if codes.n_patches * kept[0].size >= 2**38:
         raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
-    body = cpu if is_host(out) else generic
+    body = second_order if is_host(out) else generic
     reach = context if context == "whole" else min(int(context), max(kept.shape[1:]))
     body.add_second_order(out, codes, kept, reach)
 

@@ -7,11 +7,12 @@ from typing import NamedTuple
 from smtdist.kernels import device
 from smtdist.kernels.codes import SLICE_PATCHES
 from smtdist.kernels.cpu.codes import TILE_ATOMS, TILE_PATCHES
-from smtdist.kernels.cpu.context import LONG_CODES, SHIFT_BYTES, window_size
+from smtdist.kernels.cpu.context import LONG_CODES, window_size
 from smtdist.kernels.cpu.counters import PLANES_WORDS
 from smtdist.kernels.cpu.jit import BLOCK
 from smtdist.kernels.cpu.moment import PART_PATCHES, RUN_PATCHES
 from smtdist.kernels.cpu.scatter import WEIGHTED_PATCHES
+from smtdist.kernels.cpu.second_order import SHIFT_BYTES, patches_at_once
 from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.positions import DRAW_POSITIONS
 from smtdist.kernels.threads import threads
@@ -148,5 +149,7 @@ def _scatter_bytes(
             + 72 * n_atoms
         )
     shifts = 4 * (4 * d + 1) ** 2
-    second = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + 4 * capacity if order == 2 else 0
+    weighted_sums = 4 * n_atoms * min(patches, patches_at_once(n_atoms)) if feature == "gq" else 0
+    tables = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + weighted_sums
+    second = tables + 4 * capacity if order == 2 else 0
     return max(moment, near, second) + NEIGHBOUR_BYTES * patches

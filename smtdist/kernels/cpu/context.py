@@ -6,17 +6,14 @@ import numpy as np
 
 from smtdist.kernels.cpu.counters import PLANES, count_rows, flush_row, new_planes, planes_for
 from smtdist.kernels.cpu.jit import BLOCK, BLOCK_WORDS, compiled
-from smtdist.kernels.cpu.marked import part_of, rows_from_lists
+from smtdist.kernels.cpu.marked import rows_from_lists
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom, runs
-from smtdist.kernels.cpu.scatter import add_outer_of, add_second_moment, add_weighted_moment, image_counts
-from smtdist.kernels.generic.context import whole_weights, window_weights
+from smtdist.kernels.cpu.scatter import add_second_moment
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
 RUN_PATCHES = 1 << 13
 """Patches whose neighbour counts are held as bit planes at a time."""
-SHIFT_BYTES = 32 << 20
-"""Size of the table of second-order weights of the images at work."""
 LONG_CODES = 3
 """From so many active atoms a patch on, neighbours are counted as bits."""
 MOST_NEAR = 1 << 14
@@ -52,34 +49,6 @@ def add_neighbours(
                     line[np.int64(indices[other])] += 1
             for other in range(indptr[patch], indptr[patch + 1]):
                 line[np.int64(indices[other])] -= 1
-        for other in range(atom, n_atoms):
-            out[atom, other] += line[other]
-        line[:] = 0
-
-
-@compiled
-def add_weighted_neighbours(
-    out: Array, codes: tuple[Array, Array], links: tuple[Array, Array], weights: Array, low: int, high: int
-) -> None:
-    """Add weight x atoms of every patch within reach; weights (N, rows, columns, 2 r + 1, 2 r + 1) by shift."""
-    indptr, indices = codes
-    starts, members = links
-    rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
-    n_atoms = out.shape[1]
-    line = np.zeros(n_atoms, np.int64)
-    for atom in range(low, high):
-        if starts[atom] == starts[atom + 1]:
-            continue
-        for entry in range(starts[atom], starts[atom + 1]):
-            patch = members[entry]
-            image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
-            for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
-                for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
-                    weight = np.int64(weights[image, row, column, down + reach, across + reach])
-                    beside = patch + down * columns + across
-                    if weight != 0:
-                        for other in range(indptr[beside], indptr[beside + 1]):
-                            line[np.int64(indices[other])] += weight
         for other in range(atom, n_atoms):
             out[atom, other] += line[other]
         line[:] = 0
@@ -176,24 +145,3 @@ def _add_long_run(out: Array, codes: Codes, shape: tuple[int, int], d: int) -> N
         even_ranges(codes.n_patches, 256),
     )
     run_ranges(lambda low, high: add_plane_rows(out, bits, n_rows, links, low, high), atom_ranges(len(out)))
-
-
-def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
-    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
-    if context == "whole":
-        diagonal, beside = whole_weights(kept)
-        add_weighted_moment(out, codes, np.repeat(diagonal + beside, kept[0].size))
-        add_outer_of(out, image_counts(codes, len(kept)), -beside)
-        return
-    n, d = kept[0].size, int(context)
-    step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
-    for start, stop in even_ranges(len(kept), step):
-        _add_second_order_run(out, part_of(codes, start * n, stop * n), kept[start:stop], d)
-
-
-def _add_second_order_run(out: Array, codes: Codes, kept: Array, d: int) -> None:
-    weights, links, lists = window_weights(kept, d), by_atom(codes), (codes.indptr, codes.indices)
-    run_ranges(
-        lambda low, high: add_weighted_neighbours(out, lists, links, weights, low, high),
-        atom_ranges(len(out)),
-    )

@@ -45,6 +45,21 @@ def reciprocals(most: int) -> tuple[list[int], list[int]]:
     return first, second
 
 
+def inverse_degrees(kept: Array, d: int) -> tuple[Array, Array, Array]:
+    """Return 2^58 / deg, 2^58 / deg² (0 for patches without a neighbour), both int64 (B, R, C), and the latter's box totals.
+
+    kept : bool (B, R, C). The totals (B, R + 1, C + 1) are sums over all positions above and to the left.
+    """
+    xp = array_module(kept)
+    images, rows, columns = kept.shape
+    degree = xp.where(kept, box_sum(kept, d) - 1, 0)
+    first, second = (xp.asarray(table, dtype=xp.int64) for table in reciprocals((2 * d + 1) ** 2))
+    inverse, square = first[degree], second[degree]
+    total = xp.zeros((images, rows + 1, columns + 1), dtype=xp.int64)
+    total[:, 1:, 1:] = square.cumsum(axis=1).cumsum(axis=2)
+    return inverse, square, total
+
+
 def window_weights(kept: Array, d: int) -> Array:
     """Return rint(2^20 L) between every position and those up to 2 d rows and columns away.
 
@@ -53,12 +68,8 @@ def window_weights(kept: Array, d: int) -> Array:
     """
     xp = array_module(kept)
     images, rows, columns = kept.shape
-    degree = xp.where(kept, box_sum(kept, d) - 1, 0)
-    first, second = (xp.asarray(table, dtype=xp.int64) for table in reciprocals((2 * d + 1) ** 2))
-    inverse, square = first[degree], second[degree]
-    some = degree > 0
-    total = xp.zeros((images, rows + 1, columns + 1), dtype=xp.int64)
-    total[:, 1:, 1:] = square.cumsum(axis=1).cumsum(axis=2)
+    inverse, square, total = inverse_degrees(kept, d)
+    some = inverse > 0
     weights = xp.zeros((images, rows, columns, 4 * d + 1, 4 * d + 1), dtype=xp.int32)
     for down in range(-2 * d, 2 * d + 1):
         for across in range(-2 * d, 2 * d + 1):

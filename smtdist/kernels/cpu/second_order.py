@@ -1,0 +1,202 @@
+"""Second-order sums over neighbouring patches, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.marked import part_of
+from smtdist.kernels.cpu.moment import atom_ranges, by_atom
+from smtdist.kernels.cpu.scatter import add_outer_of, add_weighted_moment, image_counts
+from smtdist.kernels.generic.context import FRACTION_BITS, SCALE_BITS, inverse_degrees, whole_weights
+from smtdist.kernels.threads import even_ranges, run_ranges
+from smtdist.kernels.types import Array, Codes
+
+SHIFT_BYTES = 32 << 20
+"""Size of the table of weights of the images at work."""
+SUM_BYTES = 32 << 20
+"""Size of the weighted sums of the patches at work."""
+MOST_PATCHES = 1024
+COLUMNS = 1024
+"""Sums of so many patches and atoms stay in the cache while all atoms take their rows of them."""
+SPREAD = 64
+"""Patches a thread takes at a time."""
+FLUSHED = 64
+"""Patches whose weighted sums an int32 holds: one is below 2^24, see `weighted_sums`."""
+LANES_WORTH = 3
+"""Entries of a row of sums that are added in the time of one pair of active atoms."""
+
+
+SHIFT = FRACTION_BITS - SCALE_BITS
+
+
+@compiled
+def fill_weights(
+    weights: Array, inverse: Array, square: Array, total: Array, d: int, start: int, stop: int
+) -> None:
+    """Fill in the weights of patches start to stop, as `generic.context.window_weights` has them."""
+    rows, columns = inverse.shape[1], inverse.shape[2]
+    for patch in range(start, stop):
+        image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
+        own = weights[image, row, column]
+        own[:] = 0
+        if inverse[image, row, column] == 0:
+            continue
+        sums, ahead = total[image], square[image, row, column]
+        for down in range(max(-2 * d, -row), min(2 * d, rows - 1 - row) + 1):
+            top, bottom = max(0, row + max(0, down) - d), min(rows, row + min(0, down) + d + 1)
+            for across in range(max(-2 * d, -column), min(2 * d, columns - 1 - column) + 1):
+                beside = inverse[image, row + down, column + across]
+                if beside == 0:
+                    continue
+                left, right = (
+                    max(0, column + max(0, across) - d),
+                    min(columns, column + min(0, across) + d + 1),
+                )
+                value = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
+                if down == 0 and across == 0:
+                    value += (1 << FRACTION_BITS) - ahead
+                elif max(abs(down), abs(across)) <= d:
+                    # neither end is a common neighbour of both, and each lies in the other's window
+                    value -= ahead + square[image, row + down, column + across]
+                    value -= inverse[image, row, column] + beside
+                own[down + 2 * d, across + 2 * d] = (value + (1 << (SHIFT - 1))) >> SHIFT
+
+
+@compiled
+def add_weighted_neighbours(
+    out: Array, codes: tuple[Array, Array], links: tuple[Array, Array], weights: Array, low: int, high: int
+) -> None:
+    """Add weight x atoms of every patch within reach; weights (N, rows, columns, 2 r + 1, 2 r + 1) by shift."""
+    indptr, indices = codes
+    starts, members = links
+    rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
+    n_atoms = out.shape[1]
+    line = np.zeros(n_atoms, np.int64)
+    for atom in range(low, high):
+        if starts[atom] == starts[atom + 1]:
+            continue
+        for entry in range(starts[atom], starts[atom + 1]):
+            patch = members[entry]
+            image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
+            for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
+                for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
+                    weight = np.int64(weights[image, row, column, down + reach, across + reach])
+                    beside = patch + down * columns + across
+                    if weight != 0:
+                        for other in range(indptr[beside], indptr[beside + 1]):
+                            line[np.int64(indices[other])] += weight
+        for other in range(atom, n_atoms):
+            out[atom, other] += line[other]
+        line[:] = 0
+
+
+@compiled
+def weighted_sums(
+    sums: Array, codes: tuple[Array, Array], weights: Array, first: int, start: int, stop: int
+) -> None:
+    """Fill rows start to stop of `sums` (patches, K) with Σ_b L_ab a_b, for the patches a from `first` on.
+
+    Below 2^24: Σ_b |L_ab| <= 2^20 Σ_i |D_ai| Σ_b |D_bi|, where each column of D has the sum 2 and Σ_i |D_ai| <= 1 + 4, since
+    the kept patches of one quadrant of a window are neighbours of one another and of its middle.
+    """
+    indptr, indices = codes
+    rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
+    for at in range(start, stop):
+        patch, line = first + at, sums[at]
+        line[:] = 0
+        if indptr[patch] == indptr[patch + 1]:
+            continue
+        image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
+        for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
+            for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
+                weight = weights[image, row, column, down + reach, across + reach]
+                beside = patch + down * columns + across
+                if weight != 0:
+                    for other in range(indptr[beside], indptr[beside + 1]):
+                        line[np.int64(indices[other])] += weight
+
+
+@compiled
+def add_sums(out: Array, sums: Array, links: tuple[Array, Array], low: int, high: int) -> None:
+    """Add, for atoms low to high, the rows of `sums` of all patches in which they are active, from the diagonal on."""
+    starts, members = links
+    n_atoms = out.shape[1]
+    held = np.empty(COLUMNS, np.int32)
+    for left in range(low // COLUMNS * COLUMNS, n_atoms, COLUMNS):
+        right = min(left + COLUMNS, n_atoms)
+        for atom in range(low, min(high, right)):
+            first = max(left, atom)
+            line, into = held[: right - first], out[atom, first:right]
+            for begin in range(starts[atom], starts[atom + 1], FLUSHED):
+                line[:] = 0
+                for entry in range(begin, min(begin + FLUSHED, starts[atom + 1])):
+                    row = sums[members[entry], first:right]
+                    for other in range(len(row)):
+                        line[other] += row[other]
+                for other in range(len(line)):
+                    into[other] += line[other]
+
+
+def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
+    """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
+    if context == "whole":
+        diagonal, beside = whole_weights(kept)
+        add_weighted_moment(out, codes, np.repeat(diagonal + beside, kept[0].size))
+        add_outer_of(out, image_counts(codes, len(kept)), -beside)
+        return
+    n, d = kept[0].size, int(context)
+    step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
+    for start, stop in even_ranges(len(kept), step):
+        part, weights = part_of(codes, start * n, stop * n), weights_of(kept[start:stop], d)
+        (_by_sums if pays(part, kept.shape, d) else _by_pairs)(out, part, weights)
+
+
+def weights_of(kept: Array, d: int) -> Array:
+    """Return the weights between patches up to 2 d rows and columns apart: `generic.context.window_weights`."""
+    weights, tables = np.empty((*kept.shape, 4 * d + 1, 4 * d + 1), np.int32), inverse_degrees(kept, d)
+    run_ranges(
+        lambda start, stop: fill_weights(weights, *tables, d, start, stop), even_ranges(kept.size, SPREAD)
+    )
+    return weights
+
+
+def pays(codes: Codes, shape: tuple[int, ...], d: int) -> bool:
+    """Return whether sums over windows are cheaper than pairs: s² w pairs a patch, or s w and s + 1 passes over K / 2 sums.
+
+    s atoms are active in a patch, and w patches lie within 2 d of it.
+    """
+    active = codes.entries / max(1, codes.n_patches)
+    window = min(4 * d + 1, shape[1]) * min(4 * d + 1, shape[2])
+    return LANES_WORTH * active * (active - 1) * window > (active + 1) * codes.n_atoms / 2
+
+
+def _by_pairs(out: Array, codes: Codes, weights: Array) -> None:
+    links, lists = by_atom(codes), (codes.indptr, codes.indices)
+    run_ranges(
+        lambda low, high: add_weighted_neighbours(out, lists, links, weights, low, high),
+        atom_ranges(len(out)),
+    )
+
+
+def _by_sums(out: Array, codes: Codes, weights: Array) -> None:
+    """A (L Aᵀ), some columns of A and rows of L Aᵀ at a time."""
+    lists, step = (codes.indptr, codes.indices), patches_at_once(codes.n_atoms)
+    sums = np.empty((min(step, codes.n_patches), codes.n_atoms), np.int32)
+    for first, last in even_ranges(codes.n_patches, step):
+        links, here = by_atom(part_of(codes, first, last)), sums[: last - first]
+        run_ranges(
+            lambda start, stop, first=first, here=here: weighted_sums(  # type: ignore[misc]
+                here, lists, weights, first, start, stop
+            ),
+            even_ranges(last - first, SPREAD),
+        )
+        run_ranges(
+            lambda low, high, links=links, here=here: add_sums(out, here, links, low, high),  # type: ignore[misc]
+            atom_ranges(len(out)),
+        )
+
+
+def patches_at_once(n_atoms: int) -> int:
+    """Return the patches whose weighted sums of all atoms are held."""
+    return min(MOST_PATCHES, max(SPREAD, SUM_BYTES // (4 * n_atoms)))

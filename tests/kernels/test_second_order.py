@@ -1,0 +1,93 @@
+"""Second-order sums over windows, compiled: both ways agree with the plain one, whatever is left out of an image."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from coded import random_codes, same_sums
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smtdist.kernels import context, scatter
+from smtdist.kernels.cpu import second_order
+from smtdist.kernels.generic import context as plain
+from smtdist.kernels.memory import batch_bytes
+from smtdist.kernels.types import Codes, Geometry
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 7), st.integers(1, 7)),
+    st.integers(1, 7),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_weights(shape, d, seed, share):
+    kept = np.random.default_rng(seed).random(shape) < share
+    np.testing.assert_array_equal(second_order.weights_of(kept, d), plain.window_weights(kept, d))
+
+
+@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize(("share", "d"), [(0.1, 1), (0.1, 3), (0.6, 2), (0.0, 2)])
+def test_both_ways(monkeypatch, sums, share, d):
+    """Several images at work, several bands of patches, several blocks of columns, and more patches than an int32 holds."""
+    asked = []
+    monkeypatch.setattr(second_order, "pays", lambda *_: asked.append(1) or sums)
+    shape, k = (5, 9, 8), 90
+    monkeypatch.setattr(second_order, "SHIFT_BYTES", 2 * 4 * 72 * (4 * d + 1) ** 2)
+    monkeypatch.setattr(second_order, "patches_at_once", lambda n_atoms: 100)
+    codes = random_codes(np.random.default_rng(0), 360, k, share)
+    kept = scatter.kept_mask(codes, shape)
+    same_sums(
+        lambda out: context.add_second_order(out, codes, kept, d),
+        lambda out: plain.add_second_order(out, codes, kept, d),
+        k,
+    )
+    assert len(asked) == 3
+
+
+def test_rows_of_sums_beyond_a_block_of_columns():
+    """Atoms on both sides of a cut of columns, active in more patches than are added in 32 bits at a time."""
+    k, shape = second_order.COLUMNS + 70, (1, 15, 15)
+    active = np.zeros((225, k), bool)
+    active[:, [0, 3, second_order.COLUMNS - 1, second_order.COLUMNS, k - 1]] = True
+    codes = Codes(np.arange(226) * 5, np.nonzero(active)[1].astype(np.uint16), k)
+    kept = scatter.kept_mask(codes, shape)
+    assert second_order.FLUSHED < 225
+    assert second_order.pays(codes, shape, 5)
+    found, expected = np.zeros((k, k), np.int64), np.zeros((k, k), np.int64)
+    context.add_second_order(found, codes, kept, 5)
+    plain.add_second_order(expected, codes, kept, 5)
+    np.testing.assert_array_equal(found, np.triu(expected))
+
+
+def test_sums_of_a_window_stay_far_below_an_int32():
+    """The bound in `weighted_sums`, where it is tightest: patches alone in the corners of a window."""
+    kept = np.zeros((1, 9, 9), bool)
+    kept[0, ::4, ::4] = True
+    most = np.abs(second_order.weights_of(kept, 4).astype(np.int64)).sum(axis=(3, 4)).max()
+    assert 2**20 < most < 2**24
+    assert second_order.FLUSHED * 2**24 <= 2**31
+
+
+def test_what_pays():
+    """Pairs for one-hot codes and for few neighbours of many atoms, sums for wide windows of many active atoms."""
+    few, many = Codes(np.arange(730), np.zeros(729, np.uint16), 2048), np.arange(730) * 15
+    assert not second_order.pays(few, (1, 27, 27), 6)
+    assert second_order.pays(Codes(many, np.zeros(many[-1], np.uint16), 2048), (1, 27, 27), 6)
+    assert not second_order.pays(Codes(many, np.zeros(many[-1], np.uint16), 16384), (1, 27, 27), 1)
+
+
+@pytest.mark.parametrize("images", [1, 6])
+def test_what_it_takes_is_stated(images):
+    """The workspace of a batch is that of its weights, its sums, and its patches by atom."""
+    geometry, k, d = Geometry(20, 20, 1, 2), 4096, 6
+    shape = (images, geometry.rows, geometry.columns)
+    codes = random_codes(np.random.default_rng(0), int(np.prod(shape)), k, 0.03)
+    kept, out = scatter.kept_mask(codes, shape), np.zeros((k, k), np.int64)
+    assert second_order.pays(codes, shape, d)
+    stated = batch_bytes(geometry, k, "gq", images, context=d, order=2).scatter
+    tracemalloc.start()
+    context.add_second_order(out, codes, kept, d)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 4 * k * min(codes.n_patches, second_order.patches_at_once(k)) < peak < stated
