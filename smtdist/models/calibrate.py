@@ -243,7 +243,8 @@ def _sums_curve(
     for size in _dictionaries(n_atoms):
         part = replace(sums, encoder=replace(sums.encoder, atoms=sums.encoder.atoms[:size]))
         needed = part.state_bytes() + part.batch_bytes(min(batch, len(images)))
-        if found and (needed > room or predicted(found, size, sizes_up_to(batch)[0]) > due.left):
+        # one image touches the memory, one is timed
+        if found and (needed > room or 2 * predicted(found, size, 1) > due.left):
             break
         found += _growing(part, images, batch, due.share(1.0 if size == n_atoms else SMALLER), found)
     largest = found[-1]
@@ -257,42 +258,46 @@ def _sums_curve(
 def _growing(
     sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, before: list[Batch]
 ) -> list[Batch]:
-    """Return what batches of growing sizes take, one image in any case, others while they are expected to end in time."""
+    """Return what batches of growing sizes take while they are expected to end in time, and in any case what one image takes.
+
+    Of the first, smallest dictionary two batches in any case: from one nothing is known of growth.
+    """
     state, found = sums.zero(), list[Batch]()
     for value in state.values():
         value[...] = 0  # memory is touched once, by a whole pass too
     sums.update(state, images[:1], 0)
-    for part in _parts(images, batch):
-        if found and predicted([*before, *found], sums.n_atoms, len(part)) > due.left:
+    for different, part in _parts(images, batch):
+        settled = len(found) >= (1 if before else 2)
+        if settled and predicted([*before, *found], sums.n_atoms, len(part)) > due.left:
             break
         before_it = state["activity"].copy()
         seconds = timed(lambda part=part: sums.update(state, part, 0))  # type: ignore[misc]
         active = np.count_nonzero(state["activity"] - before_it)
-        found.append(Batch(sums.n_atoms, len(part), int(active), seconds))
+        found.append(Batch(sums.n_atoms, len(part), int(active), seconds, different))
     return found
 
 
-def _parts(images: NDArray[Any], batch: int) -> Iterator[NDArray[Any]]:
-    """Yield batches of growing sizes: an image, copies of it, and different ones.
+def _parts(images: NDArray[Any], batch: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield (different images, batch) of growing sizes: an image, copies of it, and different ones.
 
     Copies tell what the image pays from what the active atoms do: of a few different images both grow alike.
     """
     sizes = sizes_up_to(batch)
-    yield images[:1]
+    yield 1, images[:1]
     if batch > 2:
-        yield images[np.zeros(max(2, sizes[0]), np.intp)]
+        yield 1, images[np.zeros(max(2, sizes[0]), np.intp)]
     for size in sizes:
         if size > 1:
-            yield _repeated(images, size)
+            yield min(size, len(images)), _repeated(images, size)
 
 
 def _dictionaries(n_atoms: int) -> list[int]:
     """Return sizes of dictionaries to try, the real one last; small ones are cheap and few.
 
     >>> _dictionaries(8192), _dictionaries(64)
-    ([512, 2048, 8192], [64])
+    ([128, 512, 2048, 8192], [64])
     """
-    return [size for size in (n_atoms // 16, n_atoms // 4) if size >= 128] + [n_atoms]
+    return [size for size in (n_atoms // 64, n_atoms // 16, n_atoms // 4) if size >= 128] + [n_atoms]
 
 
 def _whitener(moment: PatchMoment, state: State, question: Asked) -> Whitener | None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from drawing import small_images
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from smtdist.configuration import Configuration
@@ -12,7 +12,7 @@ from smtdist.engine import calibration
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.memory import resident_bytes
 from smtdist.models.calibrate import Asked, measured
-from smtdist.models.growth import Batch, predicted
+from smtdist.models.growth import Batch, active_of, predicted
 from smtdist.models.plan import fit_steps
 from smtdist.statistics.cooccurrence import CodeSums
 
@@ -44,6 +44,28 @@ def test_noise_does_little_harm(coefficients, seed):
     noise = np.random.default_rng(seed).uniform(0.9, 1.1, len(found))
     noisy = [Batch(b.atoms, b.images, b.active, b.seconds * by) for b, by in zip(found, noise, strict=True)]
     assert 0.4 < predicted(noisy, 8192, 256) / law(coefficients, 8192, 256).seconds < 2.5
+
+
+@given(COEFFICIENTS, st.sampled_from([(512,), (512, 2048)]), st.sampled_from([(1,), (1, 4)]))
+def test_few_batches_do_not_make_a_plan_far_too_short(coefficients, atoms, images):
+    # of one dictionary nothing tells a sweep from what an update costs anyway
+    assume(len(atoms) > 1 or not coefficients[4])
+    found = [law(coefficients, k, n, 2000) for k in atoms for n in images]
+    assert predicted(found, 8192, 64) > 0.25 * law(coefficients, 8192, 64, 2000).seconds
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("images", [4, 256])
+def test_atoms_that_occur_beyond_the_batches_found(dense, images):
+    """Draws from all atoms, as many a patch or a share of them: also from batches in which all atoms occur."""
+
+    def active(atoms, n):
+        draws = n * (atoms / 20 if dense else 200)
+        return round(-atoms * np.expm1(-draws / atoms))
+
+    found = [Batch(k, n, active(k, n), 1.0) for k in (1024, 4096, 16384) for n in (1, 4, 16, 64)]
+    found += [Batch(k, 16, active(k, 1), 1.0, 1) for k in (4096, 16384)]
+    assert active_of(found, 65536, images) == pytest.approx(active(65536, images), rel=0.02)
 
 
 def forecast(monkeypatch, context, seconds, active_of, allowed):
