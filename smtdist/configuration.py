@@ -196,6 +196,11 @@ class Configuration:
         """Range of the contextual mean: its own, else that of the context."""
         return self.context if self.mean_context is None else self.mean_context
 
+    @property
+    def diagonal_moment(self) -> bool:
+        """Whether V is diagonal: each patch has one code, and nothing is taken off."""
+        return self.feature == "vq" and self.moment == "second"
+
     def replace(self, **changes: Any) -> Configuration:
         """Return a copy with some settings changed; unknown names are refused with the list of known ones."""
         return dataclasses.replace(self, **_known(changes))

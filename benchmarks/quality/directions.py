@@ -24,13 +24,13 @@ def leading_of(
     if not work.done(said):
         found = leading_directions(_counting(work, name, images, represent, step), count, whiten)
         work.keep_array(f"{name}-directions.npy", found.directions)
-        work.keep_array(f"{name}-origin.npy", found.origin)
+        work.keep_array(f"{name}-mean.npy", found.mean)
         work.keep(said, {**found.to_dict(), "variances": found.variances.tolist()})
         work.forget(f"{name}-rows-*")
     facts: dict[str, Any] = work.facts(said, dict)
     return Leading(
         np.load(work.path(f"{name}-directions.npy")),
-        np.load(work.path(f"{name}-origin.npy")),
+        np.load(work.path(f"{name}-mean.npy")),
         np.array(facts["variances"]),
         facts["variance_share"],
         facts["rows"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -95,29 +97,34 @@ class Family:
         def represent(images: Images, start: int, stop: int) -> NDArray[np.float32]:
             self.work.heed()
             with self._timed():
-                return self._whole(images, start, stop)[cell.key]
+                return self._whole(images, start, stop, [cell])[cell.key]
 
         name = f"leading/{cell.key}-{self.step}"
         return leading_of(self.work, name, self.train, represent, self.step, cell.leading, cell.whiten)
 
     def represented(self, images: Images, start: int, stop: int) -> dict[str, NDArray[np.float32]]:
         """Return the representations (n, features) of some images, as they are compared, for every cell, by its key."""
-        found = self._whole(images, start, stop)
+        found = self._whole(images, start, stop, self.cells)
         return {
             key: self.leading[key].of(rows) if key in self.leading else rows for key, rows in found.items()
         }
 
-    def _whole(self, images: Images, start: int, stop: int) -> dict[str, NDArray[np.float32]]:
-        """Return the representations (n, features) of some images for every cell, by its key."""
+    def _whole(
+        self, images: Images, start: int, stop: int, cells: Sequence[Cell]
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the representations (n, features) of some images for some cells, by key."""
+        wanted = {(part.fit.key, _made(part)) for cell in cells for part in cell.parts}
         views: dict[tuple[str, str], dict[tuple[int, int], NDArray[Any]]] = {}
         for key, members in self.members.items():
             for solve, member in members.items():
+                if (key, solve) not in wanted:
+                    continue
                 flats = represent_slices(slices_of((member,), self.engine), images.source, start, stop)
                 assert flats is not None
                 found = member.views(flats[0], stop - start)
                 views[key, solve] = dict(zip(member.slices, found, strict=True))
         result = {}
-        for cell in self.cells:
+        for cell in cells:
             own = []
             for part in cell.parts:
                 member = self.members[part.fit.key][_made(part)]
@@ -228,7 +235,8 @@ class Family:
 
     @property
     def _clock(self) -> str:
-        return f"clocks/{'-'.join(sorted(self.fits))}-{self.name}{'-mirrored' * self.cells[0].mirrored}.json"
+        cells = json.dumps(sorted(cell.key for cell in self.cells))
+        return f"clocks/{hashlib.blake2b(cells.encode(), digest_size=6).hexdigest()}-{self.name}.json"
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

@@ -32,6 +32,7 @@ import psutil
 
 from benchmarks.record import write_record
 from smtdist.cli import app
+from smtdist.configuration import parse_setting
 from smtdist.engine import checkpoint, session
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.passes import Engine
@@ -341,10 +342,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     results = {}
     for name in options.jobs:
         job = {**JOBS[name]}
-        job["settings"] = {
-            **job["settings"],
-            **{k: json.loads(v) for k, _, v in (s.partition("=") for s in options.set)},
-        }
+        job["settings"] = {**job["settings"], **dict(map(parse_setting, options.set))}
         samples = max(600, round(options.share * job["samples"]))
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder, "data.h5"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -113,33 +114,22 @@ def evaluate(
     debug: opt.Debug = False,
 ) -> None:
     """Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM."""
+    if whiten is not None and leading is None:
+        raise WrongUsage("--whiten is for leading directions; give --leading too.")
     settings: Settings = Linear(validation)
     if metric is Metric.knn:
         settings = Neighbours(neighbours, temperature, vote.value)
     elif metric is Metric.svm:
         settings = Svm(folds=folds)
+    where = Where(workers, cluster, quiet)
     whole = components is None and drop is None and not with_ and not mirrored and not leading
     if is_coder(model):
-        if not whole:
-            raise WrongUsage(
-                "A coder is judged alone and whole; leave out --components, --drop, --with, --mirrored and --leading."
-            )
-        from smtdist.cli.patch_coders import Judge, say_evaluation
-        from smtdist.models.coded import load_coded
-
-        judge = Judge.open(load_coded(model), data, train, test, Where(workers, cluster, quiet))
-        say_evaluation(judge.judged(settings), model, json)
+        _require(whole, "A coder is judged alone and whole")
+        _evaluate_coder(model, data, train, test, settings, where, json)
         return
     if is_kernel_model(model):
-        if not whole or len(data) > 1:
-            raise WrongUsage(
-                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, "
-                "--mirrored and --leading."
-            )
-        from smtdist.cli.kernel import judged
-
-        found = judged(model, data[0], train, test, settings, Where(workers, cluster, quiet))
-        _report(found, model, "samples", json)
+        _require(whole and len(data) == 1, "A kernel model is judged alone and whole, on one file")
+        _evaluate_kernel(model, data[0], train, test, settings, where, json)
         return
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
     known, asked = (Labelled.open(data, group, fitted.settings) for group in (train, test))
@@ -149,14 +139,35 @@ def evaluate(
             f"There are {known.source.n_samples} training samples, fewer than {neighbours} neighbours; "
             f"lower --neighbours."
         )
-    if whiten is not None and leading is None:
-        raise WrongUsage("--whiten is for leading directions; give --leading too.")
     seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
-    with engine_for(Where(workers, cluster, quiet), known.source) as engine:
+    with engine_for(where, known.source) as engine:
         found = evaluated(
             fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
         )
     _report(found, model, "images", json, seen)
+
+
+def _require(alone: bool, what: str) -> None:
+    if not alone:
+        raise WrongUsage(f"{what}; leave out --components, --drop, --with, --mirrored and --leading.")
+
+
+def _evaluate_coder(
+    model: Path, data: Sequence[str], train: str, test: str, settings: Settings, where: Where, json: bool
+) -> None:
+    from smtdist.cli.patch_coders import Judge, say_evaluation
+    from smtdist.models.coded import load_coded
+
+    judge = Judge.open(load_coded(model), data, train, test, where)
+    say_evaluation(judge.judged(settings), model, json)
+
+
+def _evaluate_kernel(
+    model: Path, data: str, train: str, test: str, settings: Settings, where: Where, json: bool
+) -> None:
+    from smtdist.cli.kernel import judged
+
+    _report(judged(model, data, train, test, settings, where), model, "samples", json)
 
 
 def _report(

@@ -37,7 +37,7 @@ class Leading:
     Attributes
     ----------
     directions : (F, m), each over its standard deviation to the power of `whiten`.
-    origin : (m,) where the mean lies along them.
+    mean : (F,) of the rows.
     variances : (m,) of the rows along the directions of length 1, descending.
     share : of the rows' variance that lies in the directions.
     rows : that it was found from.
@@ -45,7 +45,7 @@ class Leading:
     """
 
     directions: Float32
-    origin: Float32
+    mean: Float32
     variances: Float64
     share: float
     rows: int
@@ -60,8 +60,8 @@ class Leading:
         for start, rows in _unit_rows(z):
             # what is not finite is refused by those who know what the rows are
             with np.errstate(invalid="ignore"):
-                found[start : start + len(rows)] = (
-                    by_rows(rows, self.directions, PIECE, np.float32) - self.origin
+                found[start : start + len(rows)] = by_rows(
+                    rows - self.mean, self.directions, PIECE, np.float32
                 )
         return found
 
@@ -94,22 +94,36 @@ def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
     (array([0.05, 0.05]), 1.0, array([[4., 0.],
            [0., 4.]], dtype=float32))
     """
-    n, features = len(z), int(np.prod(z.shape[1:]))
-    if not 0.0 <= whiten <= 1.0:
-        raise ConfigurationError(f"Whitening is {whiten}; it must lie between 0 and 1.")
-    if not 0 < count <= min(n - 1, features):
-        raise ConfigurationError(
-            f"{count} leading directions were asked of {n} representations of {features} numbers; there are at most "
-            f"{max(0, min(n - 1, features))}."
-        )
+    features = int(np.prod(z.shape[1:]))
+    require_directions(len(z), features, count, whiten)
     mean, values, vectors, total, used = (_of_features if features <= SIDE else _of_rows)(z, count)
-    if len(values) < count or values[-1] <= total * np.finfo(np.float32).eps:
+    # of the rows' variance about their mean, and of the rounding that rows of length 1 bring with them
+    rounding = np.finfo(np.float32).eps
+    if len(values) < count or values[-1] <= max(total * rounding, used * rounding**2):
         raise ConfigurationError(
             f"The representations differ in fewer than {count} directions; ask for fewer leading directions."
         )
     directions = (vectors * (values / used) ** (-whiten / 2)).astype(np.float32)
-    origin = (mean @ directions).astype(np.float32)
-    return Leading(directions, origin, values / used, float(values.sum() / total), used, whiten)
+    return Leading(
+        directions, mean.astype(np.float32), values / used, float(values.sum() / total), used, whiten
+    )
+
+
+def require_directions(n: int, features: int, count: int, whiten: float) -> None:
+    """Raise ConfigurationError for what `leading_directions` could not find in n representations, whatever they are.
+
+    >>> require_directions(30, 6, 5, 0.5)
+    """
+    if not 0.0 <= whiten <= 1.0:
+        raise ConfigurationError(f"Whitening is {whiten}; it must lie between 0 and 1.")
+    rows = rows_that_count(n, features)
+    most = max(0, min(rows - 1, features))
+    if not 0 < count <= most:
+        of = f"{rows:,} of {n:,}" if rows < n else f"{n:,}"
+        raise ConfigurationError(
+            f"{count:,} leading directions were asked of {of} representations of {features:,} numbers; there are at most "
+            f"{most:,}."
+        )
 
 
 def leading_bytes(n: int, features: int, count: int) -> int:
@@ -145,13 +159,17 @@ def _of_features(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, 
     """Return mean, leading eigenvalues and -vectors of the scatter of the rows, its trace, and how many rows counted."""
     features = int(np.prod(z.shape[1:]))
     n = rows_that_count(len(z), features)
-    total, scatter = np.zeros(features), np.zeros((features, features))
+    shift, total, scatter = np.zeros(0, np.float32), np.zeros(features), np.zeros((features, features))
     for _, rows in _spaced_rows(z, n):
+        if not len(shift):
+            # nearly the mean: float32 holds little of rows that lie far off beside their distance
+            shift = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+        rows -= shift
         total += rows.sum(axis=0, dtype=np.float64)
         scatter += by_rows(rows.T, rows, PIECE, np.float32)
     mean = total / n
     scatter -= np.outer(total, mean)
-    return mean, *_largest(scatter, count), float(scatter.trace()), n
+    return mean + shift, *_largest(scatter, count), float(scatter.trace()), n
 
 
 def _of_rows(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, int]:
@@ -167,8 +185,8 @@ def _of_rows(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, int]
         part = held[:, first : first + SIDE]
         products += by_rows(part, part.T, PIECE, np.float32)
     values, sides = _largest(products, count)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a direction without variance is refused
-        across = (sides / np.sqrt(values)).astype(np.float32)
+    # a direction without variance is refused
+    across = np.divide(sides, np.sqrt(values), out=np.zeros_like(sides), where=values > 0).astype(np.float32)
     vectors = by_rows(held.T, across, PIECE, np.float64)
     return mean, values, vectors, float(products.trace()), n
 

@@ -216,10 +216,9 @@ def _solved(
         converged = bool(np.abs(found.jac).max() <= small)
     # Status 0 without a small gradient: the loss no longer falls in float64. Status 2, a search along a line that found
     # no fall, says the same only where the gradient is so small that its square is lost in the loss: by the first gradient's
-    # measure, or by what a step could gain at all, g²/2 over the curvature, of which the penalty is the least but for intercepts.
-    steepest = float(np.abs(found.jac).max())
-    gain = steepest**2 / (2 * min(passes.penalty, 0.25))
-    hidden = steepest <= 2.0**-24 * largest or gain <= HIDDEN * abs(float(found.fun))
+    # measure, or by what a step could gain at all: |g|²/2 over the curvature, of which the penalty is least, intercepts aside.
+    gain = float(found.jac @ found.jac) / (2 * min(passes.penalty, 0.25))
+    hidden = float(np.abs(found.jac).max()) <= 2.0**-24 * largest or gain <= HIDDEN * abs(float(found.fun))
     converged = converged or found.status == 0 or (found.status == 2 and hidden)
     solved = found.x.reshape(passes.shape[0], -1)
     coefficients, intercepts = solved[:, :-1].copy(), solved[:, -1].copy()

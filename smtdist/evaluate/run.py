@@ -23,7 +23,7 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
-from smtdist.evaluate.leading import leading_bytes, leading_directions
+from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm
@@ -128,6 +128,8 @@ def evaluated_pieces(
     directions: Directions | None = None,
 ) -> Found:
     """Classify the second group by the first, with what `pieces` makes of either: (first sample, values) as they end."""
+    if directions is not None:
+        _require_directions(directions, features, dtype, known, asked)
     with _room(features, dtype, (known, asked), engine) as (train_z, test_z):
         for part, z in ((known, train_z), (asked, test_z)):
             for first, values in pieces(part.source):
@@ -137,20 +139,34 @@ def evaluated_pieces(
         return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
 
 
-def _in_directions(asked: Directions, train_z: Any, test_z: Any, engine: Engine) -> tuple[Any, Any]:
-    """Return both representations in the leading directions of the first, in memory: a few hundred numbers a row."""
-    n_known, features = train_z.shape
-    needed = leading_bytes(n_known, features, asked.count) + 4 * asked.count * (n_known + len(test_z))
-    if resident_bytes() + needed > memory_limit():
+def _require_directions(
+    wanted: Directions, features: int, dtype: np.dtype[Any], known: Labelled, asked: Labelled
+) -> None:
+    """Refuse directions that there cannot be, or that there is no memory for: before anything is represented."""
+    n_known, n_asked = known.source.n_samples, asked.source.n_samples
+    require_directions(n_known, features, wanted.count, wanted.whiten)
+    needed = leading_bytes(n_known, features, wanted.count) + 4 * wanted.count * (n_known + n_asked)
+    whole = (n_known + n_asked) * features * dtype.itemsize
+    in_use = resident_bytes() + (whole if _held(whole) else 0)
+    if in_use + needed > memory_limit():
         raise MemoryBudgetError(
-            f"{asked.count:,} leading directions of {features:,} numbers need {readable(needed)} beside "
-            f"{readable(resident_bytes())} in use, and {readable(memory_limit())} may be used; ask for fewer directions or "
-            f"components."
+            f"{wanted.count:,} leading directions of {features:,} numbers need {readable(needed)} beside "
+            f"{readable(in_use)} in use, and {readable(memory_limit())} may be used; ask for fewer directions or components."
         )
-    found = leading_directions(train_z, asked.count, asked.whiten)
+
+
+def _held(size: int) -> bool:
+    """Return whether representations of so many bytes stay in memory."""
+    return size <= memory_limit() // MEMORY_SHARE
+
+
+def _in_directions(wanted: Directions, train_z: Any, test_z: Any, engine: Engine) -> tuple[Any, Any]:
+    """Return both representations in the leading directions of the first, in memory: a few hundred numbers a row."""
+    features = train_z.shape[1]
+    found = leading_directions(train_z, wanted.count, wanted.whiten)
     engine.events.emit(
         "note",
-        text=f"Compared in {asked.count:,} of {features:,} directions, which have {found.share:.1%} of the variance of "
+        text=f"Compared in {wanted.count:,} of {features:,} directions, which have {found.share:.1%} of the variance of "
         f"{found.rows:,} training representations",
     )
     return found.of(train_z), found.of(test_z)
@@ -237,7 +253,7 @@ def _room(
     """Yield room for two representations: in memory, or in one temporary file that is deleted at the end."""
     shapes = [(part.source.n_samples, features) for part in parts]
     size = sum(rows * features for rows, _ in shapes) * dtype.itemsize
-    if size <= memory_limit() // MEMORY_SHARE:
+    if _held(size):
         yield np.empty(shapes[0], dtype), np.empty(shapes[1], dtype)
         return
     descriptor, path = tempfile.mkstemp(prefix="smtdist-evaluate-", suffix=".h5")

@@ -238,9 +238,8 @@ def with_seconds(costs: Sequence[PassCost], calibration: Calibration, planner: P
     for cost in costs:
         if cost.name == SOLVE:
             wanted = settings.n_components + settings.drop
-            diagonal = settings.feature == "vq" and settings.moment == "second"
             n_atoms = planner.given_atoms or settings.dictionary
-            seconds = solve_seconds(n_atoms, wanted, diagonal, calibration.solve)
+            seconds = solve_seconds(n_atoms, wanted, settings.diagonal_moment, calibration.solve)
         else:
             pace = calibration.paces[cost.name]
             seconds = cost.rounds * pass_seconds(
@@ -277,8 +276,9 @@ def calibrated(
         answers = on_processes(question.processes, measured, question, due, deadline=due)
     settings = planner.settings
     n_atoms = planner.given_atoms or settings.dictionary
-    diagonal = settings.feature == "vq" and settings.moment == "second"
-    solve = solve_speed(n_atoms, settings.n_components + settings.drop, diagonal, deadline.share(0.8))
+    solve = solve_speed(
+        n_atoms, settings.n_components + settings.drop, settings.diagonal_moment, deadline.share(0.8)
+    )
     rates = byte_rates(checkpoint, deadline)
     if where is None:
         alone = planner.machines.worker.alone

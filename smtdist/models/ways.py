@@ -96,7 +96,7 @@ def ways_to_solve(
 ) -> Iterator[Way]:
     """Yield ways to solve, the fastest first."""
     wanted = settings.n_components + settings.drop
-    diagonal = settings.feature == "vq" and settings.moment == "second"
+    diagonal = settings.diagonal_moment
     iterative = iterates(settings, n_atoms)
     if on_workers and not iterative:
         raise ConfigurationError(

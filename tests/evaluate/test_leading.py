@@ -1,5 +1,7 @@
 """Leading directions: those of the oracle, by covariance and by products of rows, and what they refuse."""
 
+import tracemalloc
+
 import h5py
 import numpy as np
 import pytest
@@ -75,12 +77,48 @@ def test_many_rows_are_stood_for_by_some_evenly_spaced(monkeypatch):
     assert leading_directions(z, 3).rows == 5
 
 
-def test_bits_do_not_follow_threads(way):
+@pytest.mark.parametrize("small", [leading.SMALL, 0])
+def test_bits_do_not_follow_threads(way, small, monkeypatch):
+    monkeypatch.setattr(leading, "SMALL", small)
     z, found = drawn(3, 600, 24), set()
     for threads in (1, 2, 3):
         with threadpool_limits(threads, user_api="blas"):
             found.add(leading_directions(z[:200], 5).of(z).tobytes())
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("mean", [1, 10, 100])
+def test_rows_far_from_the_origin(way, mean):
+    """Unit rows of which nearly all is their mean: its share of their length is taken off before float32 can lose the rest."""
+    rng = np.random.default_rng(5)
+    z = mean * 0.1 + rng.standard_normal((2000, 20)) @ rng.standard_normal((20, 300)) / 300
+    found = leading_directions(z, 20, 1.0)
+    x = found.of(z)
+    np.testing.assert_allclose(x.T @ x / len(z), np.eye(20), atol=0.01)
+    np.testing.assert_allclose(found.share, 1, atol=1e-3)
+    with pytest.raises(ConfigurationError, match="fewer than 22 directions"):
+        leading_directions(z, 22)  # the 21st is that of the mean, since rows have length 1
+
+
+@pytest.mark.parametrize("features", [10, 300])
+def test_rows_that_are_all_the_same_have_no_directions(way, features):
+    z = np.tile(np.random.default_rng(6).standard_normal(features), (600, 1))
+    for count in (1, 2, features):
+        with pytest.raises(ConfigurationError, match=f"fewer than {count} directions"):
+            leading_directions(z, count, 1.0)
+
+
+@pytest.mark.parametrize(("n", "features", "count"), [(3000, 700, 700), (400, 900, 300)])
+def test_the_memory_it_takes_is_stated(way, monkeypatch, n, features, count):
+    monkeypatch.setattr(leading, "SIDE", 4096 if way == "features" else 500)
+    z = np.random.default_rng(7).standard_normal((n, features)).astype(np.float32)
+    count = min(count, 499) if way == "rows" else min(count, n - 1)
+    stated = leading.leading_bytes(n, features, count)
+    tracemalloc.start()
+    leading_directions(z, count)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 0.5 * stated < peak < stated
 
 
 def test_what_cannot_be_is_refused(way):
@@ -90,6 +128,12 @@ def test_what_cannot_be_is_refused(way):
             leading_directions(z, count, whiten)
     with pytest.raises(ConfigurationError, match="at most 2"):
         leading_directions(z[:3], 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leading, "SIDE", 5)
+        with pytest.raises(
+            ConfigurationError, match="of 5 of 30 representations of 6 numbers; there are at most 4"
+        ):
+            leading_directions(z, 5)
     flat = np.zeros((30, 6))
     flat[:, 0] = 1
     flat[::2, 1] = 1

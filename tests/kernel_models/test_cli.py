@@ -74,6 +74,14 @@ def test_fit_transform_evaluate(model, changes, data, tmp_path):
     assert judged.exit_code == 0, judged.output
     top1 = json.loads(judged.stdout)["top1"]
     assert top1 > 0.5
+    where = ["--train", "train/x", "--test", "test/x"]
+    for words, sentence in (
+        (["--whiten", "0.9"], "give --leading too"),
+        (["--leading", "2"], "alone and whole"),
+    ):
+        refused = CliRunner().invoke(app, ["evaluate", str(out), str(data), *where, *words])
+        assert refused.exit_code == 2
+        assert sentence in " ".join(refused.output.split())
     again = tmp_path / "train.h5"
     run("transform", out, data, "--dataset", "train/x", "--out", again, "--quiet")
     with h5py.File(again) as file:

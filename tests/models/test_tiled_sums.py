@@ -270,6 +270,8 @@ def test_a_process_alone_has_room_to_finish_all_its_tiles(name):
                 sum(tile.state_bytes() for tile in tiles),
                 max(map(type(sums).finished_bytes, tiles)),
             )
-            assert 2**20 + held + copied <= limits.limit_bytes
+            # what is not finished where it lies is there twice
+            copies = 1 if name in ("vq", "vq-whole") else 2
+            assert 2**20 + held + copies * copied <= limits.limit_bytes
     assert min(counts) == 1
     assert max(counts) > 1
