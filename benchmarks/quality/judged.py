@@ -116,12 +116,14 @@ class Family:
         wanted = {(part.fit.key, _made(part)) for cell in cells for part in cell.parts}
         views: dict[tuple[str, str], dict[tuple[int, int], NDArray[Any]]] = {}
         for key, members in self.members.items():
-            for solve, member in members.items():
-                if (key, solve) not in wanted:
-                    continue
-                flats = represent_slices(slices_of((member,), self.engine), images.source, start, stop)
-                assert flats is not None
-                found = member.views(flats[0], stop - start)
+            made = {solve: member for solve, member in members.items() if (key, solve) in wanted}
+            if not made:
+                continue
+            # members of a fit have its encoder, and share its codes
+            flats = represent_slices(slices_of(tuple(made.values()), self.engine), images.source, start, stop)
+            assert flats is not None
+            for (solve, member), flat in zip(made.items(), flats, strict=True):
+                found = member.views(flat, stop - start)
                 views[key, solve] = dict(zip(member.slices, found, strict=True))
         result = {}
         for cell in cells:
