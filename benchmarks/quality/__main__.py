@@ -25,6 +25,7 @@ from benchmarks.quality.cells import Cell, Scale, tables
 from benchmarks.quality.costs import planned
 from benchmarks.quality.fits import wanted_components
 from benchmarks.quality.judged import Family, families, fits_of
+from benchmarks.quality.paired import DRAWS, ahead
 from benchmarks.record import write_record
 from benchmarks.steps import Steps
 from smtdist.configuration import parse_setting
@@ -131,7 +132,7 @@ def row_of(work: Steps, printed: Cell, cell: Cell, options: argparse.Namespace) 
 
 
 def compared(
-    work: Steps, cells: Sequence[Cell], options: argparse.Namespace, draws: int = 2000
+    work: Steps, cells: Sequence[Cell], options: argparse.Namespace, draws: int = DRAWS
 ) -> list[dict[str, Any]]:
     """Return how far each cell of a group lies behind the best, on the same test images: points, 95 % bootstrap interval."""
     done = [cell for cell in cells if not cell.elsewhere and work.done(_file(cell, options))]
@@ -144,19 +145,9 @@ def compared(
         for cell in own:
             if cell is best:
                 continue
-            gap = right[id(best)].astype(int) - right[id(cell)]
-            means = generator.choice(gap, (draws, len(gap))).mean(axis=1)
-            low, high = np.quantile(means, [0.025, 0.975])
-            found.append(
-                {
-                    "table": cell.table,
-                    "group": place[1],
-                    "best": _names(best)[1],
-                    "other": _names(cell)[1],
-                    "points": round(100 * float(gap.mean()), 2),
-                    "interval": [round(100 * float(low), 2), round(100 * float(high), 2)],
-                }
-            )
+            names = {"best": _names(best)[1], "other": _names(cell)[1]}
+            gap = ahead(right[id(best)], right[id(cell)], generator, draws)
+            found.append({"table": cell.table, "group": place[1], **names, **gap})
     return found
 
 

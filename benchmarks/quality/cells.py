@@ -68,7 +68,7 @@ class Cell:
     vote, k, temperature : of the neighbours. remark : how our experiment differs from the paper's. elsewhere : the command that
     measures it, where that is another one. judge : "test" images, or "held out" ones, the last of the training group, for
     choices. mirrored : whether mirrored training images are learnt from too, beside the others. leading, whiten : directions
-    in which is compared, 0: as the representation is.
+    in which is compared, 0: as the representation is. varied : fields that its row is about, which no run changes.
     """
 
     table: str
@@ -86,6 +86,7 @@ class Cell:
     mirrored: bool = False
     leading: int = 0
     whiten: float = Directions.whiten
+    varied: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -141,15 +142,15 @@ class Scale:
 
     def cell(self, cell: Cell) -> Cell:
         """Return the cell at this scale."""
-        return replace(
-            cell,
-            parts=tuple(map(self.part, cell.parts)),
-            mirrored=cell.mirrored or self.mirrored,
-            k=self.k or cell.k,
-            temperature=self.temperature or cell.temperature,
-            leading=self.leading or cell.leading,
-            whiten=self.whiten if self.leading else cell.whiten,
-        )
+        changes: dict[str, Any] = {
+            "mirrored": cell.mirrored or self.mirrored,
+            "k": self.k or cell.k,
+            "temperature": self.temperature or cell.temperature,
+            "leading": self.leading or cell.leading,
+            "whiten": self.whiten if self.leading else cell.whiten,
+        }
+        kept = {name: value for name, value in changes.items() if name not in cell.varied}
+        return replace(cell, parts=tuple(map(self.part, cell.parts)), **kept)
 
 
 def tables() -> dict[str, Callable[[], Iterator[Cell]]]:
@@ -338,6 +339,7 @@ def _recipe() -> Iterator[Cell]:
             remark=OURS,
             judge="held out",
             mirrored=mirrored,
+            varied=("mirrored",),
         )
     for k, temperature in ((30, 0.03), (30, 0.06), (50, 0.03), (50, 0.06), (50, 0.1), (100, 0.06)):
         yield Cell(
@@ -350,6 +352,7 @@ def _recipe() -> Iterator[Cell]:
             mirrored=True,
             k=k,
             temperature=temperature,
+            varied=("mirrored", "k", "temperature"),
         )
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 import smtdist
 from benchmarks.quality import __main__ as quality
-from benchmarks.quality import costs, diversity, markdown
+from benchmarks.quality import costs, diversity, markdown, paired
 from benchmarks.quality.cells import Scale, tables
 from benchmarks.quality.images import read, without_scaling
 from benchmarks.quality.judged import families
@@ -336,3 +336,39 @@ def test_patches_that_are_apart(data, tmp_path):
     assert all(0 < row["apart"] < 300 for row in rows)
     (record,) = tmp_path.glob("*-diversity-300.json")
     assert json.loads(record.read_text())["result"]["rows"] == rows
+
+
+def test_a_row_about_votes_keeps_its_votes():
+    """What a row varies no option changes, and cells judged by held-out images say so."""
+    scale = Scale(mirrored=True, k=50, temperature=0.06)
+    own = [
+        cell for cell in tables()["recipe"]() if cell.row in ("images that vote", "neighbours, temperature")
+    ]
+    scaled = list(map(scale.cell, own))
+    assert [cell.mirrored for cell in scaled[:2]] == [False, True]
+    assert [(cell.k, cell.temperature) for cell in scaled[2:4]] == [(30, 0.03), (30, 0.06)]
+    assert (scaled[0].k, scaled[0].temperature) == (50, 0.06)
+    (row,) = (cell for cell in tables()["recipe"]() if (cell.row, cell.column) == ("drop", "drop = 8"))
+    found = {
+        "table": row.table, "row": row.row, "column": row.column, "paper": None, "deviation": None, "record": "r.json",
+        "ours": {"top1": 0.5, "interval": [0.4, 0.6], "n_train": 10, "n_test": 5, "dictionary": 8, "seconds": 1.0,
+                 "peak_bytes": 10**9, "device": "CPU"},
+    }  # fmt: skip
+    place = (row.table, row.row, row.column)
+    assert "10 / 5 images, K = 8 (held out)" in markdown.rendered([found], [place])
+
+
+def test_two_runs_beside_each_other(tmp_path, capsys):
+    for name, right in (("one", [1, 1, 1, 0] * 25), ("other", [1, 0, 1, 0] * 25), ("short", [1, 0])):
+        np.save(tmp_path / f"{name}-right.npy", np.array(right, bool))
+        (tmp_path / f"{name}.json").write_text(
+            json.dumps({"top1": float(np.mean(right)), "n_test": len(right)})
+        )
+    names = [str(tmp_path / name) for name in ("one", "other", "short")]
+    found = paired.main([*names[:2], "--json", str(tmp_path / "records")])
+    assert found["points"] == 25
+    assert 15 < found["interval"][0] < 25 < found["interval"][1] < 35
+    assert "75.00 and 50.00 %: +25.00 points" in capsys.readouterr().out
+    assert len(list((tmp_path / "records").iterdir())) == 1
+    with pytest.raises(SystemExit, match="by 100 and 2 images"):
+        paired.main([names[0], names[2]])

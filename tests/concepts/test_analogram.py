@@ -95,7 +95,7 @@ def test_with_half_the_nodes_hidden_the_rule_suffices_or_says_so():
         exact += good
         if good:
             assert stretch(graph) == 1
-    assert exact / total > 0.8
+    assert exact == total
 
 
 def test_the_hexagon_is_the_graph_of_its_three_halves():
