@@ -90,7 +90,7 @@ def fit(
 
     The printed spectral loss (negatives=one) need not have a minimum; the default negatives=all always has.
     """
-    check_target(out, overwrite)
+    check_target(out, overwrite, data=data)
     run = KernelRun(
         data=full_path(data),
         dataset=dataset,
@@ -117,7 +117,7 @@ def resume(
 ) -> None:
     """Go on with a kernel fit that was stopped, from its checkpoint; the result has the same bits."""
     run = read_kernel_run(checkpoint).moved(workers, cluster, overwrite)
-    check_target(run.out, run.overwrite)
+    check_target(run.out, run.overwrite, data=run.data)
     _report(_fitted(run, checkpoint.absolute(), quiet), json)
 
 
@@ -223,7 +223,7 @@ def transform(
 ) -> None:
     """Write the embedding of every sample to an HDF5 file, piece by piece."""
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(model,), data=data)
     fitted = load_kernel(model)
     source = samples_of((data, dataset))
     attributes = {

@@ -61,7 +61,7 @@ def merge(
     has the bits of one fit of all samples. With one model and --set it is a new solve of the same sums.
     """
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(*models, *(subtract or ())))
     first = files.load(models[0])
     if first.statistics is not None:
         require_memory(len(first.statistics.activity), len(first.statistics.matrices))
@@ -103,7 +103,7 @@ def update(
     """
     target = model if out is None else out
     if out is not None:
-        check_target(out, overwrite)
+        check_target(out, overwrite, inputs=(model,), data=data)
     present, bad = opt.need_embedding(files.load(model), model), opt.bad_chunk(on_bad_chunk) or "raise"
     source = open_source(data, dataset, present.settings, fitted=True, skip_damaged=bad == "skip")
     key = run_key(source, present.settings, base=present)

@@ -136,6 +136,7 @@ def embed(
     where = Where(workers, cluster, quiet)
     embed_command(
         load_coder(model),
+        model,
         data,
         dataset,
         out,
@@ -197,7 +198,7 @@ def filters(
     debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a patch coder as patches of pixels."""
-    filters_command(load_coder(model), out, most, whitened=False, overwrite=overwrite, json=json)
+    filters_command(load_coder(model), model, out, most, whitened=False, overwrite=overwrite, json=json)
 
 
 def _show_sweep(sweep: list[dict[str, Any]], json: bool) -> None:

@@ -78,7 +78,7 @@ def tune(
     started = time.perf_counter()
     for target in (out, plot):
         if target is not None:
-            check_target(target, overwrite)
+            check_target(target, overwrite, inputs=(atoms,), data=data)
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise WrongUsage(f"{plot} is no picture by its name; end it with .png, .svg or .pdf.")
     given = None if atoms is None else read_atoms(atoms)

@@ -163,7 +163,7 @@ def words(
         return
     for path in (target, word2vec, picture):
         if path is not None:
-            check_target(path, overwrite)
+            check_target(path, overwrite, inputs=(*(text or ()), model, from_model, *both))
     result: dict[str, Any] = {}
     if target is None:
         assert model is not None
