@@ -28,10 +28,6 @@ from smtdist.models.model import Model
 from smtdist.models.solving import timed_solve
 from smtdist.monitor import tables
 
-Repeats = Annotated[
-    bool, typer.Option("--allow-repeats", help="Let samples count again that are in the sums already.")
-]
-
 
 def merge(
     models: Annotated[
@@ -50,7 +46,7 @@ def merge(
             help="Change a setting of the solve or the pooling, such as n_components; may be repeated.",
         ),
     ] = None,
-    allow_repeats: Repeats = False,
+    allow_repeats: opt.Repeats = False,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -86,7 +82,7 @@ def update(
         Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
     ] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the samples out instead.")] = False,
-    allow_repeats: Repeats = False,
+    allow_repeats: opt.Repeats = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,

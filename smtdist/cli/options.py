@@ -143,6 +143,9 @@ SolveOn = Annotated[
         "files beside the checkpoint where they do not fit; or by the workers, who hold them together.",
     ),
 ]
+Repeats = Annotated[
+    bool, typer.Option("--allow-repeats", help="Let samples count again that are in the sums already.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Events = Annotated[
