@@ -254,7 +254,7 @@ def evaluate(
     train: Annotated[str, typer.Option(help="Samples to learn from; their labels lie beside them.")],
     test: Annotated[str, typer.Option(help="Samples to judge by; their labels lie beside them.")],
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
-    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours that vote, k.")] = 30,
+    neighbours: opt.NeighboursThatVote = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
@@ -262,7 +262,8 @@ def evaluate(
     debug: opt.Debug = False,
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
-    settings: Settings = Linear() if metric is Metric.linear else Neighbours(k=neighbours)
+    opt.refuse_idle(metric, neighbours=neighbours)
+    settings: Settings = Linear() if metric is Metric.linear else Neighbours(k=neighbours or Neighbours.k)
     found = judged(model, data, train, test, settings, Where(workers, cluster, quiet))
     if json:
         print_json({**found.to_dict(), "model": str(model.absolute())})
