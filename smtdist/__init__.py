@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from smtdist import plot as plot
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
@@ -61,10 +62,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":  # a package, which matplotlib comes with
+        return import_module("smtdist.plot")
     if name not in _HOMES:
         raise AttributeError(f"module 'smtdist' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__, "plot"})

@@ -218,6 +218,28 @@ def test_model_files_are_refused(damage, model, tmp_path):
         refused(["info", path], tmp_path, BAD_MODELS[damage])
 
 
+def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
+    data, kernel, z, out = (tmp_path / name for name in ("data.h5", "k.h5", "z.h5", "out.h5"))
+    write(data, noise(20, 8, 8))
+    images = [data, "--dataset", "images"]
+    for words in (
+        ["kernel", "fit", *images, "--set", "n_components=2", "--out", kernel],
+        ["transform", model, *images, "--out", z],
+    ):
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exit_code == 0, result.output
+    sentences = {
+        kernel: "k.h5 holds a kernel model, which smtdist kernel transform and kernel evaluate take; give a model",
+        z: "z.h5 holds representations, not a model; give a model written by smtdist fit.",
+    }
+    for path, sentence in sentences.items():
+        refused(["transform", path, *images, "--out", out], tmp_path, sentence)
+        refused(["export", path, "--format", "npz", "--out", out], tmp_path, sentence)
+        refused(["update", path, *images], tmp_path, sentence)
+    judged = ["evaluate", z, data, "--train", "images", "--test", "images"]
+    refused(judged, tmp_path, sentences[z])
+
+
 def test_transform_of_other_images_leaves_nothing(model, tmp_path):
     data = tmp_path / "data.h5"
     write(data, noise(20, 9, 9))

@@ -302,7 +302,7 @@ def test_an_existing_output_is_refused_before_any_work(data, model, tmp_path):
     _, err = run("fit", "missing.h5", "--dataset", "x", "--out", model, code=1)
     assert "exists already" in err
     _, err = run("transform", model, data, "--dataset", "test/images", "--out", model, code=1)
-    assert "exists already" in err
+    assert "is read by this command" in err
     assert model.read_bytes() == before
     out = tmp_path / "z.h5"
     for _ in range(2):
@@ -335,6 +335,23 @@ def test_wrong_usage_of_evaluate(data, model):
     run(*common, "--metric", "magic", code=2)
     run(*common, "--vote", "loud", code=2)
     run(*common, "--temperature", "0", code=2)
+    for metric, option, value in (
+        ("linear", "--temperature", "0.5"),
+        ("linear", "--neighbours", "5"),
+        ("svm", "--vote", "hard"),
+        ("knn", "--folds", "3"),
+        ("svm", "--validation", "0.2"),
+    ):
+        _, err = run(*common, "--metric", metric, option, value, code=2)
+        assert f"and --metric is {metric}; leave {option} out." in err
+    _, err = run("kernel", *common, "--metric", "linear", "--neighbours", "5", code=2)
+    assert "leave --neighbours out" in err
+    tune = ("tune", data, "--train", "train", "--grid", "ridge=0.1,1", "--metric", "linear")
+    _, err = run(*tune, "--neighbours", "5", code=2)
+    assert "leave --neighbours out" in err
+    folds = ("--metric", "svm", "--folds", "1000")
+    _, err = run(*common, *folds, code=1)
+    assert "training samples, fewer than 1000 folds" in err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -90,7 +90,7 @@ def test_updates_replace_the_model_and_go_on_from_a_checkpoint(files, tmp_path):
 def test_what_has_no_meaning_is_refused(files, tmp_path):
     out = ["--out", tmp_path / "m.h5"]
     base, data = files / "base.h5", files / "data.h5"
-    refused(["merge", base, files / "1.h5", files / "1.h5", *out], tmp_path, "would count twice")
+    refused(["merge", base, files / "1.h5", files / "1.h5", *out], tmp_path, "pass --allow-repeats")
     refused(["merge", base, "--subtract", files / "1.h5", *out], tmp_path, "are not in the sums")
     refused(["merge", files / "all.h5", "--subtract", base, *out], tmp_path, "supplied atoms")
     refused(["merge", base, tmp_path / "no.h5", *out], tmp_path, "There is no model file")

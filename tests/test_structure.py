@@ -1,6 +1,8 @@
 """Imports point one way, only engine and monitor know Dask, and the public names are what they are."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,11 @@ def test_public_names():
     expected |= {"ContrastiveKernel", "KernelAutoencoder", "SpectralContrastiveKernel"}
     assert set(smtdist.__all__) == expected
     assert all(hasattr(smtdist, name) for name in smtdist.__all__)
+
+
+def test_plot_is_there_without_an_import_of_its_own():
+    program = "import smtdist, sys; assert 'matplotlib' not in sys.modules; smtdist.plot.spectrum; assert 'plot' in dir(smtdist)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_files_stay_short():

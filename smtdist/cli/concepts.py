@@ -94,7 +94,7 @@ def concepts(
         settings = settings.with_texts(set_ or [])
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
-    check_target(out, overwrite)
+    check_target(out, overwrite, data=data)
     started = time.perf_counter()
     source = as_table(data if data.suffix == ".npy" else (data, dataset))
     where, kept = Where(workers, cluster, quiet), checkpoint and checkpoint.absolute()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -47,14 +47,14 @@ class Vote(enum.StrEnum):
     hard = "hard"
 
 
-def _share(value: float) -> float:
-    if not 0 < value < 1:
+def _share(value: float | None) -> float | None:
+    if value is not None and not 0 < value < 1:
         raise WrongUsage(f"The validation share is {value}; it must be a number between 0 and 1.")
     return value
 
 
-def _positive(value: float) -> float:
-    if not 0 < value < float("inf"):
+def _positive(value: float | None) -> float | None:
+    if value is not None and not 0 < value < float("inf"):
         raise WrongUsage(f"The temperature is {value}; it must be a positive number.")
     return value
 
@@ -71,20 +71,37 @@ def evaluate(
     train: Annotated[str, typer.Option(help="Group with images and labels to learn from.")],
     test: Annotated[str, typer.Option(help="Group with images and labels to judge by.")],
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
-    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours that vote, k.")] = 30,
+    neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
-        float, typer.Option(callback=_positive, help="T of the vote exp(cosine / T).")
-    ] = 0.03,
+        float | None,
+        typer.Option(
+            callback=_positive,
+            help="T of the vote exp(cosine / T).",
+            show_default=str(Neighbours.temperature),
+        ),
+    ] = None,
     vote: Annotated[
-        Vote, typer.Option(help="Weight of a neighbour: exp(cosine / T), the cosine, or one.")
-    ] = Vote.exp,
+        Vote | None,
+        typer.Option(
+            help="Weight of a neighbour: exp(cosine / T), the cosine, or one.", show_default=Neighbours.vote
+        ),
+    ] = None,
     folds: Annotated[
-        int, typer.Option(min=2, help="Folds of the cross-validation that chooses the penalty (svm).")
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=2,
+            help="Folds of the cross-validation that chooses the penalty (svm).",
+            show_default=str(Svm.folds),
+        ),
+    ] = None,
     validation: Annotated[
-        float,
-        typer.Option(callback=_share, help="Share of the training images that chooses the penalty (linear)."),
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            callback=_share,
+            help="Share of the training images that chooses the penalty (linear).",
+            show_default=str(Linear.validation),
+        ),
+    ] = None,
     mirrored: Annotated[
         bool, typer.Option("--mirrored", help="Learn from mirrored training images too.")
     ] = False,
@@ -116,11 +133,14 @@ def evaluate(
     """Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM."""
     if whiten is not None and leading is None:
         raise WrongUsage("--whiten is for leading directions; give --leading too.")
-    settings: Settings = Linear(validation)
-    if metric is Metric.knn:
-        settings = Neighbours(neighbours, temperature, vote.value)
-    elif metric is Metric.svm:
-        settings = Svm(folds=folds)
+    settings = _settings(
+        metric,
+        neighbours=neighbours,
+        temperature=temperature,
+        vote=vote and vote.value,
+        folds=folds,
+        validation=validation,
+    )
     where = Where(workers, cluster, quiet)
     whole = components is None and drop is None and not with_ and not mirrored and not leading
     if is_coder(model):
@@ -134,9 +154,9 @@ def evaluate(
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
     known, asked = (Labelled.open(data, group, fitted.settings) for group in (train, test))
     known = known.and_mirrored() if mirrored else known
-    if metric is Metric.knn and neighbours > known.source.n_samples:
+    if isinstance(settings, Neighbours) and settings.k > known.source.n_samples:
         raise ConfigurationError(
-            f"There are {known.source.n_samples} training samples, fewer than {neighbours} neighbours; "
+            f"There are {known.source.n_samples} training samples, fewer than {settings.k} neighbours; "
             f"lower --neighbours."
         )
     seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
@@ -145,6 +165,16 @@ def evaluate(
             fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
         )
     _report(found, model, "images", json, seen)
+
+
+def _settings(metric: Metric, **given: Any) -> Settings:
+    """Return the settings of a metric; what was given for another one is wrong usage."""
+    opt.refuse_idle(metric, **given)
+    asked = {name: value for name, value in given.items() if value is not None}
+    if metric is Metric.knn:
+        k = asked.pop("neighbours", Neighbours.k)
+        return Neighbours(k, **asked)
+    return Svm(**asked) if metric is Metric.svm else Linear(**asked)
 
 
 def _require(alone: bool, what: str) -> None:

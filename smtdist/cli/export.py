@@ -51,7 +51,7 @@ def export(
 ) -> None:
     """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(model,))
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
     shape = fitted.feature_shape(fitted.components(components, drop).shape[1])
     size = WRITERS[format](fitted, out, n_components=components, drop=drop, overwrite=overwrite)

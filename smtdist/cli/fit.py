@@ -83,7 +83,7 @@ def fit(
             kind, data, dataset, out, set_, Where(workers, cluster, quiet), checkpoint, overwrite, json
         )
         return
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(from_model, atoms), data=data)
     base, given = inputs(from_model, atoms)
     run = Run(
         data=full_location(data),
@@ -118,7 +118,7 @@ def resume(
     """Go on with a fit that was stopped, from its checkpoint; the result has the same bits."""
     run = read_run(checkpoint)
     run = run.moved(workers, cluster, overwrite, opt.bad_chunk(on_bad_chunk), opt.solver_place(solve_on))
-    check_target(run.out, run.overwrite)
+    check_target(run.out, run.overwrite, inputs=(run.from_model, run.atoms), data=run.data)
     base, given = inputs(run.from_model, run.atoms)
     _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
 

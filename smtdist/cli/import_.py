@@ -19,6 +19,7 @@ from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_images
 from smtdist.data.importers.shards import import_shards
+from smtdist.data.same_file import require_apart
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import InterruptedRun
@@ -158,6 +159,8 @@ def import_(
         overwrite=overwrite,
         append=append,
     )
+    if not append:  # a group that is added replaces nothing
+        require_apart(out, (*source, labels))
     if shard_samples is None:
         check_target(out, chosen)
     else:

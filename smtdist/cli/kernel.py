@@ -90,7 +90,7 @@ def fit(
 
     The printed spectral loss (negatives=one) need not have a minimum; the default negatives=all always has.
     """
-    check_target(out, overwrite)
+    check_target(out, overwrite, data=data)
     run = KernelRun(
         data=full_path(data),
         dataset=dataset,
@@ -117,7 +117,7 @@ def resume(
 ) -> None:
     """Go on with a kernel fit that was stopped, from its checkpoint; the result has the same bits."""
     run = read_kernel_run(checkpoint).moved(workers, cluster, overwrite)
-    check_target(run.out, run.overwrite)
+    check_target(run.out, run.overwrite, data=run.data)
     _report(_fitted(run, checkpoint.absolute(), quiet), json)
 
 
@@ -223,7 +223,7 @@ def transform(
 ) -> None:
     """Write the embedding of every sample to an HDF5 file, piece by piece."""
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(model,), data=data)
     fitted = load_kernel(model)
     source = samples_of((data, dataset))
     attributes = {
@@ -254,7 +254,7 @@ def evaluate(
     train: Annotated[str, typer.Option(help="Samples to learn from; their labels lie beside them.")],
     test: Annotated[str, typer.Option(help="Samples to judge by; their labels lie beside them.")],
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
-    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours that vote, k.")] = 30,
+    neighbours: opt.NeighboursThatVote = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
@@ -262,7 +262,8 @@ def evaluate(
     debug: opt.Debug = False,
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
-    settings: Settings = Linear() if metric is Metric.linear else Neighbours(k=neighbours)
+    opt.refuse_idle(metric, neighbours=neighbours)
+    settings: Settings = Linear() if metric is Metric.linear else Neighbours(k=neighbours or Neighbours.k)
     found = judged(model, data, train, test, settings, Where(workers, cluster, quiet))
     if json:
         print_json({**found.to_dict(), "model": str(model.absolute())})

@@ -48,7 +48,7 @@ def manifest(
     if out is not None:
         if out.suffix != ".json":
             raise WrongUsage(f"--out {out} is no name of a manifest; let it end in .json.")
-        check_target(out, overwrite)
+        check_target(out, overwrite, data=data)
     found = resolved(data)
     if out is None:
         if not isinstance(found, Parsed):

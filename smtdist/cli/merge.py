@@ -28,10 +28,6 @@ from smtdist.models.model import Model
 from smtdist.models.solving import timed_solve
 from smtdist.monitor import tables
 
-Repeats = Annotated[
-    bool, typer.Option("--allow-repeats", help="Let samples count again that are in the sums already.")
-]
-
 
 def merge(
     models: Annotated[
@@ -50,7 +46,7 @@ def merge(
             help="Change a setting of the solve or the pooling, such as n_components; may be repeated.",
         ),
     ] = None,
-    allow_repeats: Repeats = False,
+    allow_repeats: opt.Repeats = False,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -61,7 +57,7 @@ def merge(
     has the bits of one fit of all samples. With one model and --set it is a new solve of the same sums.
     """
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(*models, *(subtract or ())))
     first = files.load(models[0])
     if first.statistics is not None:
         require_memory(len(first.statistics.activity), len(first.statistics.matrices))
@@ -86,7 +82,7 @@ def update(
         Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
     ] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the samples out instead.")] = False,
-    allow_repeats: Repeats = False,
+    allow_repeats: opt.Repeats = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,
@@ -103,7 +99,7 @@ def update(
     """
     target = model if out is None else out
     if out is not None:
-        check_target(out, overwrite)
+        check_target(out, overwrite, inputs=(model,), data=data)
     present, bad = opt.need_embedding(files.load(model), model), opt.bad_chunk(on_bad_chunk) or "raise"
     source = open_source(data, dataset, present.settings, fitted=True, skip_damaged=bad == "skip")
     key = run_key(source, present.settings, base=present)

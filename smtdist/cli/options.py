@@ -143,6 +143,9 @@ SolveOn = Annotated[
         "files beside the checkpoint where they do not fit; or by the workers, who hold them together.",
     ),
 ]
+Repeats = Annotated[
+    bool, typer.Option("--allow-repeats", help="Let samples count again that are in the sums already.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Events = Annotated[
@@ -167,6 +170,9 @@ Components = Annotated[
 ]
 Drop = Annotated[
     int | None, typer.Option(min=0, help="Leading components to leave out. Default: as the model was fitted.")
+]
+NeighboursThatVote = Annotated[
+    int | None, typer.Option(min=1, help="Neighbours that vote, k.", show_default="30")
 ]
 With = Annotated[
     list[Path] | None,
@@ -256,6 +262,24 @@ def _one_of(option: str, asked: str | None, known: tuple[str, ...]) -> str | Non
     if asked is not None and asked not in known:
         raise WrongUsage(f"{option} is {asked!r}; choose {' or '.join(known)}.")
     return asked
+
+
+_OF_METRICS = {
+    "neighbours": "knn",
+    "temperature": "knn",
+    "vote": "knn",
+    "folds": "svm",
+    "validation": "linear",
+}
+
+
+def refuse_idle(metric: str, **given: object) -> None:
+    """Refuse options that another metric would heed; one that was not given is None."""
+    for name, value in given.items():
+        if value is not None and metric != _OF_METRICS[name]:
+            raise WrongUsage(
+                f"--{name} is for --metric {_OF_METRICS[name]} and --metric is {metric}; leave --{name} out."
+            )
 
 
 def refuse_model(name: str | None, known: tuple[str, ...] = ()) -> None:

@@ -51,7 +51,7 @@ def fit_coder_command(
     json: bool,
 ) -> None:
     """Fit a coder of a kind, "l1", "s3c", "omp" or "sc", write it and say so."""
-    check_target(out, overwrite)
+    check_target(out, overwrite, data=data)
     code = CODES[kind]
     settings = asked_for(code.settings, assignments)
     source = open_source(data, dataset)
@@ -76,7 +76,7 @@ def fit_coded_command(
     json: bool,
 ) -> None:
     """Fit a manifold transform on a code of floats, coder and all, write it and say so."""
-    check_target(out, overwrite)
+    check_target(out, overwrite, data=data)
     try:
         settings: CodedSettings = coded_settings(**parse_settings(assignments or []))
     except (ConfigurationError, TypeError) as error:
@@ -90,6 +90,7 @@ def fit_coded_command(
 
 def embed_command(
     coder: Coder,
+    path: Path,
     data: Location,
     dataset: str,
     out: Path,
@@ -100,8 +101,8 @@ def embed_command(
     overwrite: bool,
     json: bool,
 ) -> None:
-    """Fit a manifold transform on the codes of a coder, write it and say so."""
-    check_target(out, overwrite)
+    """Fit a manifold transform on the codes of a coder, which lies at `path`, write it and say so."""
+    check_target(out, overwrite, inputs=(path,), data=data)
     settings = asked_for(ManifoldSettings(), assignments)
     source = open_source(data, dataset)
     digest = hashlib.sha256(coder.basis.tobytes()).hexdigest()
@@ -141,7 +142,7 @@ def transform_command(
 ) -> None:
     """Write the features of every image, piece by piece."""
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(path,), data=data)
     model = with_changes(model, assignments)
     source = open_source(data, dataset)
     attributes = {"configuration": json_of(model), "model": str(path.absolute()), "source": source.name}
@@ -203,12 +204,12 @@ def say_evaluation(found: Evaluation | LinearEvaluation, path: Path, json: bool)
 
 
 def filters_command(
-    coder: Coder, out: Path, most: int, *, whitened: bool, overwrite: bool, json: bool
+    coder: Coder, path: Path, out: Path, most: int, *, whitened: bool, overwrite: bool, json: bool
 ) -> None:
-    """Draw atoms as patches."""
+    """Draw atoms of the coder at `path` as patches."""
     from smtdist.plot.filters import save_filters
 
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(path,))
     save_filters(coder.whitened_filters() if whitened else coder.filters(), out, most)
     result = {"out": str(out.absolute()), "filters": min(most, len(coder.basis))}
     if json:

@@ -118,7 +118,7 @@ def fit(
     debug: opt.Debug = False,
 ) -> None:
     """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
-    check_target(out, overwrite)
+    check_target(out, overwrite, data=table)
     try:
         settings = PointSettings(
             features=features.value, size=size, width=width, context=context.value, neighbours=neighbours, noise=noise,
@@ -163,7 +163,7 @@ def transform(
 ) -> None:
     """Write P f(x) of every row of a table, new points too, to an HDF5 file, piece by piece."""
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(model,), data=table)
     fitted = load_points(model)
     source = _table(table, dataset)
     attributes = {

@@ -58,7 +58,7 @@ def report(
     kind = kind_of(model)
     if data is not None and kind != "smt":
         raise WrongUsage(f"{model} holds {kind}, which images cannot be looked at with; leave --data out.")
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
     looked, names = None, None
     if data is not None and train is not None and test is not None:
         looked = _looked(model, data, (train, test), limit, Where(workers, cluster, quiet))

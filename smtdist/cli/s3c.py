@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -51,6 +51,7 @@ class Metric(enum.StrEnum):
     knn = "knn"
 
 
+DRAWS: Final = 5
 Coder = Annotated[Path, typer.Argument(metavar="MODEL.h5", help="Model written by smtdist s3c fit.")]
 
 
@@ -136,6 +137,7 @@ def embed(
     where = Where(workers, cluster, quiet)
     embed_command(
         load_coder(model),
+        model,
         data,
         dataset,
         out,
@@ -161,8 +163,15 @@ def evaluate(
         list[int] | None,
         typer.Option(min=2, help="Judge with so many labels, in several draws; may be repeated. SVM only."),
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, help="Draws for each number of labels.")] = 5,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation that chooses C.")] = 5,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Draws for each number of labels.", show_default=str(DRAWS))
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Folds of the cross-validation that chooses C.", show_default=str(Svm.folds)
+        ),
+    ] = None,
     set_: opt.Set = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -173,11 +182,14 @@ def evaluate(
     """Classify test images by pooled features: a linear L2-SVM, with all labels or with few."""
     if labels and metric is not Metric.svm:
         raise WrongUsage("--labels goes with --metric svm; leave one of them out.")
+    opt.refuse_idle(metric, folds=folds)
+    if draws is not None and not labels:
+        raise WrongUsage("--draws is for --labels; give --labels too.")
     coder = with_changes(FORMAT.load(model), set_)
-    where = Where(workers, cluster, quiet)
+    where, folds = Where(workers, cluster, quiet), folds or Svm.folds
     judge = Judge.open(coder, data, train, test, where)
     if labels:
-        _show_sweep(judge.swept(labels, draws, folds, "smtdist s3c transform and an SVM"), json)
+        _show_sweep(judge.swept(labels, draws or DRAWS, folds, "smtdist s3c transform and an SVM"), json)
         return
     chosen: dict[Metric, Settings] = {
         Metric.svm: Svm(folds=folds),
@@ -197,7 +209,7 @@ def filters(
     debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a patch coder as patches of pixels."""
-    filters_command(load_coder(model), out, most, whitened=False, overwrite=overwrite, json=json)
+    filters_command(load_coder(model), model, out, most, whitened=False, overwrite=overwrite, json=json)
 
 
 def _show_sweep(sweep: list[dict[str, Any]], json: bool) -> None:

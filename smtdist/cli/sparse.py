@@ -122,6 +122,7 @@ def embed(
     where = Where(workers, cluster, quiet)
     embed_command(
         load_sparse(model),
+        model,
         data,
         dataset,
         out,
@@ -175,7 +176,7 @@ def filters(
     debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a dictionary as patches."""
-    filters_command(load_sparse(model), out, most, whitened=whitened, overwrite=overwrite, json=json)
+    filters_command(load_sparse(model), model, out, most, whitened=whitened, overwrite=overwrite, json=json)
 
 
 @sparse.command("gabors", epilog="Example: smtdist sparse gabors sparse.h5 --most 500")

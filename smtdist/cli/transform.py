@@ -52,7 +52,7 @@ def transform(
 ) -> None:
     """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
     started = time.perf_counter()
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
     if is_coder(model):
         if components is not None or drop is not None or with_ or on_bad_chunk:
             raise WrongUsage(

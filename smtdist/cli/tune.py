@@ -26,7 +26,7 @@ from smtdist.engine.memory import memory_limit
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.knn import BLOCK_BYTES, SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, judged
+from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, Neighbours, judged
 from smtdist.models.tuning.grid import as_text, combinations, parse_grid, value_text
 from smtdist.models.tuning.split import limited, split, whole
 from smtdist.models.tuning.tune import Classifier, Trial
@@ -60,7 +60,7 @@ def tune(
     set_: opt.Set = None,
     atoms: opt.Atoms = None,
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
-    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours that vote, k.")] = 30,
+    neighbours: opt.NeighboursThatVote = None,
     out: Annotated[
         Path | None, typer.Option(metavar="TUNE.json", help="Write all results to this file too.")
     ] = None,
@@ -76,17 +76,19 @@ def tune(
 ) -> None:
     """Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits."""
     started = time.perf_counter()
+    opt.refuse_idle(metric, neighbours=neighbours)
     for target in (out, plot):
         if target is not None:
-            check_target(target, overwrite)
+            check_target(target, overwrite, inputs=(atoms,), data=data)
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise WrongUsage(f"{plot} is no picture by its name; end it with .png, .svg or .pdf.")
     given = None if atoms is None else read_atoms(atoms)
     settings, values, trials = _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, settings)
-    if metric is Metric.knn and neighbours > known[0].n_samples:
+    k = neighbours or Neighbours.k
+    if metric is Metric.knn and k > known[0].n_samples:
         raise ConfigurationError(
-            f"There are {known[0].n_samples} training images, fewer than {neighbours} neighbours; lower --neighbours."
+            f"There are {known[0].n_samples} training images, fewer than {k} neighbours; lower --neighbours."
         )
 
     budget = memory_limit() // MEMORY_SHARE
@@ -96,7 +98,7 @@ def tune(
     def probe(train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]) -> Found:
         return judged(train_z, train_y, test_z, test_y, Linear())
 
-    nearest = SoftNeighbours(neighbours, block_bytes=min(BLOCK_BYTES, budget))
+    nearest = SoftNeighbours(k, block_bytes=min(BLOCK_BYTES, budget))
     classify: Classifier = nearest if metric is Metric.knn else probe
     with engine_for(Where(workers, cluster, quiet), known[0]) as engine:
         rows = tuned(trials, known, asked, classify, engine, atoms=given, at_once=at_once)

@@ -100,7 +100,7 @@ def fit(
     debug: opt.Debug = False,
 ) -> None:
     """Fit a transform of video: whitening, dictionary, codes, embedding; repeat with --checkpoint to resume."""
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(clips, below))
     settings = asked_for(FunctionalSettings(), set_)
     found = open_clips(str(clips.absolute()), clip)
     lower = None if below is None else load_video(below)
@@ -190,7 +190,7 @@ def groups(
     kind = out.suffix.lstrip(".").lower()
     if kind not in FORMATS:
         raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=(model,))
     fitted = load_video(model)
     with whole_file(out, overwrite) as temporary:
         found = draw_groups(fitted, temporary, kind, count, seed)

@@ -97,6 +97,7 @@ def words(
         list[Path] | None,
         typer.Option(metavar="MODEL.h5", help="Take the counts of such a model out of --model."),
     ] = None,
+    allow_repeats: opt.Repeats = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what the passes will cost, before any text is read.")
     ] = False,
@@ -152,6 +153,8 @@ def words(
     ranges = [_range(one) for one in lines or []]
     if ranges and (not withdraw or plan):
         raise WrongUsage("--lines says which lines of TEXT to withdraw; give it with --withdraw.")
+    if allow_repeats and model is None:
+        raise WrongUsage("--allow-repeats is for what is added to --model; leave it out.")
     kind = _picture_kind(picture, near)
     both = [*(merge or []), *(subtract or [])]
     if (both and (model is None or text)) or (from_model and (model or changes or not text)):
@@ -163,18 +166,31 @@ def words(
         return
     for path in (target, word2vec, picture):
         if path is not None:
-            check_target(path, overwrite)
+            check_target(path, overwrite, inputs=(*(text or ()), model, from_model, *both))
     result: dict[str, Any] = {}
     if target is None:
         assert model is not None
         found = load_words(model)
     elif both:
         assert model is not None
-        found = merged_words(load_words(model), map(load_words, merge or []), map(load_words, subtract or []))
+        found = merged_words(
+            load_words(model),
+            map(load_words, merge or []),
+            map(load_words, subtract or []),
+            repeats=allow_repeats,
+        )
     else:
         source = TextSource.open(text or [])
         found, result["passes"] = _computed(
-            source, model, from_model, withdraw, ranges, changes, Where(workers, cluster, quiet), checkpoint
+            source,
+            model,
+            from_model,
+            withdraw,
+            ranges,
+            changes,
+            Where(workers, cluster, quiet),
+            checkpoint,
+            allow_repeats,
         )
     if target is not None:
         result |= {"model": str(target), "bytes": save_words(found, target, overwrite=overwrite)}
@@ -246,6 +262,7 @@ def _computed(
     changes: dict[str, Any],
     where: Where,
     checkpoint: Path | None,
+    repeats: bool,
 ) -> tuple[WordModel, list[dict[str, Any]]]:
     settings, base = _asked(changes, model or from_model)
     key = words_key(source, settings, base) + (repr(ranges) if ranges else "")
@@ -261,7 +278,7 @@ def _computed(
             return fit_words(source, settings, engine, vocabulary=base.vocabulary)
         if ranges:
             return withdraw_lines(base, source, ranges, engine)
-        return update_words(base, source, engine, withdraw=withdraw)
+        return update_words(base, source, engine, withdraw=withdraw, repeats=repeats)
 
 
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:

@@ -53,7 +53,7 @@ def import_videos(
     HDF5 files bring all their clips with the cuts they state; cuts of other files are looked for (`cuts_of`). Memory: 64 frames,
     and the small frames of one clip. The file is whole or not there. Raises DataError for what cannot be decoded.
     """
-    check_target(out, overwrite)
+    check_target(out, overwrite, inputs=paths)
     written: list[dict[str, Any]] = []
     with whole_file(out, overwrite) as temporary, h5py.File(temporary, "w") as file:
         for path in paths:

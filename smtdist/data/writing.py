@@ -6,11 +6,13 @@ import errno
 import io
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from smtdist.data.locations import Location
+from smtdist.data.same_file import require_apart
 from smtdist.errors import ModelError
 
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -138,9 +140,19 @@ def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike
             os.close(folder)
 
 
-def check_target(path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Refuse an output that exists or whose folder does not, before any work is done."""
+def check_target(
+    path: str | os.PathLike[str],
+    overwrite: bool,
+    *,
+    inputs: Iterable[str | os.PathLike[str] | None] = (),
+    data: Location = (),
+) -> None:
+    """Refuse an output that exists or whose folder does not, before any work is done.
+
+    One that is among `inputs` and `data`, what the command reads, is refused also where it may be overwritten.
+    """
     target = Path(path)
+    require_apart(target, inputs, data)
     if not target.parent.is_dir():
         raise ModelError(f"The folder {target.parent} for {target.name} does not exist; make it first.")
     if target.exists() and not overwrite:

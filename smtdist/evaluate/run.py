@@ -26,7 +26,7 @@ from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
-from smtdist.evaluate.svm import C_GRID, evaluate_svm
+from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
 from smtdist.models.model import Model
 from smtdist.models.transform import feature_count, transform
 
@@ -128,6 +128,8 @@ def evaluated_pieces(
     directions: Directions | None = None,
 ) -> Found:
     """Classify the second group by the first, with what `pieces` makes of either: (first sample, values) as they end."""
+    if isinstance(settings, Svm):
+        require_folds(known.source.n_samples, settings.folds)
     if directions is not None:
         _require_directions(directions, features, dtype, known, asked)
     with _room(features, dtype, (known, asked), engine) as (train_z, test_z):

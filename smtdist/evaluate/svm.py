@@ -267,6 +267,14 @@ def evaluate_svm(
     )
 
 
+def require_folds(n: int, folds: int) -> None:
+    """Refuse more folds than rows (ConfigurationError)."""
+    if folds > n:
+        raise ConfigurationError(
+            f"There are {n} training samples, fewer than {folds} folds; ask for fewer folds."
+        )
+
+
 def fold_numbers(labels: Int64, folds: int, seed: int) -> Int64:
     """Return the fold of every row, (n,): each class dealt out in turn, in an order drawn by the seed.
 
@@ -296,10 +304,12 @@ def cross_validate(
 ) -> list[dict[str, Any]]:
     """Return for every C its mean accuracy over k folds, plain JSON: C, top1, folds (each one's accuracy).
 
-    As many folds as rows leave one out. z : (n, ...) in memory or a dataset, whose rows are read in blocks. `progress` is
-    called with the number of fits that are done.
+    Each class is dealt out by itself, so that a fold may stay empty where there are more of them than rows of the largest
+    class; it then has no accuracy. More folds than rows are refused. z : (n, ...) in memory or a dataset, whose rows are
+    read in blocks. `progress` is called with the number of fits that are done.
     """
     labels = checked_labels(y, len(z), "training labels")
+    require_folds(len(labels), folds)
     numbers = fold_numbers(labels, folds, seed)
     scores: dict[float, list[float]] = {float(C): [] for C in grid}
     done = 0

@@ -26,6 +26,7 @@ from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import Dictionary
+from smtdist.models.kinds import other_than_smt
 from smtdist.models.model import Model, Whitening, code_sums
 from smtdist.solve.solution import Solution
 from smtdist.statistics.origin import Origin
@@ -88,8 +89,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:
-    if "smtdist_schema" not in file.attrs:
-        raise ModelError(f"{path} is an HDF5 file but not an smtdist model; give one written by smtdist fit.")
+    other = other_than_smt(file)
+    if other is not None:
+        raise ModelError(f"{path} {other}; give a model written by smtdist fit.")
     schema = _number(file, "smtdist_schema")
     if schema > SCHEMA:
         raise ModelError(

@@ -13,6 +13,7 @@ import numpy as np
 from smtdist.data.hdf5 import damage_named, open_file
 from smtdist.data.opening import labels_name, open_source
 from smtdist.errors import DataError, ModelError
+from smtdist.models.kinds import kind_in
 from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
     coder_facts,
@@ -27,9 +28,8 @@ MOST_GROUPS = 100
 
 
 class Kind(NamedTuple):
-    """A kind of file: what tells it from others, its facts as plain JSON, and those that a person wants to see."""
+    """A kind of file: its facts as plain JSON, and those that a person wants to see."""
 
-    is_kind: Callable[[Any], bool]
     described: Callable[[Path], Facts]
     readable: Callable[[Facts], list[tuple[str, str]]]
 
@@ -40,7 +40,7 @@ def kind_of(path: Path) -> str:
         raise ModelError(f"There is no file {path}; check the name.")
     try:
         with open_file(str(path)) as file:
-            return next(name for name, kind in KINDS.items() if kind.is_kind(file))
+            return kind_in(file)
     except DataError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file; give one written by smtdist, or copy it again in full."
@@ -329,17 +329,15 @@ def _images_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 KINDS: dict[str, Kind] = {
-    "words": Kind(lambda file: "smtdist_words_schema" in file.attrs, _words, _words_readable),
-    "points": Kind(lambda file: "smtdist_points_schema" in file.attrs, _points, _points_readable),
-    "kernel": Kind(lambda file: "kernel_schema" in file.attrs, _kernel, _kernel_readable),
-    "concepts": Kind(lambda file: "smtdist_concepts_schema" in file.attrs, _concepts, _concepts_readable),
-    "s3c": Kind(lambda file: "s3c_schema" in file.attrs, coder_facts, coder_readable),
-    "sparse": Kind(lambda file: "sparse_schema" in file.attrs, coder_facts, coder_readable),
-    "video": Kind(lambda file: "video_schema" in file.attrs, video_facts, video_readable),
-    "representation": Kind(
-        lambda file: "z" in file and "feature_shape" in file.attrs, _representation, _representation_readable
-    ),
-    "images": Kind(lambda file: "smtdist_schema" not in file.attrs, _images, _images_readable),
-    "smt": Kind(lambda file: True, _model, _model_readable),
+    "words": Kind(_words, _words_readable),
+    "points": Kind(_points, _points_readable),
+    "kernel": Kind(_kernel, _kernel_readable),
+    "concepts": Kind(_concepts, _concepts_readable),
+    "s3c": Kind(coder_facts, coder_readable),
+    "sparse": Kind(coder_facts, coder_readable),
+    "video": Kind(video_facts, video_readable),
+    "representation": Kind(_representation, _representation_readable),
+    "images": Kind(_images, _images_readable),
+    "smt": Kind(_model, _model_readable),
 }
-"""In the order they are tried."""
+"""By the names of `smtdist.models.kinds`."""

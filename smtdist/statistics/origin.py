@@ -52,7 +52,7 @@ class Origin:
         if not repeats and shared > REPEATED_SHARE * smaller:
             raise ModelError(
                 f"{shared:,} of {smaller:,} samples are in the sums already, so they would count twice; leave them out, or "
-                f"allow repeats if they are meant to."
+                f"pass --allow-repeats (in Python repeats=True) if they are meant to."
             )
         samples = np.concatenate([self.samples, other.samples])
         return type(self)(self.basis, samples, self.atom_samples, (*self.audit, *other.audit))

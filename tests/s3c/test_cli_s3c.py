@@ -194,10 +194,8 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
     found = json.loads(out)
     assert (found["units"], found["components"]) == (units, 5)
     assert [one["name"] for one in found["passes"]][-1] == "statistics"
-    for metric in ("svm", "knn"):
-        code, out, err = run(
-            capsys, "evaluate", fitted, source, *JUDGED, "--metric", metric, "--neighbours", 5
-        )
+    for metric, option in (("svm", "--folds"), ("knn", "--neighbours")):
+        code, out, err = run(capsys, "evaluate", fitted, source, *JUDGED, "--metric", metric, option, 5)
         assert code == 0, err
         assert json.loads(out)["top1"] > 0.6
     z = ["transform", fitted, source, "--dataset", "test/images", "--out", tmp_path / "z.h5", "--json", "-q"]

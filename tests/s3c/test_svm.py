@@ -80,11 +80,16 @@ def test_folds_part_the_rows_and_balance_the_classes():
     for label in (0, 1, 2):
         counts = np.bincount(folds[labels == label], minlength=5)
         assert np.ptp(counts) <= 1
-    # as many folds as rows: each is left out once
+    # as many folds as rows of one class: each is left out once
     alone = fold_numbers(np.zeros(7, int), 7, 3)
     assert sorted(alone) == list(range(7))
     with pytest.raises(ConfigurationError, match="1 folds; cross-validation needs at least 2"):
         fold_numbers(labels, 1, 0)
+
+
+def test_more_folds_than_rows_are_refused():
+    with pytest.raises(ConfigurationError, match="There are 4 training samples, fewer than 5 folds"):
+        cross_validate(np.arange(4.0)[:, None], [0, 1, 0, 1], [1.0], folds=5)
 
 
 def test_cross_validation_is_that_of_its_folds(digits):

@@ -56,6 +56,16 @@ def test_words_fits_asks_updates_and_exports(texts):
     assert "11 words" in shown
 
 
+def test_text_counts_twice_where_it_is_meant_to(texts):
+    run("a.txt", *SMALL, "--out", "once.h5")
+    again = ("a.txt", "--model", "once.h5", "--out", "twice.h5", "--json", "--quiet")
+    assert "pass --allow-repeats" in run(*again, code=1)[1]
+    once, twice = run("--model", "once.h5", "--json")[0], run(*again, "--allow-repeats")[0]
+    assert json.loads(twice)["n_positions"] == 2 * json.loads(once)["n_positions"]
+    merged = run("--model", "once.h5", "--merge", "once.h5", "--allow-repeats", "--out", "m.h5", "--json")[0]
+    assert json.loads(merged)["n_positions"] == json.loads(twice)["n_positions"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -64,6 +74,7 @@ def test_words_fits_asks_updates_and_exports(texts):
         (("a.txt", "--withdraw"), 2, "--withdraw needs --model"),
         (("a.txt", "--model", "x.h5", "--window", 3), 2, "window cannot be set"),
         (("a.txt", "--merge", "x.h5"), 2, "--merge"),
+        (("a.txt", "--allow-repeats"), 2, "--allow-repeats"),
         (("--plan", "--model", "x.h5"), 2, "Give the text"),
         (("a.txt", "--tokens", "french"), 2, "no normalisation"),
         (("a.txt", "--lines", "1-2"), 2, "--withdraw"),

@@ -1,0 +1,64 @@
+"""Whether a file to be written is one that the same command reads: replacing it would destroy what was given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import h5py
+
+from smtdist.data.locations import Files, Location, Parsed, beside, resolved, several
+from smtdist.errors import DataError, ModelError
+
+_FILE_SCHEME = "file://"
+
+
+def require_apart(target: Path, inputs: Iterable[str | os.PathLike[str] | None], data: Location = ()) -> None:
+    """Refuse an output that is the same file as an input, by whatever name or link.
+
+    `inputs` are paths as they are, None for what was not given; `data` is what names data: lists, patterns, folders and
+    manifests mean the files in them too, and a file with virtual datasets those that it is made of. Nothing is looked up
+    for an output that does not exist.
+    """
+    if not target.exists():
+        return
+    given = (os.fspath(path) for path in inputs if path is not None)
+    for path in (*given, *_files_of(data)):
+        if _same(target, path):
+            raise ModelError(f"{target} is read by this command ({path}); write to another name.")
+
+
+def _same(target: Path, path: str) -> bool:
+    with suppress(OSError, ValueError):
+        return os.path.samefile(target, path.removeprefix(_FILE_SCHEME))
+    return False
+
+
+def _files_of(data: Location) -> Iterator[str]:
+    """Yield what data are read from, the lists that name them included; who opens them says what is wrong with them."""
+    yield from several(data)
+    with suppress(DataError, LookupError, TypeError):
+        found = resolved(data)
+        if isinstance(found, Parsed):
+            yield from (beside(found.path, str(file["path"])) for file in found.content["files"])
+        elif isinstance(found, Files):
+            yield from found.paths
+        else:
+            yield from _parts_of(found)
+
+
+def _parts_of(path: str) -> Iterator[str]:
+    """Yield the files that virtual datasets of a local HDF5 file are made of."""
+    if not os.path.isfile(path):
+        return
+    found: set[str] = set()
+
+    def note(_: str, stored: object) -> None:
+        if isinstance(stored, h5py.Dataset) and stored.is_virtual:
+            found.update(source.file_name for source in stored.virtual_sources())
+
+    with suppress(OSError, RuntimeError, ValueError, KeyError), h5py.File(path, "r") as file:
+        file.visititems(note)
+    yield from (os.path.join(os.path.dirname(os.path.abspath(path)), name) for name in sorted(found))

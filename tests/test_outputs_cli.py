@@ -1,0 +1,145 @@
+"""Outputs that are inputs of the same command: refused with and without --overwrite, and nothing is changed."""
+
+import json
+import os
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+
+SAID = "is read by this command"
+SETTINGS = [word for text in ("patch=3", "dictionary=6", "n_components=2") for word in ("--set", text)]
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def refused(around, *words):
+    """Run twice; the files around stay as they were."""
+    before = {path: path.read_bytes() for path in around.iterdir() if path.is_file()}
+    for more in ([], ["--overwrite"]):
+        result = run(*words, *more)
+        assert result.exit_code == 1, (words, result.output)
+        assert SAID in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+    assert {path: path.read_bytes() for path in around.iterdir() if path.is_file()} == before
+
+
+@pytest.fixture
+def at(tmp_path):
+    """a.h5 and b.h5 with images, and what looks like an input until it is opened."""
+    images = np.random.default_rng(0).integers(0, 256, (20, 7, 7), dtype=np.uint8)
+    for name in ("a", "b"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["images"] = images
+    for name in ("m.h5", "n.h5", "t.txt", "f.json", "x.npy"):
+        (tmp_path / name).write_bytes(b"not opened")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "transform m.h5 a.h5 --dataset images --out m.h5",
+        "transform m.h5 a.h5 --dataset images --out a.h5",
+        "transform m.h5 a.h5 --dataset images --with n.h5 --out n.h5",
+        "export m.h5 --format npz --out m.h5",
+        "fit a.h5 --dataset images --out a.h5",
+        "fit a.h5 --dataset images --from-model m.h5 --out m.h5",
+        "fit a.h5 --dataset images --atoms x.npy --out x.npy",
+        "fit a.h5 --dataset images --model s3c --out a.h5",
+        "fit a.h5 --dataset images --set feature=l1 --out a.h5",
+        "merge m.h5 n.h5 --out n.h5",
+        "merge m.h5 --subtract n.h5 --out n.h5",
+        "update m.h5 a.h5 --dataset images --out a.h5",
+        "update m.h5 a.h5 --dataset images --out m.h5",
+        "tune a.h5 --train images --out a.h5",
+        "tune a.h5 --train images --atoms x.npy --out x.npy",
+        "concepts x.npy --out x.npy",
+        "manifest f.json --out f.json",
+        "kernel fit a.h5 --dataset images --out a.h5",
+        "kernel transform m.h5 a.h5 --dataset images --out m.h5",
+        "kernel transform m.h5 a.h5 --dataset images --out a.h5",
+        "points fit x.npy --out x.npy",
+        "points transform m.h5 x.npy --out m.h5",
+        "words t.txt --out t.txt",
+        "words t.txt --model m.h5 --out m.h5",
+        "words t.txt --from-model m.h5 --out m.h5",
+        "words --model m.h5 --word2vec m.h5",
+        "words --model m.h5 --merge n.h5 --out n.h5",
+        "video import a.h5 --out a.h5",
+        "video fit a.h5 --out a.h5",
+        "video fit a.h5 --below m.h5 --out m.h5",
+        "import x.npy --out x.npy",
+    ],
+)
+def test_an_input_is_not_replaced(at, monkeypatch, words):
+    monkeypatch.chdir(at)
+    refused(at, *words.split())
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_links_are_seen_through(at, link):
+    link(at / "a.h5", at / "other.h5")
+    refused(at, "fit", at / "a.h5", "--dataset", "images", "--out", at / "other.h5")
+
+
+def test_lists_folders_patterns_and_manifests_mean_their_files(at, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("lists")
+    (elsewhere / "list.txt").write_text(f"{at}/a.h5\n{at}/b.h5\n")
+    made = run("manifest", at / "a.h5", at / "b.h5", "--out", elsewhere / "all.json")
+    assert made.exit_code == 0, made.output
+    for data in (elsewhere / "list.txt", elsewhere / "all.json", at, f"{at}/?.h5", f"file://{at}/b.h5"):
+        refused(at, "fit", data, "--dataset", "images", "--out", at / "b.h5")
+    refused(elsewhere, "fit", elsewhere / "list.txt", "--dataset", "images", "--out", elsewhere / "list.txt")
+
+
+def test_files_of_a_virtual_dataset_are_inputs(at):
+    layout = h5py.VirtualLayout((20, 7, 7), np.uint8)
+    layout[:] = h5py.VirtualSource("a.h5", "images", (20, 7, 7))
+    with h5py.File(at / "virtual.h5", "w") as file:
+        file.create_virtual_dataset("train/images", layout)
+    refused(at, "fit", at / "virtual.h5", "--dataset", "train", "--out", at / "a.h5")
+
+
+def test_coders_keep_their_files(at):
+    fit = [
+        "fit",
+        at / "a.h5",
+        "--dataset",
+        "images",
+        "--model",
+        "s3c",
+        "--set",
+        "patch=3",
+        "--set",
+        "units=4",
+    ]
+    done = run(*fit, "--set", "rounds=1", "--out", at / "s.h5")
+    assert done.exit_code == 0, done.output
+    data = [at / "s.h5", at / "a.h5", "--dataset", "images", "--out", at / "s.h5"]
+    refused(at, "transform", *data)
+    refused(at, "s3c", "transform", *data)
+    refused(at, "s3c", "embed", *data)
+    os.symlink(at / "s.h5", at / "s.png")
+    refused(at, "s3c", "filters", at / "s.h5", "--out", at / "s.png")
+
+
+def test_a_resumed_fit_keeps_its_input(at):
+    (at / "keep").mkdir()
+    fit = ["fit", at / "a.h5", "--dataset", "images", *SETTINGS, "--checkpoint", at / "keep"]
+    assert run(*fit, "--out", at / "c.h5").exit_code == 0
+    state = at / "keep" / "run.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"out": str(at / "a.h5")}))
+    refused(at, "resume", at / "keep")
+
+
+def test_update_without_an_output_replaces_its_model(at):
+    done = run("fit", at / "a.h5", "--dataset", "images", *SETTINGS, "--out", at / "c.h5")
+    assert done.exit_code == 0, done.output
+    again = ["update", at / "c.h5", at / "a.h5", "--dataset", "images", "--allow-repeats"]
+    assert run(*again).exit_code == 0
