@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import h5py
 import pytest
@@ -18,6 +19,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
+from smtdist.errors import MemoryBudgetError
 from smtdist.models.calibrate import asked, measured
 from smtdist.models.files import save
 from smtdist.models.fit import fit
@@ -118,15 +120,49 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
     assert "what would do: at most" in text
 
 
+def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data):
+    few = ("--no-calibrate", "--workers", 0, "--memory")
+    text = " ".join(run(data, *few, "64GB", dictionary=65_536).split())
+    assert "Up to 65,536 atoms, the most there can be, would fit." in text
+    tight = planner(small_images(1, 600, 8, 8))
+    worker = replace(tight.machines.worker, limit_bytes=10**9)
+    tight = replace(tight, machines=replace(tight.machines, worker=worker, driver_limit=10**9))
+    most = tight.largest_dictionary()
+    assert 160 < most < 65_536
+    fewer, more = (
+        replace(tight, settings=tight.settings.replace(dictionary=size)) for size in (most, most + 1)
+    )
+    assert fewer.planned()
+    with pytest.raises(MemoryBudgetError):
+        more.planned()
+
+
 def test_a_refusal_says_which_memory_would_do(data):
     large = {"dictionary": 8192, "code": 1}
     # even tiles of rows are too large there
-    text = run(data, "--no-calibrate", "--workers", 4, "--memory", "70MB", **large)
+    workers = ("--no-calibrate", "--workers", 4)
+    text = run(data, *workers, "--memory", "70MB", **large)
     assert "what would do: at most" in text
-    needed, unit = text.partition("workers of ")[2].replace(",", " ").split()[:2]
-    enough = f"{1.02 * float(needed):.2f}{unit}"
-    planned(data, "--no-calibrate", "--workers", 4, "--memory", enough, dictionary=8192)
+    enough = re.search(r"workers of ([\d.]+ .iB)", text)[1]
+    planned(data, *workers, "--memory", enough, dictionary=8192)
+    text = run(data, *workers, "--memory", "70MB", "--driver-memory", "500MB", **large)
+    worker, driver = re.search(r"workers of ([\d.]+ .iB) and a driver of ([\d.]+ .iB)", text).groups()
+    planned(data, *workers, "--memory", worker, "--driver-memory", driver, dictionary=8192)
     assert "on the GPU" in run(data, "--no-calibrate", "--workers", 1, "--gpu-memory", "5MB", **large)
+
+
+@pytest.mark.parametrize(("dictionary", "memory"), [(64, "10MB"), (65_536, "1GB")])
+def test_who_does_what_would_do_is_not_refused(data, dictionary, memory):
+    alone = ("--workers", 0, "--json", "--memory")
+    text = run_afresh(data, *alone, memory, code=1, dictionary=dictionary)
+    enough = re.search(r"([\d.]+ .iB) of memory", text)[1]
+    found = json.loads(run_afresh(data, *alone, enough, dictionary=dictionary))
+    tiles = max(cost["tiles"] for cost in found["passes"])
+    assert (tiles > 1) == (f"of memory with sums in {tiles} tiles of rows" in text)
+    assert (tiles > 1) == ("Each tile is a reading of the data." in text)
+    if tiles > 1:
+        fewer = re.search(r"\(dictionary=(\d+)\)", text)[1]
+        run_afresh(data, *alone, memory, dictionary=fewer)
 
 
 def test_sums_that_a_worker_cannot_hold_are_planned_in_tiles(data):

@@ -19,9 +19,10 @@ from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError
 from smtdist.models.calibrate import Asked, asked, measured, probed
 from smtdist.models.forecast import (
+    MOST_ATOMS,
     FitPlan,
     Measured,
     Planner,
@@ -134,7 +135,16 @@ def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: A
     """Plan for workers like this machine, which are not started."""
     steps, machines = _steps(planner), planner.machines
     worker = machines.worker
-    costs = planner.costs()
+    try:
+        costs = planner.planned()
+    except MemoryBudgetError:
+        # what would do is told from what a process has in memory when it has the kernels of all passes, as it will
+        question = asked(planner.source, planner.settings, steps, [], worker.threads, 1, encoder, given)
+        if worker.alone or planner.shared is not None:
+            with contextlib.suppress(SmtdistError):  # the refusal matters more
+                found = _baselines(question, worker.alone)
+                planner = replace(planner, machines=_with_baselines(machines, found))
+        costs = planner.costs()
     processes = max(1, min(worker.workers, available_cores() // worker.threads))
     question = asked(
         planner.source, planner.settings, steps, costs, worker.threads, processes, encoder, given
@@ -142,10 +152,8 @@ def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: A
     calibration = None
     if calibrate:
         calibration, baselines = calibrated(question, planner, checkpoint)
-    elif worker.alone:
-        baselines = probed(question)
     else:
-        ((_, baselines),) = on_processes(1, probed, question, deadline=Deadline.after(SECONDS))
+        baselines = _baselines(question, worker.alone)
     planner = replace(planner, machines=_with_baselines(machines, baselines))
     costs = planner.costs()
     if calibration is not None:
@@ -153,6 +161,16 @@ def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: A
     return FitPlan(
         tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
     )
+
+
+def _baselines(question: Asked, alone: bool) -> dict[str, int]:
+    """Return the bytes in memory before each pass, in this process or in one that stands for a worker."""
+    if alone:
+        return probed(question)
+    answers: list[tuple[float, dict[str, int]]] = on_processes(
+        1, probed, question, deadline=Deadline.after(SECONDS)
+    )
+    return answers[0][1]
 
 
 def _there(
@@ -251,7 +269,9 @@ def _remarks(planned: FitPlan) -> list[str]:
         files = (
             f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
         )
-        lines.append(f"At most {planned.largest_dictionary:,} atoms would fit. {files}")
+        most = planned.largest_dictionary
+        bound = ", the most there can be," if most == MOST_ATOMS else ""
+        lines.append(f"Up to {most:,} atoms{bound} would fit. {files}")
     calibration = planned.calibration
     if calibration is None:
         lines.append("No times: nothing was measured.")

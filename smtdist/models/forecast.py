@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from smtdist.engine.calibration import (
 )
 from smtdist.engine.executor import available_cores
 from smtdist.engine.forecast import Pace, Traffic, pass_seconds, solve_seconds
-from smtdist.engine.memory import memory_limit, readable
+from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.models.calibrate import Asked, measured
@@ -30,6 +31,12 @@ from smtdist.models.ways import SOLVE
 
 MOST_ATOMS: Final = 65_536
 """Atoms are numbered in 16 bits."""
+MOST: Final = 2**50
+"""Bytes of memory that anything fits in that ever will."""
+SLACK: Final = 48 * 2**20
+"""What the process that does as it is told may have in memory beyond this one: up to 30 MiB as measured, where it calibrates
+and this one did not."""
+TILES: Final = "tiles of rows"
 PASSES_SHARE: Final = 0.7
 """Of the time of a calibration, for the passes; the rest is for rates and the solve."""
 Measured = tuple[dict[str, Pace], dict[str, int]]
@@ -141,94 +148,150 @@ class Planner:
     def costs(self) -> list[PassCost]:
         """Return the costs of all passes; what cannot fit is refused, with what would do."""
         try:
-            return self._planned(self.settings, self.machines)
+            return self.planned()
         except MemoryBudgetError as error:
             remedies = self._remedies()
             if not remedies:
                 raise
             sentence, _, _ = str(error).rpartition("; ")
-            raise MemoryBudgetError(f"{sentence}; what would do: {', or '.join(remedies)}.") from error
+            tiles = " Each tile is a reading of the data." if any(TILES in one for one in remedies) else ""
+            raise MemoryBudgetError(f"{sentence}; what would do: {', or '.join(remedies)}.{tiles}") from error
+
+    def planned(self) -> list[PassCost]:
+        """Return the costs of all passes; MemoryBudgetError says no more than what cannot fit."""
+        return self._planned(self.settings, self.machines)
 
     def largest_dictionary(self) -> int | None:
         """Return the most atoms that fit, 0 if none do, None where the dictionary is not a matter of settings."""
+        return self._largest_dictionary(self.machines)
+
+    def _largest_dictionary(self, machines: Machines) -> int | None:
         if self.reused or self.given_atoms is not None:
             return None
+        if self._fits(machines, MOST_ATOMS):
+            return MOST_ATOMS
         fewest = self.settings.n_components + self.settings.drop
-        good, bad = fewest - 1, MOST_ATOMS + 1
-        while bad - good > max(1, good // 256):
+        # what is planned fits or does not, whatever tiles of other sizes do
+        good, bad = self.settings.dictionary if self._fits(machines) else fewest - 1, MOST_ATOMS
+        while bad - good > 1:
             middle = (good + bad) // 2
-            try:
-                self._planned(self.settings.replace(dictionary=middle), self.machines)
-                good = middle
-            except (MemoryBudgetError, OverflowError):
-                bad = middle
+            good, bad = (middle, bad) if self._fits(machines, middle) else (good, middle)
         return good if good >= fewest else 0
 
     def _planned(self, settings: Configuration, machines: Machines) -> list[PassCost]:
         steps = fit_steps(self.source, settings, reused=self.reused, given_atoms=self.given_atoms)
         return plan_steps(steps, settings, machines, checkpointed=self.checkpointed)
 
-    def _fits(self, machines: Machines) -> bool:
+    def _fits(self, machines: Machines, atoms: int | None = None) -> bool:
+        settings = self.settings if atoms is None else self.settings.replace(dictionary=atoms)
         try:
-            self._planned(self.settings, machines)
-        except MemoryBudgetError:
+            self._planned(settings, machines)
+        except (MemoryBudgetError, OverflowError):
             return False
         return True
 
     def _remedies(self) -> list[str]:
-        found, machines = [], self.machines
-        atoms = self.largest_dictionary()
+        """Return what would do, each for a process that has `SLACK` more in memory than this one had."""
+        found, machines = [], _with_slack(self.machines)
+        atoms = self._largest_dictionary(machines)
         if atoms:
-            found.append(f"at most {atoms:,} atoms here (dictionary={atoms})")
-        fewer = self._fewer_workers()
+            tiles = self._in_tiles(machines, atoms)
+            found.append(f"at most {atoms:,} atoms here (dictionary={atoms}){tiles}")
+        fewer = self._fewer_workers(machines)
         if fewer is not None:
             found.append(f"--workers {fewer}" if fewer else "--workers 0, this process alone")
-        worker = self._least(lambda size: self._with(machines, worker=size, driver=2**60))
-        driver = self._least(lambda size: self._with(machines, worker=2**60, driver=size))
+        if machines.worker.device_bytes is not None and not self._fits(_with_memory(machines, MOST, MOST)):
+            without = replace(machines, worker=replace(machines.worker, device_bytes=None))
+            return [*found, "workers without a GPU"] if self._fits(without) else found
+        return [*found, *self._more_memory(machines)]
+
+    def _more_memory(self, machines: Machines) -> list[str]:
+        """Return the least memory that does, and where that helps fewer workers with that of all."""
         if machines.worker.alone:
-            found.append(f"{readable(max(worker, driver))} of memory")
-            return found
-        needs = []
-        if worker > machines.worker.limit_bytes:
-            needs.append(f"workers of {readable(worker)}")
-        if driver > machines.driver_limit:
+            size = self._least(lambda size: _with_memory(machines, size, size))
+            return [f"{readable(size)} of memory{self._in_tiles(_with_memory(machines, size, size))}"]
+        found, needs, driver = list[str](), list[str](), machines.driver_limit
+        if not self._fits(_with_memory(machines, MOST, driver)):
+            driver = self._least(lambda size: _with_memory(machines, MOST, size))
             needs.append(f"a driver of {readable(driver)}")
-        together = machines.worker.workers * machines.worker.limit_bytes // worker
+        limits = machines.worker
+        if not self._fits(_with_memory(machines, limits.limit_bytes, driver)):
+            worker = self._least(lambda size: _with_memory(machines, size, driver))
+            needs.insert(0, f"workers of {readable(worker)}")
+            together = limits.workers * limits.limit_bytes // worker
+            each = limits.workers * limits.limit_bytes // max(1, together)
+            fewer = replace(limits, workers=together, limit_bytes=each)
+            if (
+                self.shared is None
+                and 0 < together < limits.workers
+                and len(needs) == 1
+                and self._fits(replace(machines, worker=fewer))
+            ):
+                found.append(f"--workers {together} with the memory of all {limits.workers}")
+            limits = replace(limits, limit_bytes=worker)
         if needs:
-            found.append(" and ".join(needs))
-        if self.shared is None and 0 < together < machines.worker.workers and len(needs) == 1:
-            found.append(f"--workers {together} with the memory of all {machines.worker.workers}")
+            tiles = self._in_tiles(_with_memory(machines, limits.limit_bytes, driver))
+            found.insert(0, f"{' and '.join(needs)}{tiles}")
         return found
 
-    def _fewer_workers(self) -> int | None:
+    def _fewer_workers(self, machines: Machines) -> int | None:
         """Return the most workers, fewer than now, that this machine's memory is enough for."""
-        if self.shared is None or self.machines.worker.alone:
+        if self.shared is None or machines.worker.alone:
             return None
-        for workers in range(self.machines.worker.workers - 1, -1, -1):
+        for workers in range(machines.worker.workers - 1, -1, -1):
             each = self.shared // (workers + 1)
             worker = replace(
-                self.machines.worker,
+                machines.worker,
                 workers=max(1, workers),
                 alone=workers == 0,
                 limit_bytes=each,
                 threads=max(1, available_cores() // max(1, workers)),
             )
-            if self._fits(replace(self.machines, worker=worker)):
+            made = replace(machines, worker=worker)
+            if workers == 0:  # the solve finds the kernels of all passes in memory
+                driver = max(machines.driver_baseline, *machines.baselines.values(), 0)
+                made = replace(made, driver_limit=each, driver_baseline=driver)
+            if self._fits(made):
                 return workers
         return None
 
     def _least(self, made: Callable[[int], Machines]) -> int:
-        """Return the least memory that does, to one part in a hundred."""
-        good, bad = 2**50, 2**20
+        """Return the least memory that does, to one part in a hundred, as `readable` writes it."""
+        good, bad = MOST, 2**20
         while good > 1.01 * bad:
             middle = round((good * bad) ** 0.5)
             good, bad = (middle, bad) if self._fits(made(middle)) else (good, middle)
-        return good
+        least = _writable(good)
+        while least < MOST and not self._fits(made(least)):
+            least = _writable(round(1.01 * least))
+        return least
 
-    @staticmethod
-    def _with(machines: Machines, worker: int, driver: int) -> Machines:
-        limits = replace(machines.worker, limit_bytes=worker, device_bytes=None)
-        return replace(machines, worker=limits, driver_limit=driver)
+    def _in_tiles(self, machines: Machines, atoms: int | None = None) -> str:
+        """Return what to add of a remedy with which sums are made in tiles."""
+        settings = self.settings if atoms is None else self.settings.replace(dictionary=atoms)
+        tiles = max(cost.tiles for cost in self._planned(settings, machines))
+        return f" with sums in {tiles} {TILES}" if tiles > 1 else ""
+
+
+def _with_memory(machines: Machines, worker: int, driver: int) -> Machines:
+    return replace(machines, worker=replace(machines.worker, limit_bytes=worker), driver_limit=driver)
+
+
+def _with_slack(machines: Machines) -> Machines:
+    worker = replace(machines.worker, baseline_bytes=machines.worker.baseline_bytes + SLACK)
+    baselines = {name: size + SLACK for name, size in machines.baselines.items()}
+    driver = machines.driver_baseline + SLACK
+    return replace(machines, worker=worker, driver_baseline=driver, baselines=baselines)
+
+
+def _writable(size: int) -> int:
+    """Return the next number of bytes that `readable` writes in full.
+
+    >>> readable(264 * 2**20 + 2**19 + 1), readable(_writable(264 * 2**20 + 2**19 + 1))
+    ('264.5 MiB', '264.6 MiB')
+    """
+    step = 1024 ** min(4, (size.bit_length() - 1) // 10) / 10
+    return size_of(readable(math.ceil(size / step) * step))
 
 
 def with_seconds(costs: Sequence[PassCost], calibration: Calibration, planner: Planner) -> list[PassCost]:

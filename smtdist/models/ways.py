@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,10 @@ from smtdist.statistics.cooccurrence import CodeSums
 SOLVE: Final = "solve"
 DEVICE_SHARE: Final = 0.85
 """Of a GPU's memory, for the matrices of a solve: kernels and their libraries are there too."""
+
+LIBRARIES: Final = 4 * 2**20
+"""The least a solve takes: a process's first has pages of BLAS, LAPACK and NumPy come into memory, 2.2 MiB as measured, beside
+matrices of a few atoms; those of more than 200 are counted generously enough to cover them."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,11 @@ def solve_way(
         )
     baseline = resident_bytes() if baseline is None else baseline
     limit = memory_limit() if limit is None else limit
-    return first_that_fits(
-        n_atoms, ways_to_solve(n_atoms, settings, held_bytes, tiled, on_workers), baseline, limit
+    ways = (
+        replace(way, working_bytes=max(LIBRARIES, way.working_bytes))
+        for way in ways_to_solve(n_atoms, settings, held_bytes, tiled, on_workers)
     )
+    return first_that_fits(n_atoms, ways, baseline, limit)
 
 
 def first_that_fits(n_atoms: int, ways: Iterable[Way], baseline: int, limit: int) -> Way:

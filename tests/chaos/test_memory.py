@@ -1,5 +1,9 @@
 """Measured on a worker of its own: peaks stay under their projection and do not grow with the data; nothing is written."""
 
+import json
+import subprocess
+import sys
+
 import h5py
 import pytest
 from drawing import small_images
@@ -87,3 +91,18 @@ def test_a_checkpoint_holds_few_partials_and_no_more_than_announced(tmp_path):
     overhead = 4 * 2**16  # the attributes and headers of the files
     assert watch.bytes <= max(announced) + overhead
     assert sorted(path.name for path in folder.rglob("*.h5")) == ["result.h5"] * 3
+
+
+@pytest.mark.parametrize("dictionary", [16, 64])
+def test_the_first_solve_of_a_process_stays_under_its_projection_with_few_atoms_too(dictionary, tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file.create_dataset("x", data=small_images(0, 300, 12, 12), chunks=(100, 12, 12, 1))
+    words = ["fit", tmp_path / "data.h5", "--dataset", "x", "--out", tmp_path / "model.h5", "--json"]
+    words += ["--workers", "0", "--set", f"dictionary={dictionary}", "--set", "n_components=8"]
+    done = subprocess.run(
+        [sys.executable, "-m", "smtdist", *map(str, words)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)["passes"][-1]
+    assert record["name"] == "solve"
+    assert record["peak_bytes"] <= record["projected_bytes"]
