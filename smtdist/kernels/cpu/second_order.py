@@ -64,28 +64,33 @@ def fill_weights(
 
 
 @compiled
+def add_around(line: Array, patch: int, codes: tuple[Array, Array], weights: Array) -> None:
+    """Add to `line` (K,) weight x atoms of all patches within reach of one; weights (N, rows, columns, 2 r + 1, 2 r + 1)."""
+    indptr, indices = codes
+    rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
+    image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
+    for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
+        for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
+            weight = weights[image, row, column, down + reach, across + reach]
+            beside = patch + down * columns + across
+            if weight != 0:
+                for other in range(indptr[beside], indptr[beside + 1]):
+                    line[np.int64(indices[other])] += weight
+
+
+@compiled
 def add_weighted_neighbours(
     out: Array, codes: tuple[Array, Array], links: tuple[Array, Array], weights: Array, low: int, high: int
 ) -> None:
-    """Add weight x atoms of every patch within reach; weights (N, rows, columns, 2 r + 1, 2 r + 1) by shift."""
-    indptr, indices = codes
+    """Add, for atoms low to high, weight x atoms of what lies around each patch in which they are active."""
     starts, members = links
-    rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
     n_atoms = out.shape[1]
     line = np.zeros(n_atoms, np.int64)
     for atom in range(low, high):
         if starts[atom] == starts[atom + 1]:
             continue
         for entry in range(starts[atom], starts[atom + 1]):
-            patch = members[entry]
-            image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
-            for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
-                for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
-                    weight = np.int64(weights[image, row, column, down + reach, across + reach])
-                    beside = patch + down * columns + across
-                    if weight != 0:
-                        for other in range(indptr[beside], indptr[beside + 1]):
-                            line[np.int64(indices[other])] += weight
+            add_around(line, members[entry], codes, weights)
         for other in range(atom, n_atoms):
             out[atom, other] += line[other]
         line[:] = 0
@@ -100,21 +105,11 @@ def weighted_sums(
     Below 2^24: Σ_b |L_ab| <= 2^20 Σ_i |D_ai| Σ_b |D_bi|, where each column of D has the sum 2 and Σ_i |D_ai| <= 1 + 4, since
     the kept patches of one quadrant of a window are neighbours of one another and of its middle.
     """
-    indptr, indices = codes
-    rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
+    indptr = codes[0]
     for at in range(start, stop):
-        patch, line = first + at, sums[at]
-        line[:] = 0
-        if indptr[patch] == indptr[patch + 1]:
-            continue
-        image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
-        for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
-            for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
-                weight = weights[image, row, column, down + reach, across + reach]
-                beside = patch + down * columns + across
-                if weight != 0:
-                    for other in range(indptr[beside], indptr[beside + 1]):
-                        line[np.int64(indices[other])] += weight
+        sums[at] = 0
+        if indptr[first + at] < indptr[first + at + 1]:
+            add_around(sums[at], first + at, codes, weights)
 
 
 @compiled
