@@ -23,10 +23,13 @@ MAX_TASKS = 64
 TASKS_PER_WORKER = 16
 """Tasks of a pass, at most: 64, or 16 a worker, so that waiting for the last one costs few percent of the pass."""
 BATCH_TARGET = 384 * 1024**2
-"""Workspace beyond which larger batches bring nothing."""
+"""Workspace beyond which larger batches bring nothing, but where sums are large: see `_least_batch`."""
 DISK_BYTES_PER_SECOND = 5e8
 MULTIPLICATIONS_PER_SECOND = 2e10
-"""Rough rates, which only decide how many leaves make a task."""
+SWEPT_BYTES_PER_SECOND = 4e9
+"""Rough rates, which only decide how many leaves make a task, and about batches and tiles of large sums."""
+SWEEP_SHARE = 0.1
+"""Of a batch's work, to pass over the sum: where it is more, larger batches are worth their workspace."""
 TREE_TASK_SECONDS = 10.0
 """Of the large tasks along the fixed tree, at that rate: sums that wait for their siblings in one task need not travel."""
 DEVICE_SHARE = 0.9
@@ -190,8 +193,10 @@ def plan_pass(
         # two batches lie in pinned memory, on their way to the device
         return statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
 
+    least = _least_batch(state, work_per_sample) if statistic.exact else 1
     while batch > 1 and (
-        needs(batch) > min(BATCH_TARGET, room)
+        needs(batch) > room
+        or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)
         or (on_device and _device_batch_bytes(statistic, batch) > device_room)
     ):
         batch = (batch + 1) // 2
@@ -241,6 +246,14 @@ def plan_pass(
         if isinstance(source, ArraySource)
         else _most_leaves(statistic, len(bounds) - 1, leaf * work_per_sample),
     )
+
+
+def _least_batch(state_bytes: int, work_per_sample: float) -> int:
+    """Return from how many samples on a batch works so long that passing over all of a sum, once a batch, matters little."""
+    if not work_per_sample:
+        return 1
+    sweep, work = state_bytes / SWEPT_BYTES_PER_SECOND, work_per_sample / MULTIPLICATIONS_PER_SECOND
+    return max(1, math.ceil(sweep / work / SWEEP_SHARE))
 
 
 def _device_batch_bytes(statistic: Statistic, batch: int) -> int:

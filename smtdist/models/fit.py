@@ -8,6 +8,7 @@ import platform
 import time
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +29,8 @@ from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, code_sums, image_geometry, unwhitened, whitened
-from smtdist.models.plan import finished_bytes, row_tiles, work_per_sample
+from smtdist.models.plan import finished_bytes, work_per_sample
+from smtdist.models.row_tiles import TILE_COUNTS, row_tiles
 from smtdist.models.solving import Record, timed_solve
 from smtdist.models.ways import require_solvable, spill_of, whole_solve_fits
 from smtdist.solve.solution import Solution
@@ -113,7 +115,7 @@ def summed(
         )
     parts, records = list[tuple[CodeSums, State]](), list[Record]()
     for number, tile in enumerate(tiles, 1):
-        name = "statistics" if len(tiles) == 1 else f"statistics-{number}-of-{len(tiles)}"
+        name = _tile_name(number, len(tiles))
         partial, record = engine.reduce(name, tile, source, fingerprint=samples is None, work_per_sample=work)
         samples = ordered_digests(partial) if samples is None else samples
         parts.append((tile, partial.state if spill is None else _spilled(partial.state, spill)))
@@ -149,19 +151,31 @@ def _spilled(state: State, spill: Spill) -> State:
 def _row_tiles(
     sums: CodeSums, source: Source, engine: Engine, work: float, fingerprint: bool, spilled: bool
 ) -> tuple[CodeSums, ...]:
-    """Return the sums in the fewest tiles that a worker can hold."""
-    if not spilled and SMALL_SHARE * engine.executor.limit_bytes() > sums.state_bytes():
+    """Return the sums in tiles that a worker can hold; in those of the run that is resumed, if it can hold them still."""
+    begun = _begun(engine.checkpoint)
+    if not (begun or spilled) and SMALL_SHARE * engine.executor.limit_bytes() > sums.state_bytes():
         return (sums,)  # no need to measure
-    checkpointed = engine.checkpoint is not None
     return row_tiles(
         sums,
         source,
         engine.limits(sums, source),
-        checkpointed=checkpointed,
+        checkpointed=engine.checkpoint is not None,
         work=work,
         fingerprint=fingerprint,
         driver_room=memory_limit() - resident_bytes() if spilled else None,
+        begun=begun,
     )
+
+
+def _begun(checkpoint: Path | None) -> set[int]:
+    """Return the numbers of tiles of which a checkpoint folder has the first pass: with another number all begins anew."""
+    if checkpoint is None:
+        return set()
+    return {count for count in TILE_COUNTS if (checkpoint / _tile_name(1, count)).is_dir()}
+
+
+def _tile_name(number: int, count: int) -> str:
+    return "statistics" if count == 1 else f"statistics-{number}-of-{count}"
 
 
 def finished(

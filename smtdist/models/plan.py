@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,13 @@ from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import integer_whitening
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
+from smtdist.models.row_tiles import gathering_bytes, row_tiles
 from smtdist.models.ways import SOLVE, solve_plan, solve_way, spill_bytes, spills
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment
-
-TILE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Numbers of tiles of rows that are tried: each is one more reading of the data, and codes are made anew."""
 
 
 @dataclass(frozen=True)
@@ -274,67 +272,6 @@ def _placeholder(whitener: Whitener) -> Whitener:
     pixels = whitener.geometry.pixels
     mean: NDArray[np.int64] | None = np.zeros(pixels, np.int64) if whitener.mean == "global" else None
     return replace(whitener, whiten=integer_whitening(np.eye(pixels)), global_mean=mean)
-
-
-def row_tiles(
-    sums: CodeSums,
-    source: Source,
-    limits: WorkerLimits,
-    *,
-    checkpointed: bool,
-    work: float,
-    fingerprint: bool,
-    driver_room: int | None = None,
-) -> tuple[CodeSums, ...]:
-    """Return the sums whole, or in the fewest tiles of rows that a worker can hold, each a pass over the data.
-
-    `driver_room`: what the driver has for a tile at a time, where those that are done do not stay in memory.
-
-    Raises MemoryBudgetError, of the whole sums, where even small tiles do not fit.
-    """
-    refused: MemoryBudgetError | None = None
-    for count in TILE_COUNTS:
-        tiles = sums.tiled(count)
-        largest = max(tiles, key=CodeSums.state_bytes)
-        if driver_room is not None and largest.state_bytes() + 2 * largest.finished_bytes() > driver_room:
-            continue
-        others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
-        # a process alone keeps the tiles that are done, and finishes them
-        held = limits.alone and driver_room is None
-        finishing = limits.baseline_bytes + largest.state_bytes() + gathering_bytes(tiles)
-        if held and count > 1 and finishing > limits.limit_bytes:
-            continue
-        room = replace(limits, limit_bytes=limits.limit_bytes - others) if held else limits
-        try:
-            plan_pass(
-                "statistics",
-                largest,
-                source,
-                room,
-                checkpointed=checkpointed,
-                work_per_sample=work,
-                fingerprint=fingerprint,
-            )
-            return tiles
-        except MemoryBudgetError as error:
-            refused = refused or error
-    if refused is None:
-        raise MemoryBudgetError(
-            f"The driver has {readable(driver_room or 0)}, too little for a tile of the sums of {sums.n_atoms:,} atoms; use "
-            f"a smaller dictionary or a larger machine for the driver."
-        )
-    raise refused
-
-
-def gathering_bytes(tiles: tuple[CodeSums, ...]) -> int:
-    """Return what it takes, beside the largest tile, to hold the sums of all while that is finished and copied.
-
-    One-hot sums are finished where they lie.
-    """
-    largest = max(tiles, key=CodeSums.state_bytes)
-    others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
-    in_place = largest.encoder.feature == "vq" and largest.order == 1
-    return others + (1 if in_place else 2) * largest.finished_bytes()
 
 
 def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> tuple[Step, bool]:

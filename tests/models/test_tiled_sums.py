@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.configuration import Configuration
+from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
@@ -19,8 +19,9 @@ from smtdist.models.files import load, save
 from smtdist.models.fit import fit, summed
 from smtdist.models.merge import merged, update
 from smtdist.models.model import code_sums
-from smtdist.models.plan import Machines, fit_steps, plan_steps, row_tiles
-from smtdist.statistics.cooccurrence import tile_cuts
+from smtdist.models.plan import Machines, fit_steps, plan_steps
+from smtdist.models.row_tiles import row_tiles
+from smtdist.statistics.cooccurrence import CodeSums, tile_cuts
 from smtdist.statistics.sums import as_tiles, finish_tiles
 from tests.executors import LossyExecutor, ThreadsExecutor
 
@@ -250,6 +251,60 @@ def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
     assert record["rounds"] in (2, 3)
     assert any("tiles of rows, and the data are read as often" in text for text in told)
     assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
+
+
+def test_a_run_goes_on_in_the_tiles_it_was_cut_off_in_whatever_the_memory(tmp_path):
+    model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[0]
+    source, sums = as_source(IMAGES), code_sums(model, 80)
+    plans = [
+        plan_pass("statistics", sums.tiled(count)[0], source, WorkerLimits(2**40, 0, 1, 1), checkpointed=True)
+        for count in (1, 3)
+    ]
+    least = sum(plan.projected_bytes for plan in plans) / 2 - sums.batch_bytes(80) + sums.batch_bytes(1)
+    stop = StopRequest()
+    first = Engine(Narrow(int(least / 0.55)), checkpoint=tmp_path, key="k", stop=stop)
+    first.events.subscribe(
+        lambda event: stop.set(130) if event["kind"] == "pass_finished" else None  # the first tile is done
+    )
+    with pytest.raises(InterruptedRun):
+        summed(source, model, first)
+    begun = next(tmp_path.glob("statistics-1-of-*")).name
+    found, record = summed(source, model, Engine(Narrow(2**40), checkpoint=tmp_path, key="k"))
+    assert begun == f"statistics-1-of-{record['rounds']}"
+    assert record["resumed_leaves"] > 0
+    assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_more_tiles_are_taken_where_they_make_room_for_larger_batches(count):
+    configuration = preset("cifar10-gq").replace(dictionary=65536)
+    source = as_source(np.broadcast_to(np.uint8(0), (50_000, 32, 32, 3)))
+    step = fit_steps(source, configuration, reused=True)[-1]
+    roomy = WorkerLimits(2**40, 2**28, 2, 1, alone=True)
+
+    def chosen(limits, begun=()):
+        known = {"checkpointed": False, "work": step.work_per_sample, "fingerprint": False}
+        return len(row_tiles(step.statistic, source, limits, **known, begun=begun))
+
+    def planned(count, limits):
+        *others, largest = sorted(step.statistic.tiled(count), key=CodeSums.state_bytes)
+        room = replace(limits, limit_bytes=limits.limit_bytes - sum(map(CodeSums.state_bytes, others)))
+        return plan_pass("statistics", largest, source, room, work_per_sample=step.work_per_sample)
+
+    # what holds these tiles and batches of two images, and no more
+    *others, largest = sorted(step.statistic.tiled(count), key=CodeSums.state_bytes)
+    plan = planned(count, roomy)
+    needed = (
+        plan.projected_bytes - plan.baseline_bytes - largest.batch_bytes(plan.batch) + largest.batch_bytes(2)
+    )
+    narrow = replace(roomy, limit_bytes=int(needed / 0.55) + sum(map(CodeSums.state_bytes, others)) + 2)
+    assert planned(count, narrow).batch <= 2
+    assert chosen(narrow, {count}) == count  # those of an earlier run are kept
+    found = chosen(narrow)
+    assert found > count
+    assert planned(found, narrow).batch >= 16
+    assert chosen(narrow, {1}) == found  # but for those that do not fit
+    assert chosen(replace(narrow, limit_bytes=narrow.limit_bytes + 2**34)) == count
 
 
 @pytest.mark.parametrize("name", SETTINGS)
