@@ -3,10 +3,12 @@
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 8192 --json benchmarks/results
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 --grey
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 16384 --feature vq --batch 64
+    python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 65536 --tiles 8 --batch 1 32 --yardstick 4096
 
 Raw uint8 colour images become centred, whitened unit patches, dot products, sparse codes and all sums: the very
-`update` that a worker calls for each batch. The yardstick is NumPy's sgemm of (K x p) by (p x patches) into memory
-that is there already, with as many BLAS threads as the kernels have; both are timed in turns, ratios are of medians.
+`update` that a worker calls for each batch (with --tiles, of the first of so many tiles of rows). The yardstick is NumPy's
+sgemm of (K x p) by (p x patches) into memory that is there already, with as many BLAS threads as the kernels have; both are
+timed in turns, ratios are of medians.
 `--data` holds JPEG images as `train/bytes` and `train/offsets`; without it images are smooth random ones.
 """
 
@@ -54,11 +56,14 @@ def read_images(path: str | None, count: int) -> Any:
     return np.stack([np.asarray(Image.open(io.BytesIO(part)).convert("RGB")) for part in parts])
 
 
-def measure(images: Any, settings: Configuration, options: argparse.Namespace) -> dict[str, Any]:
-    """Time the pass and the yardstick in turns over the same batch."""
-    encoder = encoder_of(images, settings, settings.dictionary, options.threads)
-    batch = images[: options.batch]
-    sums = CodeSums(encoder, settings.context, settings.order, False, len(images))
+def measure(
+    images: Any, encoder: Any, settings: Configuration, options: argparse.Namespace, count: int
+) -> dict[str, Any]:
+    """Time the pass and the yardstick in turns over the same batch of so many images."""
+    batch = images[:count]
+    sums = CodeSums(encoder, settings.context, settings.order, False, options.samples or len(images)).tiled(
+        options.tiles
+    )[0]
     state = {name: place(value) for name, value in sums.zero().items()}
     grid, _ = codes.grid_patches(place(batch), encoder.whitener, False)
     xp, atoms = array_module(grid), like(grid, encoder.atoms)
@@ -87,6 +92,8 @@ def measure(images: Any, settings: Configuration, options: argparse.Namespace) -
         "grey": settings.grey,
         "threshold": settings.threshold if settings.feature == "gq" else None,
         "patches": patches,
+        "images": len(batch),
+        "tiles": options.tiles,
         "active_per_patch": round(float(state["activity"].sum() / state["n_positions"]), 1),
         "sgemm_gflops": round(2e-9 * patches * geometry.pixels * len(encoder.atoms) / yardstick, 1),
         "ratio": round(statistics.median(whole) / yardstick, 3),
@@ -94,6 +101,7 @@ def measure(images: Any, settings: Configuration, options: argparse.Namespace) -
         "seconds": statistics.median(whole),
         "sgemm_seconds": yardstick,
         "peak_bytes": peak_bytes(),
+        "planned_bytes": sums.state_bytes() + sums.batch_bytes(len(batch)),
     }
 
 
@@ -117,7 +125,13 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--grey", action="store_true", help="luminance only")
     parser.add_argument("--threshold", type=float, default=0.3)
     parser.add_argument("--images", type=int, default=1024, help="for covariance and dictionary")
-    parser.add_argument("--batch", type=int, default=128, help="images a batch")
+    parser.add_argument("--batch", type=int, nargs="+", default=[128], help="images a batch")
+    parser.add_argument(
+        "--tiles", type=int, default=1, help="tiles of rows of the sums, of which one is timed"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=0, help="images that the sums must have room for; 0: --images"
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -134,19 +148,22 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         raise SystemExit("There is no CUDA device that CuPy sees; leave --gpu out.")
     images = read_images(options.data, options.images)
     rows = []
-    print(f"{'atoms':>6} {'context':>8} {'active':>7} {'sgemm':>13} {'pass / sgemm':>13}")
+    print(f"{'atoms':>6} {'context':>8} {'images':>6} {'active':>7} {'sgemm':>13} {'pass / sgemm':>13}")
     for n_atoms in options.atoms:
-        row = measure(images, settings.replace(dictionary=n_atoms), options)
-        rows.append(row)
-        print(
-            f"{n_atoms:>6} {context:>8} {row['active_per_patch']:>7} {row['sgemm_gflops']:>6} GFLOP/s {row['ratio']:>12.3f}x",
-            flush=True,
-        )
+        encoder = encoder_of(images, settings, n_atoms, options.threads)
+        for count in options.batch:
+            rows.append(row := measure(images, encoder, settings, options, count))
+            gflops, active = row["sgemm_gflops"], row["active_per_patch"]
+            print(
+                f"{n_atoms:>6} {context:>8} {count:>6} {active:>7} {gflops:>6} GFLOP/s {row['ratio']:>12.3f}x",
+                flush=True,
+            )
     if options.json:
         name = Path(options.data).stem if options.data else "synthetic"
         write_record(
             options.json,
-            f"pass3-{options.feature}-{context}-{name}{'-grey' if options.grey else ''}",
+            f"pass3-{options.feature}-{context}-{name}{'-grey' if options.grey else ''}"
+            f"{f'-tiles{options.tiles}' if options.tiles > 1 else ''}",
             {"threads": options.threads, "runs": rows},
         )
     return rows

@@ -44,6 +44,8 @@ LEFT = 32 * 2**20
 """What a whole pass leaves in the heap, as measured: gaps that later arrays do not fit; a few batches leave fewer."""
 MOST_BYTES = 4 * 2**30
 """Memory that a calibration takes at most."""
+SLICE_BYTES = 256 * 2**20
+"""Rows of large sums that are tried before all of them: what an image costs beside its sums shows at any number of atoms."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Asked:
     steps: tuple[Step, ...]
     batches: tuple[int, ...]
     samples_per_slot: tuple[int, ...]
+    tiles: tuple[int, ...]  # of rows, a round each
     threads: int
     processes: int  # that measure at the same time, and share the memory
     whiten: NDArray[np.float64] | None = None  # of a model that is reused
@@ -84,6 +87,7 @@ def asked(
         tuple(steps),
         tuple(plan.batch for plan in plans),
         tuple(-(-plan.n_samples // max(1, plan.slots)) for plan in plans),
+        tuple(cost.tiles for cost in costs[: len(steps)]),
         threads,
         processes,
         whiten,
@@ -101,13 +105,14 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
     baselines: dict[str, int] = {}
     images, reading = read_sample(question.source, max(question.batches), deadline.share(0.15))
     whitener, grid, paces = None, question.grid, {}
-    for step, batch, samples in zip(question.steps, question.batches, question.samples_per_slot, strict=True):
+    planned = zip(question.steps, question.batches, question.samples_per_slot, question.tiles, strict=True)
+    for step, batch, samples, tiles in planned:
         # here and not before all of them: a pass leaves gaps in the heap to those that follow
         in_use, start = _probed(step, question.threads)
         baselines[step.name] = in_use - images.nbytes + LEFT * bool(baselines)
         due = deadline.share(SHARES.get(step.name, 0.3))
         statistic = fitted(step.statistic, whitener, grid, question)
-        curve, basis, state = _curve(statistic, images, batch, samples, due, question.processes)
+        curve, basis, state = _curve(statistic, images, batch, samples, tiles, due, question.processes)
         paces[step.name] = Pace(reading, curve, start, basis)
         if isinstance(statistic, PatchMoment):
             whitener = _whitener(statistic, state, question)
@@ -165,6 +170,7 @@ def _curve(
     images: NDArray[Any],
     batch: int,
     samples: int,
+    tiles: int,
     due: Deadline,
     processes: int,
 ) -> tuple[Curve, str, State]:
@@ -172,7 +178,7 @@ def _curve(
     if isinstance(statistic, Candidates):
         return _sketch_curve(statistic, images, batch, samples, due)
     if isinstance(statistic, CodeSums):
-        return _sums_curve(statistic, images, batch, due, processes)
+        return _sums_curve(statistic, images, batch, tiles, due, processes)
     state = statistic.zero()
     seconds, basis = _batch_seconds(statistic, state, images, batch, due)
     return ((1.0, seconds / batch),), basis, state
@@ -235,24 +241,42 @@ def _sketch_curve(
 
 
 def _sums_curve(
-    sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, processes: int
+    sums: CodeSums, images: NDArray[Any], batch: int, tiles: int, due: Deadline, processes: int
 ) -> tuple[Curve, str, State]:
-    """Return the cost of the sums at the real K and batch, or from smaller ones where that needs too much memory or time."""
+    """Return the cost of the sums, or of a tile of their rows, at the real K and batch, or from smaller ones where that needs too
+    much memory or time."""
     room = BUDGET_SHARE * min(MOST_BYTES, psutil.virtual_memory().available / processes)
-    n_atoms, found = sums.n_atoms, list[Batch]()
-    for size in _dictionaries(n_atoms):
-        part = replace(sums, encoder=replace(sums.encoder, atoms=sums.encoder.atoms[:size]))
+    *smaller, whole = _slices(sums, tiles)
+    n_atoms, area, found = sums.n_atoms, _area(sums) / tiles, list[Batch]()
+    for part in (*smaller, whole):
         needed = part.state_bytes() + part.batch_bytes(min(batch, len(images)))
         # one image touches the memory, one is timed
-        if found and (needed > room or 2 * predicted(found, size, 1) > due.left):
+        if found and (needed > room or 2 * predicted(found, part.n_atoms, 1, _area(part)) > due.left):
             break
-        found += _growing(part, images, batch, due.share(1.0 if size == n_atoms else SMALLER), found)
+        found += _growing(part, images, batch, due.share(1.0 if part is whole else SMALLER), found)
     largest = found[-1]
-    if (largest.atoms, largest.images) == (n_atoms, batch):
+    if (largest.area, largest.images) == (_area(whole), batch):
         return ((1.0, largest.seconds / batch),), "measured", {}
-    seconds = predicted(found, n_atoms, batch)
-    basis = f"from K up to {largest.atoms:,} and batches of up to {largest.images} of {batch} samples"
+    seconds = predicted(found, n_atoms, batch, area)
+    rows = "" if 2 * largest.area == largest.atoms**2 else " in some rows"
+    basis = f"from K up to {largest.atoms:,}{rows} and batches of up to {largest.images} of {batch} samples"
     return ((1.0, seconds / batch),), basis, {}
+
+
+def _slices(sums: CodeSums, tiles: int) -> Iterator[CodeSums]:
+    """Yield sums to try, the planned tile of rows last: of fewer atoms, and of some rows where there are many."""
+    for size in _dictionaries(sums.n_atoms):
+        part = replace(sums, encoder=replace(sums.encoder, atoms=sums.encoder.atoms[:size]))
+        count = max(1, -(-part.state_bytes() // SLICE_BYTES))
+        if size < sums.n_atoms or count > tiles:
+            yield part.tiled(count)[0]
+    yield sums.tiled(tiles)[0]
+
+
+def _area(sums: CodeSums) -> float:
+    """Return the entries of the upper triangle that lie in the rows of some sums."""
+    low, high = sums.rows or (0, sums.n_atoms)
+    return (high - low) * (sums.n_atoms - (low + high) / 2)
 
 
 def _growing(
@@ -268,12 +292,12 @@ def _growing(
     sums.update(state, images[:1], 0)
     for different, part in _parts(images, batch):
         settled = len(found) >= (1 if before else 2)
-        if settled and predicted([*before, *found], sums.n_atoms, len(part)) > due.left:
+        if settled and predicted([*before, *found], sums.n_atoms, len(part), _area(sums)) > due.left:
             break
         before_it = state["activity"].copy()
         seconds = timed(lambda part=part: sums.update(state, part, 0))  # type: ignore[misc]
         active = np.count_nonzero(state["activity"] - before_it)
-        found.append(Batch(sums.n_atoms, len(part), int(active), seconds, different))
+        found.append(Batch(sums.n_atoms, len(part), int(active), seconds, different, _area(sums)))
     return found
 
 

@@ -19,7 +19,8 @@ FULL = 0.9
 class Batch:
     """What one update of the K x K sums took; `active` atoms, of `atoms` = K, occurred in its `images`.
 
-    different : images that are not copies of another; 0: all.
+    different : images that are not copies of another; 0: all. area : entries of the upper triangle that were summed, those of
+    some rows; 0: all, K² / 2.
     """
 
     atoms: int
@@ -27,12 +28,14 @@ class Batch:
     active: int
     seconds: float
     different: int = 0
+    area: float = 0.0
 
     @property
     def terms(self) -> tuple[float, ...]:
         """What an update consists of: see `predicted`."""
         n, k = float(self.images), float(self.atoms)
-        return 1.0, n, n * k, n * k**2, k * self.active
+        square = 2 * self.area or k**2
+        return 1.0, n, n * k, n * square, square * self.active / k
 
     @property
     def draws(self) -> float:
@@ -41,14 +44,14 @@ class Batch:
         return -self.atoms * math.log1p(-share) / (self.different or self.images)
 
 
-def predicted(found: Sequence[Batch], atoms: int, images: int) -> float:
-    """Return the seconds of an update by a + b n + c n K + d n K² + e K r, none negative, through what was found.
+def predicted(found: Sequence[Batch], atoms: int, images: int, area: float = 0.0) -> float:
+    """Return the seconds of an update by a + b n + c n K + d n S + e S r / K, none negative, through what was found.
 
-    Products of n images' patches with K atoms are n K, pairs of their active atoms n to n K² by how many are active, and a
-    row of the K x K sums is swept for each of the r atoms that occur at all: few in a batch of a few images, soon nearly
-    all, so that the sweep is paid by the batch and not by the image. Batches of one size do not tell what an update or an image
-    costs from what grows with it, nor do those of one dictionary: that is taken for n K² then, since a plan may rather be too
-    long than too short.
+    S is K², or twice the area that is summed of the upper triangle. Products of n images' patches with K atoms are n K, pairs
+    of their active atoms n to n S by how many are active, and a row of the sums is swept for each of the r atoms that
+    occur at all: few in a batch of a few images, soon nearly all, so that the sweep is paid by the batch and not by the
+    image. Batches of one size do not tell what an update or an image costs from what grows with it, nor do those of one
+    dictionary: that is taken for n S then, since a plan may rather be too long than too short.
 
     >>> law = lambda k, n, r: Batch(k, n, r, 1e-3 * n + 1e-6 * n * k + 1e-8 * k * r)
     >>> few = [law(512, 4, 300), law(512, 16, 500), law(512, 64, 512), law(2048, 4, 700), law(2048, 16, 1800)]
@@ -63,7 +66,8 @@ def predicted(found: Sequence[Batch], atoms: int, images: int) -> float:
     if {batch.atoms for batch in found} in ({one.atoms} for one in found if one.atoms != atoms):
         left_out |= {IMAGES, PRODUCTS}
     columns = [term for term in range(SWEEP + 1) if term not in left_out]
-    wanted = np.array(Batch(atoms, images, active_of(found, atoms, images), 0.0).terms)[columns]
+    active = active_of(found, atoms, images)
+    wanted = np.array(Batch(atoms, images, active, 0.0, area=area).terms)[columns]
     terms = np.array([batch.terms for batch in found])[:, columns]
     times = np.array([batch.seconds for batch in found])
     # relative errors count: the largest would drown the others

@@ -290,7 +290,7 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
     if len(tiles) == 1:
         return step, False
     largest = max(tiles, key=CodeSums.state_bytes)
-    gathered = 2 * largest.finished_bytes() if spilled else gathering_bytes(tiles)
+    gathered = gathering_bytes(tiles, spilled)
     return replace(step, statistic=largest, rounds=len(tiles), tiles=len(tiles), driver_bytes=gathered), True
 
 

@@ -19,6 +19,7 @@ from smtdist.engine.plan import (
 )
 from smtdist.errors import MemoryBudgetError
 from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.sums import strip_bytes
 
 TILE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of tiles of rows that are tried: each is one more reading of the data, and codes are made anew."""
@@ -52,13 +53,13 @@ def row_tiles(
     for count in sorted(TILE_COUNTS, key=lambda count: (count not in begun, count)):
         tiles = sums.tiled(count)
         largest = max(tiles, key=CodeSums.state_bytes)
-        if driver_room is not None and largest.state_bytes() + 2 * largest.finished_bytes() > driver_room:
-            continue
         others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
         # a process alone keeps the tiles that are done, and finishes them
         held = limits.alone and driver_room is None
-        finishing = limits.baseline_bytes + largest.state_bytes() + gathering_bytes(tiles)
-        if held and count > 1 and finishing > limits.limit_bytes:
+        finishing = largest.state_bytes() + gathering_bytes(tiles, spilled=driver_room is not None)
+        if driver_room is not None and finishing > driver_room:
+            continue
+        if held and count > 1 and limits.baseline_bytes + finishing > limits.limit_bytes:
             continue
         room = replace(limits, limit_bytes=limits.limit_bytes - others) if held else limits
         try:
@@ -100,12 +101,11 @@ def _tiled_seconds(sums: CodeSums, plan: PassPlan, count: int, work: float) -> f
     return count * (reading + coding) + swept * upper * plan.n_samples / plan.batch / SWEPT_BYTES_PER_SECOND
 
 
-def gathering_bytes(tiles: tuple[CodeSums, ...]) -> int:
-    """Return what it takes, beside the largest tile, to hold the sums of all while that is finished and copied.
-
-    One-hot sums are finished where they lie.
-    """
+def gathering_bytes(tiles: tuple[CodeSums, ...], spilled: bool) -> int:
+    """Return what it takes, beside the largest tile, to finish the sums of all; `spilled`: others and results lie in files."""
+    strip = strip_bytes(tiles[0].n_atoms)
+    if spilled:
+        return strip
     largest = max(tiles, key=CodeSums.state_bytes)
-    others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
-    in_place = largest.encoder.feature == "vq" and largest.order == 1
-    return others + (1 if in_place else 2) * largest.finished_bytes()
+    others = [max(tile.state_bytes(), tile.finished_bytes()) for tile in tiles if tile is not largest]
+    return sum(others) + largest.finished_bytes() + strip

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.spilled import forget
 from smtdist.errors import DataError
 from smtdist.kernels.scatter import mirror_upper
 from smtdist.kernels.triangle import UpperTiles, tile_height
@@ -215,12 +216,11 @@ def _follows(matrices: dict[str, Matrix], degree: int) -> bool:
 
 
 def finish_tiles(
-    tiles: Sequence[tuple[CodeSums, State]], place: Callable[[Integers], Integers] = np.copy
+    tiles: Sequence[tuple[CodeSums, State]], place: Callable[[Integers], Integers] | None = None
 ) -> Statistics:
     """Turn the raw sums of passes over tiles of rows, in order, into named matrices of tiles; consumes the states.
 
-    `place` makes the copies that are kept, in memory or elsewhere. Memory: the tiles, and where context_scatter does not follow
-    from the others, a tile of it at a time in int64.
+    `place` puts what is kept elsewhere than in memory. Memory: the sums, those of one tile twice, and `strip_bytes`.
     """
     sums, first = tiles[0]
     for other, state in tiles[1:]:
@@ -239,18 +239,26 @@ def finish_tiles(
     lacking = whole and any(np.any(state["deficit"]) for _, state in tiles if "deficit" in state)
     for one, state in tiles:
         low, high = one.rows or (0, one.n_atoms)
-        part = finish(one, {**scalars, **_squares(state, lacking)}, scalars["activity"][low:high])
+        squares, step = _squares(state, lacking), tile_height(one.n_atoms)
         state.clear()
-        for name in list(part.matrices):
-            matrix = part.matrices.pop(name)
-            assert not isinstance(matrix, UpperTiles)
-            step = tile_height(one.n_atoms)
-            # cut small: what lies below the diagonal is given back, and later steps copy a tile at a time
-            found.setdefault(name, []).extend(
-                place(matrix[at : at + step, at:]) for at in range(0, high - low, step)
-            )
-            del matrix
+        # strip by strip, from the diagonal on: what lies below it is given back, and arrays made in passing are small
+        for at in range(0, high - low, step):
+            strip = {name: square[at : at + step, at:].copy() for name, square in squares.items()}
+            rows = scalars["activity"][low + at : min(low + at + step, high)]
+            part = finish(one, {**scalars, **strip}, rows)
+            for name in list(part.matrices):
+                matrix = part.matrices.pop(name)
+                assert not isinstance(matrix, UpperTiles)
+                found.setdefault(name, []).append(matrix if place is None else place(matrix))
+            for square in squares.values():
+                forget(square)
+        squares.clear()
     return replace(part, matrices={name: UpperTiles.summed(parts) for name, parts in found.items()})
+
+
+def strip_bytes(n_atoms: int) -> int:
+    """Return the bytes of what `finish_tiles` makes in passing: three sums of a strip, and as many arrays of int64."""
+    return 48 * tile_height(n_atoms) * n_atoms
 
 
 def _squares(state: State, lacking: bool) -> State:

@@ -36,6 +36,14 @@ def test_pass3(context, tmp_path):
     assert json.loads(record.read_text())["result"]["runs"] == [row]
 
 
+def test_pass3_of_one_tile_of_rows_in_batches_of_two_sizes(tmp_path):
+    sizes = ["--atoms", "64", "--images", "8", "--batch", "1", "4", "--repeats", "1", "--tiles", "2"]
+    rows = pass3.main([*sizes, "--samples", "50000", "--json", str(tmp_path)])
+    assert [row["images"] for row in rows] == [1, 4]
+    assert rows[0]["planned_bytes"] < rows[1]["planned_bytes"]
+    assert [path.stem.endswith("-tiles2") for path in tmp_path.glob("*.json")] == [True]
+
+
 def test_decode(tmp_path):
     sizes = ["--images", "12", "--fitted", "8", "--atoms", "64", "--batch", "4", "--repeats", "1"]
     result = decode.main([*sizes, "--json", str(tmp_path)])

@@ -11,9 +11,11 @@ from smtdist.data.array import ArraySource
 from smtdist.engine import calibration
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.memory import resident_bytes
+from smtdist.models import calibrate
 from smtdist.models.calibrate import Asked, measured
 from smtdist.models.growth import Batch, active_of, predicted
 from smtdist.models.plan import fit_steps
+from smtdist.statistics import cooccurrence
 from smtdist.statistics.cooccurrence import CodeSums
 
 COEFFICIENTS = st.lists(st.sampled_from([0.0, 0.1, 1.0, 5.0]), min_size=5, max_size=5).filter(any)
@@ -68,10 +70,10 @@ def test_atoms_that_occur_beyond_the_batches_found(dense, images):
     assert active_of(found, 65536, images) == pytest.approx(active(65536, images), rel=0.02)
 
 
-def forecast(monkeypatch, context, seconds, active_of, allowed):
+def forecast(monkeypatch, context, seconds, active_of, allowed, tiles=1):
     """Plan updates by a known law, on a clock of its own: seconds a sample, the batches (K, images) tried, bytes touched before.
 
-    The latter as a share of the sums, at K = 2,048.
+    The latter as a share of the sums, at K = 2,048. The law is told twice the area of the rows that are summed.
     """
     now = [1e6]
     monkeypatch.setattr(calibration.time, "time", lambda: now[0])
@@ -88,7 +90,8 @@ def forecast(monkeypatch, context, seconds, active_of, allowed):
         touched.setdefault(self.n_atoms, share)
         active = active_of(self.n_atoms, len(np.unique(images, axis=0)))
         state["activity"][:active] += 1
-        now[0] += seconds(self.n_atoms, len(images), active)
+        low, high = self.rows or (0, self.n_atoms)
+        now[0] += seconds(self.n_atoms, len(images), active, (high - low) * (2 * self.n_atoms - low - high))
         sizes.append((self.n_atoms, len(images)))
         return 0
 
@@ -100,7 +103,9 @@ def forecast(monkeypatch, context, seconds, active_of, allowed):
     step = fit_steps(source, settings)[-1]
     monkeypatch.setattr(CodeSums, "zero", zero)
     monkeypatch.setattr(CodeSums, "update", update)
-    paces, _ = measured(Asked(source, settings, (step,), (256,), (256,), 1, 1), Deadline.after(allowed))
+    paces, _ = measured(
+        Asked(source, settings, (step,), (256,), (256,), (tiles,), 1, 1), Deadline.after(allowed)
+    )
     return paces["statistics"].add[0][1], sizes, touched[2048]
 
 
@@ -108,26 +113,50 @@ def forecast(monkeypatch, context, seconds, active_of, allowed):
 def test_sweeping_the_sums_is_paid_by_the_batch_and_not_by_the_image(monkeypatch, context):
     """Time for few images and no more, whose atoms are a part of all."""
 
-    def seconds(atoms, images, active):
-        return 1e-3 * images + 1e-7 * images * atoms + 2e-7 * atoms * active
+    def seconds(atoms, images, active, square):
+        return 1e-3 * images + 1e-7 * images * atoms + 2e-7 * square / atoms * active
 
     found, sizes, touched = forecast(monkeypatch, context, seconds, lambda k, n: min(k, 40 * n), 2.5)
     # pages that a first batch would touch are no part of what a batch takes
     assert touched > 0.9
     tried = max(images for atoms, images in sizes if atoms == 2048)
     assert tried < 64
-    assert found == pytest.approx(seconds(2048, 256, 2048) / 256, rel=0.25)
+    assert found == pytest.approx(seconds(2048, 256, 2048, 2048**2) / 256, rel=0.25)
     # in proportion to the batch that was tried
-    assert seconds(2048, tried, 40 * tried) / tried > 2 * found
+    assert seconds(2048, tried, 40 * tried, 2048**2) / tried > 2 * found
 
 
 @pytest.mark.parametrize("active_of", [lambda k, n: k, lambda k, n: min(k, 40 * n)])
 def test_what_each_image_pays_is_not_taken_for_a_sweep(monkeypatch, active_of):
     """Pairs of atoms in windows of the second order: a few images are all there is time for, at any size of dictionary."""
 
-    def seconds(atoms, images, active):
-        return 0.13 + 1e-7 * images * atoms**2
+    def seconds(atoms, images, active, square):
+        return 0.13 + 1e-7 * images * square
 
     found, sizes, _ = forecast(monkeypatch, 2, seconds, active_of, 4.0)
     assert max(images for atoms, images in sizes if atoms == 2048) <= 4
     assert found == pytest.approx(1e-7 * 2048**2, rel=0.1)
+
+
+@pytest.mark.parametrize("tiles", [1, 4])
+@pytest.mark.parametrize("allowed", [1.0, 3.0])
+def test_some_rows_of_large_sums_tell_of_all(monkeypatch, tiles, allowed):
+    """A sweep of all takes longer than there is, and products with all atoms are coded anew for each tile of rows."""
+
+    def seconds(atoms, images, active, square):
+        return 2e-3 * images + 2e-5 * images * atoms + 1e-9 * images * square + 1e-6 * square / atoms * active
+
+    monkeypatch.setattr(calibrate, "SLICE_BYTES", 2**20)
+    found, sizes, _ = forecast(monkeypatch, "whole", seconds, lambda k, n: min(k, 400 * n), allowed, tiles)
+    assert max(atoms for atoms, _ in sizes) == 2048
+    assert found == pytest.approx(seconds(2048, 256, 2048, 2048**2 / tiles) / 256, rel=0.2)
+
+
+def test_a_tile_that_there_is_time_for_is_measured_itself(monkeypatch):
+    def seconds(atoms, images, active, square):
+        return 1e-9 * square
+
+    found, sizes, _ = forecast(monkeypatch, "whole", seconds, lambda k, n: k, 60.0, 4)
+    area = cooccurrence.tile_cuts(2048, 4)[1] * (2 * 2048 - cooccurrence.tile_cuts(2048, 4)[1])
+    assert sizes[-1] == (2048, 256)
+    assert found == pytest.approx(1e-9 * area / 256)

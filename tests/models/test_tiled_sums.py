@@ -1,5 +1,6 @@
 """Sums made in tiles of rows are the sums made whole, bit for bit, however they are made, merged and taken up again."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
+from smtdist.data.spilled import Spill
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
@@ -20,7 +22,7 @@ from smtdist.models.fit import fit, summed
 from smtdist.models.merge import merged, update
 from smtdist.models.model import code_sums
 from smtdist.models.plan import Machines, fit_steps, plan_steps
-from smtdist.models.row_tiles import row_tiles
+from smtdist.models.row_tiles import gathering_bytes, row_tiles
 from smtdist.statistics.cooccurrence import CodeSums, tile_cuts
 from smtdist.statistics.sums import as_tiles, finish_tiles
 from tests.executors import LossyExecutor, ThreadsExecutor
@@ -321,12 +323,34 @@ def test_a_process_alone_has_room_to_finish_all_its_tiles(name):
             continue
         counts.add(len(tiles))
         if len(tiles) > 1:
-            held, copied = (
-                sum(tile.state_bytes() for tile in tiles),
-                max(map(type(sums).finished_bytes, tiles)),
-            )
-            # what is not finished where it lies is there twice
-            copies = 1 if name in ("vq", "vq-whole") else 2
-            assert 2**20 + held + copies * copied <= limits.limit_bytes
+            held = sum(max(tile.state_bytes(), tile.finished_bytes()) for tile in tiles)
+            assert 2**20 + held + tiles[0].finished_bytes() <= limits.limit_bytes
     assert min(counts) == 1
     assert max(counts) > 1
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("name", ["gq", "gq-complete", "gq-second", "vq", "vq-whole"])
+def test_tiles_are_finished_in_the_memory_that_is_planned(name, spilled, monkeypatch, tmp_path):
+    model = model_of(name)
+    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((2048, 4), np.float32)))
+    tiles = code_sums(wide, 80).tiled(3)
+    monkeypatch.setattr("smtdist.kernels.triangle.TILE_BYTES", 2**20)  # strips of 64 rows
+    tracemalloc.start()
+    sums = [(tile, tile.zero()) for tile in tiles]
+    for _, state in sums:
+        for array in state.values():
+            array[...] = 2  # so that some degrees are smaller than others
+    del state, array
+    planned = gathering_bytes(tiles, spilled)
+    if spilled:
+        spill = Spill(tmp_path)
+        sums = [(tile, fitting._spilled(state, spill)) for tile, state in sums]
+    else:
+        planned += max(map(CodeSums.state_bytes, tiles))
+    tracemalloc.reset_peak()
+    found = finish_tiles(sums, spill if spilled else None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.15 * planned < peak < planned + 2**19
+    assert found.n_samples == 2
