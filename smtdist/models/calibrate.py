@@ -243,8 +243,10 @@ def _sketch_curve(
 def _sums_curve(
     sums: CodeSums, images: NDArray[Any], batch: int, tiles: int, due: Deadline, processes: int
 ) -> tuple[Curve, str, State]:
-    """Return the cost of the sums, or of a tile of their rows, at the real K and batch, or from smaller ones where that needs too
-    much memory or time."""
+    """Return the cost of the sums, or of one of so many tiles of their rows, at the real K and batch.
+
+    Where those need too much memory or time, from smaller ones.
+    """
     room = BUDGET_SHARE * min(MOST_BYTES, psutil.virtual_memory().available / processes)
     *smaller, whole = _slices(sums, tiles)
     n_atoms, area, found = sums.n_atoms, _area(sums) / tiles, list[Batch]()
