@@ -257,7 +257,7 @@ def _remarks(planned: FitPlan) -> list[str]:
             f"({readable(planned.machines.driver_limit)})."
         )
     lines.extend(
-        f"A worker cannot hold all sums of the {cost.name} pass, so they are made in {cost.tiles} tiles of rows: the same "
+        f"For the memory of a worker the sums of the {cost.name} pass are made in {cost.tiles} tiles of rows: the same "
         f"numbers, and the data are read {cost.tiles} times."
         for cost in planned.costs
         if cost.tiles > 1

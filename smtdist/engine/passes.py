@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -120,17 +120,29 @@ class Engine:
         *,
         fingerprint: bool = False,
         work_per_sample: float = 0.0,
+        held_bytes: int = 0,
     ) -> tuple[Partial, dict[str, Any]]:
-        """Sum a statistic over all samples of a source; return it with the record of the pass."""
+        """Sum a statistic over all samples of a source; return it with the record of the pass.
+
+        `held_bytes`: what the caller keeps for itself, which counts where this process does the work.
+        """
         with self.run_of(), self._cluster_loss_explained():
-            return self._reduced(name, statistic, source, fingerprint, work_per_sample)
+            return self._reduced(name, statistic, source, fingerprint, work_per_sample, held_bytes)
 
     def _reduced(
-        self, name: str, statistic: Statistic, source: Source, fingerprint: bool, work_per_sample: float
+        self,
+        name: str,
+        statistic: Statistic,
+        source: Source,
+        fingerprint: bool,
+        work_per_sample: float,
+        held_bytes: int,
     ) -> tuple[Partial, dict[str, Any]]:
         started = time.perf_counter()
         folder = self._folder(name)
         limits = self.limits(statistic, source)
+        if limits.alone:
+            limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes)
         plan = plan_pass(
             name,
             statistic,

@@ -193,13 +193,17 @@ def plan_pass(
         # two batches lie in pinned memory, on their way to the device
         return statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
 
-    least = _least_batch(state, work_per_sample) if statistic.exact else 1
-    while batch > 1 and (
-        needs(batch) > room
-        or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)
-        or (on_device and _device_batch_bytes(statistic, batch) > device_room)
-    ):
+    def fits(batch: int) -> bool:
+        return needs(batch) <= room and not (
+            on_device and _device_batch_bytes(statistic, batch) > device_room
+        )
+
+    least, fitting = _least_batch(statistic, work_per_sample), 0
+    while batch > 1 and (not fits(batch) or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)):
+        fitting = fitting or batch * fits(batch)
         batch = (batch + 1) // 2
+    # codes of few images have room for one of which all atoms are active: a small batch may need more than a larger one
+    batch = batch if fits(batch) else fitting or batch
     workspace = needs(batch)
     # a statistic that does not say what its merge needs is given what its update needs
     merging = getattr(statistic, "merge_bytes", None)
@@ -248,11 +252,12 @@ def plan_pass(
     )
 
 
-def _least_batch(state_bytes: int, work_per_sample: float) -> int:
-    """Return from how many samples on a batch works so long that passing over all of a sum, once a batch, matters little."""
-    if not work_per_sample:
+def _least_batch(statistic: Statistic, work_per_sample: float) -> int:
+    """Return from how many samples on a batch works so long that passing over the sum, once a batch, matters little."""
+    swept = getattr(statistic, "swept_bytes", None)
+    if swept is None or not work_per_sample:
         return 1
-    sweep, work = state_bytes / SWEPT_BYTES_PER_SECOND, work_per_sample / MULTIPLICATIONS_PER_SECOND
+    sweep, work = float(swept(1)) / SWEPT_BYTES_PER_SECOND, work_per_sample / MULTIPLICATIONS_PER_SECOND
     return max(1, math.ceil(sweep / work / SWEEP_SHARE))
 
 

@@ -249,15 +249,16 @@ def _sums_curve(
     """
     room = BUDGET_SHARE * min(MOST_BYTES, psutil.virtual_memory().available / processes)
     *smaller, whole = _slices(sums, tiles)
-    n_atoms, area, found = sums.n_atoms, _area(sums) / tiles, list[Batch]()
+    n_atoms, area, found = sums.n_atoms, sums.area / tiles, list[Batch]()
     for part in (*smaller, whole):
-        needed = part.state_bytes() + part.batch_bytes(min(batch, len(images)))
+        needed = part.state_bytes() + part.batch_bytes(1)
         # one image touches the memory, one is timed
-        if found and (needed > room or 2 * predicted(found, part.n_atoms, 1, _area(part)) > due.left):
+        if found and (needed > room or 2 * predicted(found, part.n_atoms, 1, part.area) > due.left):
             break
-        found += _growing(part, images, batch, due.share(1.0 if part is whole else SMALLER), found)
+        due_then = due.share(1.0 if part is whole else SMALLER)
+        found += _growing(part, images, batch, due_then, room - part.state_bytes(), found)
     largest = found[-1]
-    if (largest.area, largest.images) == (_area(whole), batch):
+    if (largest.atoms, largest.area, largest.images) == (n_atoms, whole.area, batch):
         return ((1.0, largest.seconds / batch),), "measured", {}
     seconds = predicted(found, n_atoms, batch, area)
     rows = "" if 2 * largest.area == largest.atoms**2 else " in some rows"
@@ -275,16 +276,10 @@ def _slices(sums: CodeSums, tiles: int) -> Iterator[CodeSums]:
     yield sums.tiled(tiles)[0]
 
 
-def _area(sums: CodeSums) -> float:
-    """Return the entries of the upper triangle that lie in the rows of some sums."""
-    low, high = sums.rows or (0, sums.n_atoms)
-    return (high - low) * (sums.n_atoms - (low + high) / 2)
-
-
 def _growing(
-    sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, before: list[Batch]
+    sums: CodeSums, images: NDArray[Any], batch: int, due: Deadline, room: float, before: list[Batch]
 ) -> list[Batch]:
-    """Return what batches of growing sizes take while they are expected to end in time, and in any case what one image takes.
+    """Return what batches of growing sizes take while there is time and room, and in any case what one image takes.
 
     Of the first, smallest dictionary two batches in any case: from one nothing is known of growth.
     """
@@ -294,12 +289,13 @@ def _growing(
     sums.update(state, images[:1], 0)
     for different, part in _parts(images, batch):
         settled = len(found) >= (1 if before else 2)
-        if settled and predicted([*before, *found], sums.n_atoms, len(part), _area(sums)) > due.left:
+        late = settled and predicted([*before, *found], sums.n_atoms, len(part), sums.area) > due.left
+        if late or (found and sums.batch_bytes(len(part)) > room):
             break
         before_it = state["activity"].copy()
         seconds = timed(lambda part=part: sums.update(state, part, 0))  # type: ignore[misc]
         active = np.count_nonzero(state["activity"] - before_it)
-        found.append(Batch(sums.n_atoms, len(part), int(active), seconds, different, _area(sums)))
+        found.append(Batch(sums.n_atoms, len(part), int(active), seconds, different, sums.area))
     return found
 
 

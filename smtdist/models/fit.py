@@ -30,7 +30,7 @@ from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, code_sums, image_geometry, unwhitened, whitened
 from smtdist.models.plan import finished_bytes, work_per_sample
-from smtdist.models.row_tiles import TILE_COUNTS, row_tiles
+from smtdist.models.row_tiles import TILE_COUNTS, held_beside, row_tiles
 from smtdist.models.solving import Record, timed_solve
 from smtdist.models.ways import require_solvable, spill_of, whole_solve_fits
 from smtdist.solve.solution import Solution
@@ -101,7 +101,7 @@ def summed(
 ) -> tuple[Statistics, Record]:
     """Sum the statistics of a source with the whitening, dictionary and settings of a model, in one pass.
 
-    Where a worker cannot hold the sums they are made in tiles of rows, a pass each: the same numbers (`row_tiles`).
+    Where a worker cannot hold the sums well they are made in tiles of rows, a pass each: the same numbers (`row_tiles`).
     `samples` are the hashes of the source's samples where an earlier pass took them.
     """
     sums = code_sums(model, source.n_samples)
@@ -110,13 +110,20 @@ def summed(
     tiles = _row_tiles(sums, source, engine, work, samples is None, spill is not None)
     if len(tiles) > 1:
         engine.note(
-            f"The sums of {sums.n_atoms:,} atoms are made in {len(tiles)} tiles of rows, and the data are read as often, for a "
-            f"worker cannot hold all of them."
+            f"The sums of {sums.n_atoms:,} atoms are made in {len(tiles)} tiles of rows, and the data are read as often, for the "
+            f"memory of a worker."
         )
     parts, records = list[tuple[CodeSums, State]](), list[Record]()
     for number, tile in enumerate(tiles, 1):
         name = _tile_name(number, len(tiles))
-        partial, record = engine.reduce(name, tile, source, fingerprint=samples is None, work_per_sample=work)
+        partial, record = engine.reduce(
+            name,
+            tile,
+            source,
+            fingerprint=samples is None,
+            work_per_sample=work,
+            held_bytes=held_beside(tile, tiles) if spill is None else 0,
+        )
         samples = ordered_digests(partial) if samples is None else samples
         parts.append((tile, partial.state if spill is None else _spilled(partial.state, spill)))
         records.append(record)
@@ -167,11 +174,16 @@ def _row_tiles(
     )
 
 
-def _begun(checkpoint: Path | None) -> set[int]:
-    """Return the numbers of tiles of which a checkpoint folder has the first pass: with another number all begins anew."""
-    if checkpoint is None:
-        return set()
-    return {count for count in TILE_COUNTS if (checkpoint / _tile_name(1, count)).is_dir()}
+def _begun(checkpoint: Path | None) -> list[int]:
+    """Return the numbers of tiles of which a checkpoint folder has sums, those first of which it has most: others begin anew."""
+    done: dict[int, tuple[int, int]] = {}
+    for tiles in TILE_COUNTS:
+        if checkpoint is not None:
+            folders = [checkpoint / _tile_name(number, tiles) for number in range(1, tiles + 1)]
+            files = [path.name for folder in folders for path in folder.glob("*.h5")]
+            if files:
+                done[tiles] = files.count("result.h5"), len(files)
+    return sorted(done, key=lambda tiles: done[tiles], reverse=True)
 
 
 def _tile_name(number: int, count: int) -> str:

@@ -101,7 +101,8 @@ class FitPlan:
         """Return the plan as plain JSON types; sizes are bytes, times seconds, both of all rounds of a pass.
 
         passes : for each pass `name`, `rounds` (at most); `n_samples`, `n_leaves`; `n_tasks`, `n_merges`, `depth` of one
-            round; `tiles` of rows in which K x K sums are made where a worker cannot hold them whole, a round each;
+            round; `tiles` of rows in which K x K sums are made where a worker cannot hold them whole or that is faster, each
+            a round;
             `leaves_per_task`, `batch` and `block` (samples); `state_bytes` of a sum, `streaming_sums` and
             `meeting_sums` a worker holds, `working_bytes` and `meeting_bytes` beside them, `baseline_bytes` before the pass,
             `projected_bytes`, the worker's peak (of the driver for the solve); `driver_bytes` of the driver on top of

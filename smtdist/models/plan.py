@@ -26,7 +26,7 @@ from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import integer_whitening
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
-from smtdist.models.row_tiles import gathering_bytes, row_tiles
+from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.models.ways import SOLVE, solve_plan, solve_way, spill_bytes, spills
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.candidates import Candidates
@@ -47,6 +47,7 @@ class Step:
     digests: bool = False
     driver_bytes: int = 0  # beside the sum that is gathered
     tiles: int = 1
+    held_bytes: int = 0  # of other tiles, where one process does all
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class PassCost:
     traffic: Traffic | None = None
     driver_bytes: int = 0
     seconds: float | None = None
-    tiles: int = 1  # of rows of the K x K sums, where a worker cannot hold them whole: each is a round
+    tiles: int = 1  # of rows in which K x K sums are made, each a round: see `row_tiles`
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
@@ -184,7 +185,7 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
         step.name,
         step.statistic,
         step.source,
-        machines.for_pass(step.name),
+        beside(machines.for_pass(step.name), step.held_bytes),
         checkpointed=checkpointed,
         work_per_sample=step.work_per_sample,
         fingerprint=step.digests,
@@ -287,11 +288,17 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
         fingerprint=step.digests,
         driver_room=machines.driver_limit - machines.driver_baseline if spilled else None,
     )
-    if len(tiles) == 1:
+    if len(tiles) == 1 and not spilled:
         return step, False
-    largest = max(tiles, key=CodeSums.state_bytes)
-    gathered = gathering_bytes(tiles, spilled)
-    return replace(step, statistic=largest, rounds=len(tiles), tiles=len(tiles), driver_bytes=gathered), True
+    tile = most_demanding(tiles)
+    return replace(
+        step,
+        statistic=tile,
+        rounds=len(tiles),
+        tiles=len(tiles),
+        driver_bytes=gathering_bytes(tiles, spilled) - tile.state_bytes(),
+        held_bytes=held_beside(tile, tiles) if machines.worker.alone and not spilled else 0,
+    ), len(tiles) > 1
 
 
 def work_per_sample(encoder: Encoder, settings: Configuration) -> float:

@@ -1,15 +1,16 @@
-"""The tiles of rows in which K x K sums are made where a worker cannot hold them whole."""
+"""The tiles of rows in which K x K sums are made where a worker cannot hold them whole, or where that is faster."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from smtdist.data.source import Source
 from smtdist.engine.memory import readable
 from smtdist.engine.plan import (
+    ALLOWANCE,
     DISK_BYTES_PER_SECOND,
     MULTIPLICATIONS_PER_SECOND,
     SWEPT_BYTES_PER_SECOND,
@@ -19,7 +20,6 @@ from smtdist.engine.plan import (
 )
 from smtdist.errors import MemoryBudgetError
 from smtdist.statistics.cooccurrence import CodeSums
-from smtdist.statistics.sums import strip_bytes
 
 TILE_COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of tiles of rows that are tried: each is one more reading of the data, and codes are made anew."""
@@ -36,48 +36,51 @@ def row_tiles(
     work: float,
     fingerprint: bool,
     driver_room: int | None = None,
-    begun: Collection[int] = (),
+    begun: Sequence[int] = (),
 ) -> tuple[CodeSums, ...]:
     """Return the sums whole, or in tiles of rows that a worker can hold, each a pass over the data: what takes least time.
 
     More tiles code the data more often, but leave room for larger batches, each of which passes over the sums.
 
-    `work`: multiplications of an image's coding. `driver_room`: what the driver has for a tile at a time, where those that are
-    done do not stay in memory. `begun`: numbers of tiles that an earlier run was cut off in, which are kept where they fit.
+    `work`: multiplications of an image's coding. `driver_room`: what the driver has for a tile at a time, where those that
+    are done do not stay in memory. `begun`: numbers of tiles that an earlier run was cut off in; the first that fits is kept.
 
     Raises MemoryBudgetError, of the whole sums, where even small tiles do not fit.
     """
     refused: MemoryBudgetError | None = None
     best: tuple[CodeSums, ...] = ()
     least = math.inf
-    for count in sorted(TILE_COUNTS, key=lambda count: (count not in begun, count)):
+    for count in (*begun, *(count for count in TILE_COUNTS if count not in begun)):
         tiles = sums.tiled(count)
-        largest = max(tiles, key=CodeSums.state_bytes)
-        others = sum(tile.state_bytes() for tile in tiles) - largest.state_bytes()
+        gathering = gathering_bytes(tiles, spilled=driver_room is not None)
+        if (
+            driver_room is not None
+            and gathering + ALLOWANCE + source.n_samples * 8 * fingerprint > driver_room
+        ):
+            continue
         # a process alone keeps the tiles that are done, and finishes them
         held = limits.alone and driver_room is None
-        finishing = largest.state_bytes() + gathering_bytes(tiles, spilled=driver_room is not None)
-        if driver_room is not None and finishing > driver_room:
+        if held and count > 1 and limits.baseline_bytes + gathering > limits.limit_bytes:
             continue
-        if held and count > 1 and limits.baseline_bytes + finishing > limits.limit_bytes:
-            continue
-        room = replace(limits, limit_bytes=limits.limit_bytes - others) if held else limits
         try:
-            plan = plan_pass(
-                "statistics",
-                largest,
-                source,
-                room,
-                checkpointed=checkpointed,
-                work_per_sample=work,
-                fingerprint=fingerprint,
-            )
+            plans = [
+                plan_pass(
+                    "statistics",
+                    tile,
+                    source,
+                    beside(limits, held_beside(tile, tiles)) if held else limits,
+                    checkpointed=checkpointed,
+                    work_per_sample=work,
+                    fingerprint=fingerprint,
+                )
+                for tile in _demanding(tiles)
+            ]
         except MemoryBudgetError as error:
-            refused = refused or error
+            refused = error if refused is None or count == 1 else refused
             continue
         if count in begun:
             return tiles
-        seconds = _tiled_seconds(sums, plan, count, work)
+        seconds = _tiled_seconds(sums, plans, count, work)
         if seconds < least:
             best, least = tiles, seconds
     if best:
@@ -90,22 +93,47 @@ def row_tiles(
     raise refused
 
 
-def _tiled_seconds(sums: CodeSums, plan: PassPlan, count: int, work: float) -> float:
-    """Return roughly what sums in so many tiles take: reading and coding once a tile, and a sweep of all sums a batch."""
+def _demanding(tiles: tuple[CodeSums, ...]) -> tuple[CodeSums, ...]:
+    """Return those of which one needs most memory: the first, and the largest whose batches drop codes of earlier atoms."""
+    return tiles[0], *([max(tiles[1:], key=CodeSums.state_bytes)] if len(tiles) > 1 else [])
+
+
+def most_demanding(tiles: tuple[CodeSums, ...]) -> CodeSums:
+    """Return the tile whose pass needs most memory."""
+    return max(_demanding(tiles), key=lambda tile: tile.state_bytes() + tile.batch_bytes(1))
+
+
+def held_beside(tile: CodeSums, tiles: tuple[CodeSums, ...]) -> int:
+    """Return the bytes of the other tiles."""
+    return sum(other.state_bytes() for other in tiles) - tile.state_bytes()
+
+
+def beside(limits: WorkerLimits, held_bytes: int) -> WorkerLimits:
+    """Return the limits of a process that keeps so much for itself."""
+    return replace(
+        limits,
+        limit_bytes=limits.limit_bytes - held_bytes,
+        baseline_bytes=limits.baseline_bytes + held_bytes,
+    )
+
+
+def _tiled_seconds(sums: CodeSums, plans: list[PassPlan], tiles: int, work: float) -> float:
+    """Return roughly what sums in tiles take: reading and coding once a tile, and a sweep of all sums a batch."""
+    plan = min(plans, key=lambda plan: plan.batch)
     reading = PASS_SECONDS + plan.read_bytes / DISK_BYTES_PER_SECOND
     coding = plan.n_samples * work / MULTIPLICATIONS_PER_SECOND
-    # rows of atoms that do not occur in a batch are not touched: most, where a patch has one
-    drawn = plan.batch * sums.encoder.whitener.drawn
-    swept = min(1.0, drawn / sums.n_atoms) if sums.encoder.feature == "vq" else 1.0
-    upper = sums.state_bytes() / 2
-    return count * (reading + coding) + swept * upper * plan.n_samples / plan.batch / SWEPT_BYTES_PER_SECOND
+    sweeps = sums.swept_bytes(plan.batch) * plan.n_samples / plan.batch / SWEPT_BYTES_PER_SECOND
+    return tiles * (reading + coding) + sweeps
 
 
 def gathering_bytes(tiles: tuple[CodeSums, ...], spilled: bool) -> int:
-    """Return what it takes, beside the largest tile, to finish the sums of all; `spilled`: others and results lie in files."""
-    strip = strip_bytes(tiles[0].n_atoms)
-    if spilled:
-        return strip
+    """Return what it takes to hold the sums of all tiles while the largest is finished.
+
+    `spilled`: the others, and what is finished, lie in files.
+    """
     largest = max(tiles, key=CodeSums.state_bytes)
+    strip = max(tile.strip_bytes() for tile in tiles)
+    if spilled:
+        return largest.state_bytes() + strip
     others = [max(tile.state_bytes(), tile.finished_bytes()) for tile in tiles if tile is not largest]
-    return sum(others) + largest.finished_bytes() + strip
+    return largest.state_bytes() + sum(others) + largest.finished_bytes() + strip

@@ -16,6 +16,7 @@ from smtdist.kernels.device import array_module, like, place, to_host
 from smtdist.kernels.gpu.memory import device_batch_bytes
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.positions import lattice_numbers, on_grid
+from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics.base import State
 from smtdist.statistics.draw import drawn_views
@@ -205,6 +206,33 @@ class CodeSums:
         return needed + (
             24 * capacity if self.rows and self.rows[0] else 0
         )  # codes from the tile's first row on
+
+    @property
+    def area(self) -> float:
+        """Entries of the upper triangle that lie in the rows of the sums."""
+        low, high = self.rows or (0, self.n_atoms)
+        return (high - low) * (self.n_atoms - (low + high) / 2)
+
+    def swept_bytes(self, images: int) -> int:
+        """Return the bytes of the sums that a batch passes over: from the diagonal on, the rows of atoms that occur in it.
+
+        Those are all, but for one-hot codes of few patches.
+        """
+        occurring = 1.0
+        if self.encoder.feature == "vq":
+            occurring = min(1.0, images * self.encoder.whitener.drawn / self.n_atoms)
+        return int(occurring * self.area * sum(self._square_sizes()))
+
+    def strip_bytes(self) -> int:
+        """Return the workspace of finishing the sums in strips of rows: a copy of one, and what is made of it in passing."""
+        low, high = self.rows or (0, self.n_atoms)
+        one_hot, sizes = self.encoder.feature == "vq", self._square_sizes()
+        passing = 0 if one_hot else 24 if self.order == 1 else 8
+        return (sum(sizes) + passing) * min(high - low, tile_height(self.n_atoms)) * (self.n_atoms - low)
+
+    def _square_sizes(self) -> list[int]:
+        """Return the bytes of an entry of each K x K sum."""
+        return [np.dtype(dtype).itemsize for shape, dtype in self._layout().values() if len(shape) == 2]
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`, beside the two sums: none."""

@@ -220,7 +220,7 @@ def finish_tiles(
 ) -> Statistics:
     """Turn the raw sums of passes over tiles of rows, in order, into named matrices of tiles; consumes the states.
 
-    `place` puts what is kept elsewhere than in memory. Memory: the sums, those of one tile twice, and `strip_bytes`.
+    `place` puts what is kept elsewhere than in memory. Memory: the sums, those of one tile twice, and `CodeSums.strip_bytes`.
     """
     sums, first = tiles[0]
     for other, state in tiles[1:]:
@@ -236,29 +236,40 @@ def finish_tiles(
     if sums.encoder.feature == "vq" and "deficit" in first:
         scalars["deficit"] = first["deficit"]
     whole = sums.order == 1 and sums.encoder.feature == "gq"
-    lacking = whole and any(np.any(state["deficit"]) for _, state in tiles if "deficit" in state)
+    lacking = whole and any(_any(state["deficit"]) for _, state in tiles if "deficit" in state)
     for one, state in tiles:
         low, high = one.rows or (0, one.n_atoms)
         squares, step = _squares(state, lacking), tile_height(one.n_atoms)
         state.clear()
         # strip by strip, from the diagonal on: what lies below it is given back, and arrays made in passing are small
         for at in range(0, high - low, step):
-            strip = {name: square[at : at + step, at:].copy() for name, square in squares.items()}
-            rows = scalars["activity"][low + at : min(low + at + step, high)]
-            part = finish(one, {**scalars, **strip}, rows)
+            strip = {name: square[at : at + step, at:] for name, square in squares.items()}
+            part = _finished_strip(
+                one, scalars, strip, scalars["activity"][low + at : min(low + at + step, high)]
+            )
             for name in list(part.matrices):
                 matrix = part.matrices.pop(name)
-                assert not isinstance(matrix, UpperTiles)
                 found.setdefault(name, []).append(matrix if place is None else place(matrix))
+                del matrix
             for square in squares.values():
                 forget(square)
         squares.clear()
-    return replace(part, matrices={name: UpperTiles.summed(parts) for name, parts in found.items()})
+    return replace(part, matrices={name: UpperTiles(tuple(parts)) for name, parts in found.items()})
 
 
-def strip_bytes(n_atoms: int) -> int:
-    """Return the bytes of what `finish_tiles` makes in passing: three sums of a strip, and as many arrays of int64."""
-    return 48 * tile_height(n_atoms) * n_atoms
+def _finished_strip(sums: CodeSums, scalars: State, strip: State, activity: Integers) -> Statistics:
+    """Return what is finished of some rows of a tile, from the diagonal on, in arrays of its own."""
+    part = finish(sums, {**scalars, **{name: square.copy() for name, square in strip.items()}}, activity)
+    for matrix in part.matrices.values():
+        mirror_upper(matrix[:, : len(matrix)])
+    return part
+
+
+def _any(square: Integers) -> bool:
+    """Tell whether any entry is not zero; the memory of sums that lie in a file is given back."""
+    found = bool(np.any(square))
+    forget(square)
+    return found
 
 
 def _squares(state: State, lacking: bool) -> State:

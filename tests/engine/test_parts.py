@@ -73,26 +73,35 @@ def test_leaves_do_not_depend_on_memory_or_workers():
     assert plans[1].projected_bytes == 1000 + 2 * 32 + 100 * plans[1].batch + 260 * 36 + ALLOWANCE
 
 
-@pytest.mark.parametrize(
-    ("state", "exact", "batch"), [(2**20, True, 4), (2**30, True, 64), (2**30, False, 4)]
-)
-def test_large_sums_that_every_batch_passes_over_get_larger_batches(state, exact, batch):
+@pytest.mark.parametrize(("swept", "batch"), [(0, 4), (2**20, 4), (2**30, 64)])
+def test_large_sums_that_every_batch_passes_over_get_larger_batches(swept, batch):
     """A sweep of 2^30 bytes takes 0.27 s by the plan's rate, a sample 0.05 s: a tenth of the time from 54 samples on."""
 
     class Wide(Total):
-        def state_bytes(self):
-            return state
+        def swept_bytes(self, images):
+            return swept
 
         def batch_bytes(self, batch):
             return batch * 90 * 2**20
 
-    statistic, source = Wide(exact=exact), Counted(random_images(0, 2000), [], chunk_samples=256)
+    statistic, source = Wide(), Counted(random_images(0, 2000), [], chunk_samples=256)
     roomy = WorkerLimits(10**12, 0, 1, 1, alone=True)
     assert plan_pass("p", statistic, source, roomy, work_per_sample=1e9).batch == batch
     assert plan_pass("p", statistic, source, roomy).batch == 4  # nothing known of the work
-    if exact:
-        narrow = replace(roomy, limit_bytes=int((2 * state + 10 * 90 * 2**20 + 2 * ALLOWANCE) / 0.55))
-        assert 1 < plan_pass("p", statistic, source, narrow, work_per_sample=1e9).batch <= 10
+    narrow = replace(roomy, limit_bytes=int((10 * 90 * 2**20 + 2 * ALLOWANCE) / 0.55))
+    assert 4 <= plan_pass("p", statistic, source, narrow, work_per_sample=1e9).batch <= 10
+
+
+def test_a_batch_that_needs_less_than_smaller_ones_is_taken():
+    """Codes of few images have room for one of which all atoms are active."""
+
+    class Uneven(Total):
+        def batch_bytes(self, images):
+            return {1: 700, 2: 700, 4: 650}.get(images, 500 + 2 * images) * 2**20
+
+    source = Counted(random_images(0, 2000), [], chunk_samples=256)
+    limits = WorkerLimits(int((600 * 2**20 + 2 * ALLOWANCE) / 0.55), 0, 1, 1, alone=True)
+    assert plan_pass("p", Uneven(), source, limits).batch == 32
 
 
 def test_the_refusal_has_the_numbers_and_the_remedy():

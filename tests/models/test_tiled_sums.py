@@ -1,6 +1,5 @@
 """Sums made in tiles of rows are the sums made whole, bit for bit, however they are made, merged and taken up again."""
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -8,50 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
-from smtdist.data.spilled import Spill
+from smtdist.engine import passes
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
-from smtdist.errors import DataError, InterruptedRun, MemoryBudgetError
+from smtdist.errors import DataError, InterruptedRun
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.models import fit as fitting
 from smtdist.models.files import load, save
 from smtdist.models.fit import fit, summed
 from smtdist.models.merge import merged, update
 from smtdist.models.model import code_sums
-from smtdist.models.plan import Machines, fit_steps, plan_steps
-from smtdist.models.row_tiles import gathering_bytes, row_tiles
-from smtdist.statistics.cooccurrence import CodeSums, tile_cuts
+from smtdist.models.row_tiles import held_beside
+from smtdist.statistics.cooccurrence import tile_cuts
 from smtdist.statistics.sums import as_tiles, finish_tiles
 from tests.executors import LossyExecutor, ThreadsExecutor
-
-IMAGES = np.random.default_rng(11).integers(0, 256, (80, 7, 6, 1), dtype=np.uint8)
-IMAGES[::9, 2:5, 1:5] = 90  # some patches are constant, so that degrees differ from image to image
-BASE = Configuration(patch=2, dictionary=24, n_components=3, seed=1)
-SETTINGS = {
-    "gq": BASE.replace(threshold=0.4, flip=True),
-    "gq-complete": BASE.replace(
-        threshold=0.4, mean="patch", constant_patch="activate_best", zero_code="activate_best"
-    ),
-    "gq-window": BASE.replace(threshold=0.5, context=1),
-    "gq-long": BASE.replace(threshold=0.1, context=1),
-    "gq-second": BASE.replace(threshold=0.5, context=2, order=2, mean="patch"),
-    "gq-second-whole": BASE.replace(threshold=0.5, order=2, mean="patch"),
-    "gq-drawn": BASE.replace(threshold=0.4, positions=9, flip=True),
-    "vq": BASE.replace(feature="vq", context=1, mean="patch"),
-    "vq-whole": BASE.replace(feature="vq"),
-    "vq-second": BASE.replace(feature="vq", context=1, order=2, mean="patch"),
-}
-MODELS: dict = {}
-
-
-def model_of(name):
-    """A model of the first 20 images, which supply all atoms."""
-    if name not in MODELS:
-        MODELS[name], _ = fit(as_source(IMAGES[:20]), SETTINGS[name], Engine(SerialExecutor(1)))
-    return MODELS[name]
+from tests.tiled import BASE, IMAGES, SETTINGS, model_of
 
 
 @pytest.fixture
@@ -152,46 +124,6 @@ def test_tiles_merge_are_withdrawn_and_travel_as_files(name, tiles_of, tmp_path)
     assert_equal(total, expected)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_fewest_tiles_that_fit_are_chosen_and_planned(name):
-    model, source = model_of(name), as_source(IMAGES)
-    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
-    sums = code_sums(wide, 80)
-    limits = WorkerLimits(2**40, 0, 1, 1)
-    needed = plan_pass("statistics", sums.tiled(8)[0], source, limits).projected_bytes
-    limits = replace(limits, limit_bytes=int(needed / 0.55) + 1)
-    tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
-    assert [tile.rows[0] for tile in tiles[1:]] == [tile.rows[1] for tile in tiles[:-1]]
-    assert tiles[0].rows[0] == 0
-    assert tiles[-1].rows[1] == 16384
-    sizes = [tile.state_bytes() for tile in tiles]
-    assert max(sizes) < 0.5 * sums.state_bytes()
-    assert sum(sizes) < 0.75 * sums.state_bytes()
-    for one in tiles:
-        plan_pass("statistics", one, source, limits)
-    with pytest.raises(MemoryBudgetError, match=r"\(.* for each of its sums"):
-        row_tiles(
-            sums, source, replace(limits, limit_bytes=2**24), checkpointed=False, work=0.0, fingerprint=False
-        )
-
-
-def test_the_plan_says_how_often_the_data_are_read():
-    configuration = BASE.replace(dictionary=16384, feature="vq")
-    source = as_source(IMAGES)
-    steps = fit_steps(source, configuration)
-    roomy = plan_steps(
-        steps, configuration, Machines(WorkerLimits(2**34, 0, 1, 2), 2**34), checkpointed=False
-    )
-    tight = plan_steps(
-        steps, configuration, Machines(WorkerLimits(2**30, 0, 1, 2), 2**34), checkpointed=False
-    )
-    assert roomy[-2].rounds == 1
-    assert tight[-2].rounds > 1
-    assert tight[-2].to_dict()["read_bytes"] == tight[-2].rounds * IMAGES.nbytes
-    assert tight[-2].plan.projected_bytes < 0.55 * 2**30 < roomy[-2].plan.projected_bytes
-    assert tight[-1].plan.projected_bytes < roomy[-1].plan.projected_bytes
-
-
 def test_passes_that_read_different_data_are_refused():
     model = model_of("gq")
     tiles = [(tile, tile.zero()) for tile in code_sums(model, 80).tiled(2)]
@@ -277,80 +209,39 @@ def test_a_run_goes_on_in_the_tiles_it_was_cut_off_in_whatever_the_memory(tmp_pa
     assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_more_tiles_are_taken_where_they_make_room_for_larger_batches(count):
-    configuration = preset("cifar10-gq").replace(dictionary=65536)
-    source = as_source(np.broadcast_to(np.uint8(0), (50_000, 32, 32, 3)))
-    step = fit_steps(source, configuration, reused=True)[-1]
-    roomy = WorkerLimits(2**40, 2**28, 2, 1, alone=True)
-
-    def chosen(limits, begun=()):
-        known = {"checkpointed": False, "work": step.work_per_sample, "fingerprint": False}
-        return len(row_tiles(step.statistic, source, limits, **known, begun=begun))
-
-    def planned(count, limits):
-        *others, largest = sorted(step.statistic.tiled(count), key=CodeSums.state_bytes)
-        room = replace(limits, limit_bytes=limits.limit_bytes - sum(map(CodeSums.state_bytes, others)))
-        return plan_pass("statistics", largest, source, room, work_per_sample=step.work_per_sample)
-
-    # what holds these tiles and batches of two images, and no more
-    *others, largest = sorted(step.statistic.tiled(count), key=CodeSums.state_bytes)
-    plan = planned(count, roomy)
-    needed = (
-        plan.projected_bytes - plan.baseline_bytes - largest.batch_bytes(plan.batch) + largest.batch_bytes(2)
-    )
-    narrow = replace(roomy, limit_bytes=int(needed / 0.55) + sum(map(CodeSums.state_bytes, others)) + 2)
-    assert planned(count, narrow).batch <= 2
-    assert chosen(narrow, {count}) == count  # those of an earlier run are kept
-    found = chosen(narrow)
-    assert found > count
-    assert planned(found, narrow).batch >= 16
-    assert chosen(narrow, {1}) == found  # but for those that do not fit
-    assert chosen(replace(narrow, limit_bytes=narrow.limit_bytes + 2**34)) == count
+def test_of_two_numbers_of_tiles_the_one_that_got_further_goes_on(tiles_of, tmp_path, monkeypatch):
+    model, source = model_of("gq"), as_source(IMAGES)
+    real = fitting.row_tiles
+    tiles_of(2)
+    stop = StopRequest()
+    first = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k", stop=stop)
+    first.events.subscribe(lambda event: stop.set(130) if event["kind"] == "pass_finished" else None)
+    with pytest.raises(InterruptedRun):
+        summed(source, model, first)
+    (tmp_path / "statistics").mkdir()  # of a run that was killed in its first task
+    (tmp_path / "statistics-1-of-3").mkdir()
+    (tmp_path / "statistics-1-of-3" / "partial.h5").write_bytes(b"of a run that got less far")
+    assert fitting._begun(tmp_path) == [2, 3]
+    monkeypatch.setattr(fitting, "row_tiles", real)
+    found, record = summed(source, model, Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
+    assert record["rounds"] == 2
+    assert record["resumed_leaves"] > 0
+    assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_a_process_alone_has_room_to_finish_all_its_tiles(name):
-    model, source = model_of(name), as_source(IMAGES)
-    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
-    sums = code_sums(wide, 80)
-    counts = set()
-    for share in np.linspace(0.7, 2.2, 16):
-        limits = WorkerLimits(int(share * sums.state_bytes()), 2**20, 1, 1, alone=True)
-        try:
-            tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
-        except MemoryBudgetError:
-            continue
-        counts.add(len(tiles))
-        if len(tiles) > 1:
-            held = sum(max(tile.state_bytes(), tile.finished_bytes()) for tile in tiles)
-            assert 2**20 + held + tiles[0].finished_bytes() <= limits.limit_bytes
-    assert min(counts) == 1
-    assert max(counts) > 1
+@pytest.mark.parametrize("alone", [False, True])
+def test_tiles_that_a_process_keeps_count_in_its_passes(alone, monkeypatch):
+    model, seen = model_of("gq"), []
+    monkeypatch.setattr(fitting, "SMALL_SHARE", 0)
+    monkeypatch.setattr(fitting, "row_tiles", lambda sums, *_, **__: sums.tiled(3))
 
+    def noted(name, statistic, source, limits, **known):
+        seen.append(limits.limit_bytes)
+        return plan_pass(name, statistic, source, limits, **known)
 
-@pytest.mark.parametrize("spilled", [False, True])
-@pytest.mark.parametrize("name", ["gq", "gq-complete", "gq-second", "vq", "vq-whole"])
-def test_tiles_are_finished_in_the_memory_that_is_planned(name, spilled, monkeypatch, tmp_path):
-    model = model_of(name)
-    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((2048, 4), np.float32)))
-    tiles = code_sums(wide, 80).tiled(3)
-    monkeypatch.setattr("smtdist.kernels.triangle.TILE_BYTES", 2**20)  # strips of 64 rows
-    tracemalloc.start()
-    sums = [(tile, tile.zero()) for tile in tiles]
-    for _, state in sums:
-        for array in state.values():
-            array[...] = 2  # so that some degrees are smaller than others
-    del state, array
-    planned = gathering_bytes(tiles, spilled)
-    if spilled:
-        spill = Spill(tmp_path)
-        sums = [(tile, fitting._spilled(state, spill)) for tile, state in sums]
-    else:
-        planned += max(map(CodeSums.state_bytes, tiles))
-    tracemalloc.reset_peak()
-    found = finish_tiles(sums, spill if spilled else None)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert 0.15 * planned < peak < planned + 2**19
-    assert found.n_samples == 2
+    monkeypatch.setattr(passes, "plan_pass", noted)
+    executor = Narrow(2**30)
+    monkeypatch.setattr(executor, "alone", alone, raising=False)
+    summed(as_source(IMAGES), model, Engine(executor))
+    tiles = code_sums(model, 80).tiled(3)
+    assert seen == [2**30 - (held_beside(tile, tiles) if alone else 0) for tile in tiles]

@@ -1,0 +1,198 @@
+"""The tiles of rows that are chosen fit, in every pass and when they are finished, and take least time."""
+
+import gc
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from smtdist.configuration import preset
+from smtdist.data.array import as_source
+from smtdist.data.spilled import Spill
+from smtdist.engine.memory import resident_bytes
+from smtdist.engine.plan import WorkerLimits, plan_pass
+from smtdist.errors import MemoryBudgetError
+from smtdist.models import fit as fitting
+from smtdist.models.model import code_sums
+from smtdist.models.plan import Machines, fit_steps, plan_steps
+from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
+from smtdist.models.ways import spills
+from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.sums import finish_tiles
+from tests.tiled import BASE, IMAGES, SETTINGS, model_of
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_tiles_that_a_worker_can_hold_are_chosen_and_planned(name):
+    model, source = model_of(name), as_source(IMAGES)
+    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
+    sums = code_sums(wide, 80)
+    limits = WorkerLimits(2**40, 0, 1, 1)
+    needed = plan_pass("statistics", sums.tiled(8)[0], source, limits).projected_bytes
+    limits = replace(limits, limit_bytes=int(needed / 0.55) + 1)
+    tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
+    assert [tile.rows[0] for tile in tiles[1:]] == [tile.rows[1] for tile in tiles[:-1]]
+    assert tiles[0].rows[0] == 0
+    assert tiles[-1].rows[1] == 16384
+    sizes = [tile.state_bytes() for tile in tiles]
+    assert max(sizes) < 0.5 * sums.state_bytes()
+    assert sum(sizes) < 0.75 * sums.state_bytes()
+    for one in tiles:
+        plan_pass("statistics", one, source, limits)
+    with pytest.raises(MemoryBudgetError, match=r"\(.* for each of its sums"):
+        row_tiles(
+            sums, source, replace(limits, limit_bytes=2**24), checkpointed=False, work=0.0, fingerprint=False
+        )
+
+
+def test_the_plan_says_how_often_the_data_are_read():
+    configuration = BASE.replace(dictionary=16384, feature="vq")
+    source = as_source(IMAGES)
+    steps = fit_steps(source, configuration)
+    roomy = plan_steps(
+        steps, configuration, Machines(WorkerLimits(2**34, 0, 1, 2), 2**34), checkpointed=False
+    )
+    tight = plan_steps(
+        steps, configuration, Machines(WorkerLimits(2**30, 0, 1, 2), 2**34), checkpointed=False
+    )
+    assert roomy[-2].rounds == 1
+    assert tight[-2].rounds > 1
+    assert tight[-2].to_dict()["read_bytes"] == tight[-2].rounds * IMAGES.nbytes
+    assert tight[-2].plan.projected_bytes < 0.55 * 2**30 < roomy[-2].plan.projected_bytes
+    assert tight[-1].plan.projected_bytes < roomy[-1].plan.projected_bytes
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("shape", [(50_000, 32, 32, 3), (50_000, 96, 96, 3)])
+def test_every_tile_fits_where_a_number_of_them_is_taken(shape, alone):
+    source = as_source(np.broadcast_to(np.uint8(0), shape))
+    step = fit_steps(source, preset("cifar10-gq").replace(dictionary=16384), reused=True)[-1]
+    taken = 0
+    for mebibytes in np.geomspace(3000, 40_000, 24).astype(int):
+        limits = WorkerLimits(int(mebibytes) * 2**20, 2**28, 2, 1 if alone else 4, alone=alone)
+        known = {"work_per_sample": step.work_per_sample, "checkpointed": False}
+        try:
+            tiles = row_tiles(
+                step.statistic,
+                source,
+                limits,
+                checkpointed=False,
+                work=step.work_per_sample,
+                fingerprint=False,
+            )
+        except MemoryBudgetError:
+            continue
+        taken += 1
+        for tile in tiles:
+            room = beside(limits, held_beside(tile, tiles)) if alone else limits
+            plan_pass("statistics", tile, source, room, **known)
+    assert taken > 3
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_more_tiles_are_taken_where_they_make_room_for_larger_batches(count):
+    configuration = preset("cifar10-gq").replace(dictionary=65536)
+    source = as_source(np.broadcast_to(np.uint8(0), (50_000, 32, 32, 3)))
+    step = fit_steps(source, configuration, reused=True)[-1]
+    roomy = WorkerLimits(2**40, 2**28, 2, 1, alone=True)
+
+    def chosen(limits, begun=()):
+        known = {"checkpointed": False, "work": step.work_per_sample, "fingerprint": False}
+        return len(row_tiles(step.statistic, source, limits, **known, begun=begun))
+
+    def planned(count, limits):
+        tiles = step.statistic.tiled(count)
+        tile = most_demanding(tiles)
+        room = beside(limits, held_beside(tile, tiles))
+        return tile, plan_pass("statistics", tile, source, room, work_per_sample=step.work_per_sample)
+
+    # what holds these tiles and batches of two images, and no more
+    tile, plan = planned(count, roomy)
+    saved = tile.batch_bytes(plan.batch) - tile.batch_bytes(2)
+    needed = plan.projected_bytes - plan.baseline_bytes - saved
+    held = held_beside(tile, step.statistic.tiled(count))
+    narrow = replace(roomy, limit_bytes=int(needed / 0.55) + held + 2)
+    assert planned(count, narrow)[1].batch <= 2
+    assert chosen(narrow, [count]) == count  # those of an earlier run are kept
+    found = chosen(narrow)
+    assert found > count
+    assert planned(found, narrow)[1].batch >= 16
+    assert chosen(narrow, [1]) == found  # but for those that do not fit
+    assert chosen(replace(narrow, limit_bytes=narrow.limit_bytes + 2**34)) == count
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_process_alone_has_room_to_finish_all_its_tiles(name):
+    model, source = model_of(name), as_source(IMAGES)
+    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((16384, 4), np.float32)))
+    sums = code_sums(wide, 80)
+    counts = set()
+    for share in np.linspace(0.7, 2.2, 16):
+        limits = WorkerLimits(int(share * sums.state_bytes()), 2**20, 1, 1, alone=True)
+        try:
+            tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
+        except MemoryBudgetError:
+            continue
+        counts.add(len(tiles))
+        if len(tiles) > 1:
+            states = [tile.state_bytes() for tile in tiles]
+            finished = [tile.finished_bytes() for tile in tiles]
+            for at in range(len(tiles)):
+                # those before it are finished, those after it are not, and it is both
+                assert 2**20 + sum(finished[: at + 1]) + sum(states[at:]) <= limits.limit_bytes
+    assert min(counts) == 1
+    assert max(counts) > 1
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("name", ["gq", "gq-complete", "gq-second", "vq", "vq-whole"])
+def test_tiles_are_finished_in_the_memory_that_is_planned(name, spilled, monkeypatch, tmp_path):
+    model = model_of(name)
+    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((2048, 4), np.float32)))
+    tiles = code_sums(wide, 80).tiled(3)
+    monkeypatch.setattr("smtdist.kernels.triangle.TILE_BYTES", 2**20)  # strips of 64 rows
+    tracemalloc.start()
+    sums = [(tile, tile.zero()) for tile in tiles]
+    for _, state in sums:
+        for array in state.values():
+            array[...] = 2  # so that some degrees are smaller than others
+    del state, array
+    planned = gathering_bytes(tiles, spilled)
+    if spilled:
+        spill = Spill(tmp_path)
+        sums = [(tile, fitting._spilled(state, spill)) for tile, state in sums]
+        planned -= max(map(CodeSums.state_bytes, tiles))  # which is in memory before it goes to its file
+    tracemalloc.reset_peak()
+    found = finish_tiles(sums, spill if spilled else None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.2 * planned < peak < planned + 2**19
+    assert found.n_samples == 2
+
+
+def test_sums_that_lie_in_files_do_not_stay_in_memory(tmp_path):
+    model, spill = model_of("gq"), Spill(tmp_path)
+    wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((6144, 4), np.float32)))
+    sums = [(tile, fitting._spilled(tile.zero(), spill)) for tile in code_sums(wide, 80).tiled(4)]
+    gc.collect()
+    before = resident_bytes()
+    found = finish_tiles(sums, spill)
+    gc.collect()
+    every = sum(matrix.nbytes for matrix in found.matrices.values())
+    assert every > 100 * 2**20
+    assert resident_bytes() - before < 0.35 * every
+
+
+def test_a_driver_that_keeps_sums_in_files_needs_no_room_to_finish_them_whole():
+    settings = BASE.replace(dictionary=5120, n_components=64, threshold=0.4)
+    steps = fit_steps(as_source(IMAGES), settings)
+    sums, accepted = steps[-1].statistic, 0
+    for mebibytes in range(300, 2000, 20):
+        driver = mebibytes * 2**20
+        machines = Machines(WorkerLimits(2**36, 0, 1, 2), driver)
+        if spills(sums.n_atoms, settings, sums.finished_bytes(), 0, driver):
+            # the solve alone decides
+            assert plan_steps(steps, settings, machines, checkpointed=False)[-2].driver_bytes <= driver
+            accepted += 1
+    assert accepted
