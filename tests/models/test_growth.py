@@ -1,5 +1,7 @@
 """The time of a batch of the sums, from smaller batches and dictionaries: known laws are found, and a fit's own time."""
 
+import mmap
+
 import numpy as np
 import pytest
 from drawing import small_images
@@ -70,6 +72,11 @@ def test_atoms_that_occur_beyond_the_batches_found(dense, images):
     assert active_of(found, 65536, images) == pytest.approx(active(65536, images), rel=0.02)
 
 
+def fresh_zeros(shape, dtype):
+    array = np.zeros(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), array.dtype, array.size).reshape(shape)
+
+
 def forecast(monkeypatch, context, seconds, active_of, allowed, tiles=1):
     """Plan updates by a known law, on a clock of its own: seconds a sample, the batches (K, images) tried, bytes touched before.
 
@@ -82,8 +89,10 @@ def forecast(monkeypatch, context, seconds, active_of, allowed, tiles=1):
     plain = CodeSums.zero
 
     def zero(self):
+        # a map of its own: an allocator may hand out pages that were touched before
+        state = {name: fresh_zeros(each.shape, each.dtype) for name, each in plain(self).items()}
         resident[self.n_atoms] = resident_bytes()
-        return plain(self)
+        return state
 
     def update(self, state, images, first_sample):
         share = (resident_bytes() - resident[self.n_atoms]) / self.state_bytes()
