@@ -13,6 +13,8 @@ from smtdist.engine.outlets import plain
 from smtdist.errors import DataError
 
 STANDARD_ERROR: Final = Path("-")
+LONGEST: Final = 2**20
+"""Bytes of a first line, by which a file of events is known."""
 
 
 class EventLines:
@@ -27,6 +29,10 @@ class EventLines:
             self._file = sys.stderr
             return self
         try:
+            if not _replaceable(self._path):
+                raise DataError(
+                    f"{self._path} holds something other than events, and is kept; write them to another name."
+                )
             self._file = self._path.open("w")
         except OSError as error:
             raise DataError(
@@ -50,3 +56,16 @@ class EventLines:
             self._file.flush()
         except OSError:
             self._file = None
+
+
+def _replaceable(path: Path) -> bool:
+    """Return whether nothing but an earlier run's events would be lost: a slip of the name must not cost data or a model."""
+    if not path.is_file():  # nothing there yet, or a pipe
+        return True
+    with path.open("rb") as file:
+        first = file.readline(LONGEST)
+    try:
+        event = json.loads(first or "null")
+    except ValueError:
+        return False
+    return event is None or (isinstance(event, dict) and {"kind", "time", "run"} <= set(event))

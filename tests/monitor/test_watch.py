@@ -194,6 +194,40 @@ def test_events_on_standard_error_take_the_place_of_progress(tmp_path):
     assert "give a file in a folder that exists" in error
 
 
+def test_events_take_the_place_of_nothing_but_events(tmp_path):
+    data, path = tmp_path / "d.h5", tmp_path / "events.jsonl"
+    with h5py.File(data, "w") as file:
+        file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
+    before = data.read_bytes()
+    fit = [
+        "fit",
+        str(data),
+        "--dataset",
+        "x",
+        "--out",
+        str(tmp_path / "m.h5"),
+        "--overwrite",
+        "--set=patch=3",
+    ]
+    fit += ["--set=feature=vq", "--set=dictionary=16", "--set=n_components=4", "--events"]
+    code, _, error = called(*fit, str(data))
+    assert code == 1
+    assert "holds something other than events, and is kept" in error
+    assert data.read_bytes() == before
+    for text in ('{"kind": "cifar"}\n', "seven\n", "[1]\n"):
+        path.write_text(text)
+        assert called(*fit, str(path))[0] == 1
+        assert path.read_text() == text
+    path.write_text("")
+    runs = []
+    for _ in range(2):  # those of an earlier run are replaced
+        code, _, error = called(*fit, str(path))
+        assert code == 0, error
+        runs.append({json.loads(line)["run"] for line in path.read_text().splitlines()})
+    assert [len(run) for run in runs] == [1, 1]
+    assert runs[0] != runs[1]
+
+
 def test_a_run_that_failed_ends_the_watch_with_its_sentence(tmp_path):
     run = smtdist.start(estimator(checkpoint=tmp_path / "c"), np.zeros((300, 8, 8), np.uint8))
     with pytest.raises(SmtdistError):
