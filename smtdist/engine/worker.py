@@ -265,12 +265,12 @@ def batches(
 
 
 def probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int) -> int:
-    """Compile and warm the kernels of a pass on one patterned image and return the bytes then resident."""
+    """Compile and warm the kernels of a pass on one image of noise and return the bytes then resident."""
     set_threads(threads)
     twin = statistic.miniature()
     state: State = {name: place(value) if twin.on_device else value for name, value in twin.zero().items()}
-    pattern = (np.arange(np.prod(shape[1:])) * 37 % 251).reshape(1, *shape[1:])
-    image = pattern.astype(dtype) if np.dtype(dtype).kind == "u" else (pattern / 250).astype(dtype)
-    with contextlib.suppress(ArithmeticError, SmtdistError):  # the pattern may lie outside the pixel range
+    noise = np.random.default_rng(0).integers(0, 251, (1, *shape[1:]))
+    image = noise.astype(dtype) if np.dtype(dtype).kind == "u" else (noise / 250).astype(dtype)
+    with contextlib.suppress(ArithmeticError, SmtdistError):  # the noise may lie outside the pixel range
         twin.update(state, image, 0)
     return resident_bytes()

@@ -94,4 +94,4 @@ def nested_pieces(
 
 
 def _listed(bits: Array, indptr: Array, n_atoms: int) -> Codes:
-    return Codes(indptr - indptr[0], listed(bits[None], indptr), n_atoms)
+    return Codes(indptr - indptr[0], listed(bits[None], 0, indptr), n_atoms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,5 +150,13 @@ class Candidates:
         return 6 * self.state_bytes()
 
     def miniature(self) -> Candidates:
-        """Return a sketch of few patches."""
-        return replace(self, size=8)
+        """Return a sketch of few patches, which is soon full: then few of an image's are whitened."""
+        return _Rehearsal(self.whitener, self.flip, 8, self.seed)
+
+
+class _Rehearsal(Candidates):
+    """A sketch that meets enough samples to take both ways, of all patches of an image and of few."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch four times, as different samples."""
+        return sum(super(_Rehearsal, self).update(state, images, first_sample + at) for at in range(4))

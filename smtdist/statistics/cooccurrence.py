@@ -22,6 +22,10 @@ from smtdist.statistics.base import State
 from smtdist.statistics.draw import drawn_views
 
 SECOND_ORDER_SCALE: Final = 2**20
+FEW: Final = 130
+"""Atoms of a twin that compiles and warms the kernels: so many that codes of one atom count as sparse."""
+NEVER: Final = 2**31 - 1
+"""More than any product of a patch and an atom on the grid."""
 
 
 @dataclass(frozen=True)
@@ -254,17 +258,33 @@ class CodeSums:
         return code_capacity(whitener.geometry, self.n_atoms, self.encoder.feature, images, whitener.sampling)
 
     def miniature(self) -> CodeSums:
-        """Return the same sums over few atoms."""
-        few = replace(self.encoder, atoms=self.encoder.atoms[:8])
-        return replace(
-            self, encoder=few, rows=None if self.rows is None else (min(2, self.rows[0]), len(few.atoms))
-        )
+        """Return the same sums over few atoms, of which the twin meets all, the best, and none."""
+        few = replace(self.encoder, atoms=self.encoder.atoms[:FEW])
+        rows = None if self.rows is None else (min(2, self.rows[0]), len(few.atoms))
+        return _Rehearsal(few, self.context, self.order, self.flip, self.max_samples, rows=rows)
 
     def tiled(self, count: int) -> tuple[CodeSums, ...]:
         """Return the sums in at most so many tiles of rows, of nearly the same size: together the same numbers."""
         if count == 1:
             return (self,)
         return tuple(replace(self, rows=rows) for rows in pairwise(tile_cuts(self.n_atoms, count)))
+
+
+class _Rehearsal(CodeSums):
+    """Sums that take the ways of many and of few active atoms, whatever the images: kernels differ, and are compiled once."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add the images with all atoms active, with the best alone, and blank ones."""
+        positions = 0
+        blank, own = np.zeros_like(images), self.encoder.zero_code
+        for cut, zero_code, some in (
+            (-NEVER, own, images),
+            (NEVER, "activate_best", images),
+            (NEVER, own, blank),
+        ):
+            sums = replace(self, encoder=replace(self.encoder, cut=cut, zero_code=zero_code))
+            positions += CodeSums.update(sums, state, some, first_sample)
+        return positions
 
 
 def tile_cuts(n_atoms: int, count: int) -> list[int]:

@@ -76,19 +76,19 @@ def scan_scores(tile: Array, norms: Array, first: int, scores: Array, labels: Ar
 
 @compiled
 def apply_policies(
-    bits: Array, counts: Array, constant: Array, best_constant: bool, best_zero: bool, lost: Array
+    bits: Array, first: int, counts: Array, constant: Array, best_constant: bool, best_zero: bool, lost: Array
 ) -> int:
     """Settle constant patches in place; write to `lost` those that no atom reaches and that want their best one.
 
-    bits : (blocks, patches, words).
+    bits : (blocks, rows, words), row `first` the first patch's.
     """
     n_lost = 0
     for patch in range(len(counts)):
         if constant[patch]:
-            bits[:, patch] = 0
+            bits[:, first + patch] = 0
             counts[patch] = 0
             if best_constant:  # all scores of a zero vector are equal: the first atom
-                bits[0, patch, 0] = 1
+                bits[0, first + patch, 0] = 1
                 counts[patch] = 1
         elif counts[patch] == 0 and best_zero:
             lost[n_lost] = patch
@@ -113,20 +113,20 @@ def new_tile(n_atoms: int) -> Array:
     return np.zeros((TILE_PATCHES, min(TILE_ATOMS, -(-n_atoms // 64) * 64)), np.float32)
 
 
-def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, counts: Array) -> None:
-    """Fill bits (blocks, N, 8) and counts (N,) of the patches in `grid`, policies applied."""
+def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, first: int, counts: Array) -> None:
+    """Fill bits (blocks, rows, 8), from row `first` on, and counts (N,) of the patches in `grid`, policies applied."""
     tile = new_tile(rule.atoms_t.shape[1])
     cut = np.float32(rule.cut)
     counts[:] = 0
     for start, stop, low, high in product_tiles(grid, rule.atoms_t, tile):
         block, word = divmod(low // 64, BLOCK_WORDS)
-        scan_tile(tile, high - low, cut, bits[block, start:stop], word, counts[start:stop])
+        scan_tile(tile, high - low, cut, bits[block, first + start : first + stop], word, counts[start:stop])
     lost = np.empty(len(counts), np.int64)
-    lost = lost[: apply_policies(bits, counts, constant, rule.best_constant, rule.best_zero, lost)]
+    lost = lost[: apply_policies(bits, first, counts, constant, rule.best_constant, rule.best_zero, lost)]
     if len(lost):
         labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms_t, euclidean=False)
         block, place = np.divmod(labels, BLOCK)
-        bits[block, lost, place >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
+        bits[block, first + lost, place >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
         counts[lost] = 1
 
 
@@ -135,12 +135,12 @@ def mark_all(
 ) -> tuple[BitRows, Array]:
     """Return bits and indptr (total + 1,) of all units; `source` makes the patches of a range of units."""
     bits = empty_rows(total, rule.atoms_t.shape[1])
-    rows, indptr = bits.rows, np.zeros(total + 1, np.int64)
+    table, indptr = bits.table, np.zeros(total + 1, np.int64)
 
     def work(first: int, last: int) -> None:
         grid, constant = source(first, last)
-        here = slice(first * per_unit, last * per_unit)
-        mark_active(grid, constant, rule, rows[:, here], indptr[1:][here])
+        start, stop = first * per_unit, last * per_unit
+        mark_active(grid, constant, rule, table, 1 + start, indptr[1 + start : 1 + stop])
 
     with single_blas():
         run_ranges(work, units)

@@ -28,9 +28,9 @@ class BitRows(NamedTuple):
     first: int
 
     @property
-    def rows(self) -> Array:
-        """Return all patches' words, a view (blocks, n_rows - 1, 8)."""
-        return self.words.reshape(-1, self.n_rows, BLOCK_WORDS)[:, 1:]
+    def table(self) -> Array:
+        """Return all words, a view (blocks, n_rows, 8): whole, so that compiled functions meet one layout of arrays only."""
+        return self.words.reshape(-1, self.n_rows, BLOCK_WORDS)
 
     def of(self, start: int) -> BitRows:
         """Return the same bits, seen from patch `start` on."""
@@ -38,7 +38,7 @@ class BitRows(NamedTuple):
 
     def lists(self, indptr: Array) -> Array:
         """Return the atoms of the patches from the first on, uint16, ascending, at the offsets of `indptr`."""
-        return listed(self.rows[:, self.first : self.first + len(indptr) - 1], indptr)
+        return listed(self.table, 1 + self.first, indptr)
 
 
 def empty_rows(patches: int, n_atoms: int) -> BitRows:
@@ -88,15 +88,15 @@ def set_bits(words: Array, indptr: Array, indices: Array, start: int, stop: int,
 
 
 @compiled
-def write_lists(bits: Array, indptr: Array, start: int, stop: int, indices: Array) -> None:
-    """Write the atoms of patches start to stop, ascending, at their offsets; bits: (blocks, patches, words)."""
+def write_lists(bits: Array, first: int, indptr: Array, start: int, stop: int, indices: Array) -> None:
+    """Write the atoms of patches start to stop, ascending, at their offsets; bits: (blocks, rows, words), patch 0 in `first`."""
     base = indptr[0]
     for patch in range(start, stop):
         at = indptr[patch] - base
         safe = indptr[stop] - base - 64
         for block in range(bits.shape[0]):
             for word in range(bits.shape[2]):
-                rest = bits[block, patch, word]
+                rest = bits[block, first + patch, word]
                 atom = 64 * (block * bits.shape[2] + word)
                 if at <= safe:  # what is too much is written over by the words to come
                     write_set_bits(indices, at, rest, atom, 1)
@@ -105,11 +105,11 @@ def write_lists(bits: Array, indptr: Array, start: int, stop: int, indices: Arra
                 at += popcount(rest)
 
 
-def listed(bits: Array, indptr: Array) -> Array:
-    """Return the atoms of all patches, uint16, from bits (blocks, patches, words)."""
+def listed(bits: Array, first: int, indptr: Array) -> Array:
+    """Return the atoms of all patches, uint16, from bits (blocks, rows, words), whose row `first` is the first patch."""
     indices = np.empty(int(indptr[-1] - indptr[0]), np.uint16)
     run_ranges(
-        lambda start, stop: write_lists(bits, indptr, start, stop, indices),
+        lambda start, stop: write_lists(bits, first, indptr, start, stop, indices),
         even_ranges(len(indptr) - 1, LISTED_PATCHES),
     )
     return indices

@@ -49,7 +49,9 @@ def mark_nested(
     for rule, own, active in zip(rules, bits, counts, strict=True):
         take_prefix(full[rule.cut], rule.atoms_t.shape[1], own, active)
         lost = np.empty(n, np.int64)
-        lost = lost[: apply_policies(own[None], active, constant, rule.best_constant, rule.best_zero, lost)]
+        lost = lost[
+            : apply_policies(own[None], 0, active, constant, rule.best_constant, rule.best_zero, lost)
+        ]
         if len(lost):
             labels, _ = best_atoms(np.ascontiguousarray(grid[:, lost]), rule.atoms_t, euclidean=False)
             own[lost, labels >> 6] = np.uint64(1) << (labels & 63).astype(np.uint64)
