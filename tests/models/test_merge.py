@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.fingerprint import fingerprint, sample_digests
 from smtdist.engine.executor import SerialExecutor
@@ -20,23 +19,17 @@ from smtdist.models.files import load, save
 from smtdist.models.fit import finished, fit, summed
 from smtdist.models.merge import merged, refit, update
 from smtdist.statistics.origin import _without
+from tests import kinds_of_sums
+from tests.kinds_of_sums import IMAGES
 
-IMAGES = np.random.default_rng(11).integers(0, 256, (80, 7, 6, 1), dtype=np.uint8)
-IMAGES[::9, 2:5, 1:5] = 90  # some patches are constant, so that degrees differ from image to image
-BASE = Configuration(patch=2, dictionary=12, n_components=3, seed=1)
+BASE = kinds_of_sums.BASE.replace(dictionary=12)
 SETTINGS = {
-    "gq": BASE.replace(threshold=0.4, flip=True),
-    "gq-complete": BASE.replace(
-        threshold=0.4, mean="patch", constant_patch="activate_best", zero_code="activate_best"
-    ),
-    "gq-window": BASE.replace(threshold=0.5, context=1),
-    "gq-second": BASE.replace(threshold=0.5, context=2, order=2, mean="patch"),
-    "gq-drawn": BASE.replace(threshold=0.4, positions=9, flip=True),
-    "vq": BASE.replace(feature="vq", context=1, mean="patch"),
-    "vq-kmeans": BASE.replace(
-        feature="vq", mean="patch", dictionary_method="kmeans", dictionary_rounds=2, drop=1
-    ),
+    name: kinds_of_sums.SETTINGS[name].replace(dictionary=12)
+    for name in ("gq", "gq-complete", "gq-window", "gq-second", "gq-drawn", "vq")
 }
+SETTINGS["vq-kmeans"] = BASE.replace(
+    feature="vq", mean="patch", dictionary_method="kmeans", dictionary_rounds=2, drop=1
+)
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 

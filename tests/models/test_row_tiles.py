@@ -20,7 +20,7 @@ from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_
 from smtdist.models.ways import spills
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.sums import finish_tiles
-from tests.tiled import BASE, IMAGES, SETTINGS, model_of
+from tests.kinds_of_sums import BASE, IMAGES, SETTINGS, model_of
 
 
 @pytest.mark.parametrize("name", SETTINGS)

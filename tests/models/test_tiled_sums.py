@@ -23,7 +23,7 @@ from smtdist.models.row_tiles import held_beside
 from smtdist.statistics.cooccurrence import tile_cuts
 from smtdist.statistics.sums import as_tiles, finish_tiles
 from tests.executors import LossyExecutor, ThreadsExecutor
-from tests.tiled import BASE, IMAGES, SETTINGS, model_of
+from tests.kinds_of_sums import BASE, IMAGES, SETTINGS, model_of
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Models of a few small images, of all kinds of sums, for tests of sums in tiles of rows."""
+"""Models of a few small images, one for each kind of sums."""
 
 import numpy as np
 
