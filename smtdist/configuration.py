@@ -19,7 +19,7 @@ CODED: Final = ("l1", "s3c", "omp")
 """Codes of floats, which the sums of whole numbers do not take: `smtdist.models.coded`."""
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?|\d*\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 MEANS: Final = ("context", "level", "patch", "channel", "global")
-POLICIES: Final = ("leave_out", "activate_best")
+POLICIES: Final = ("keep", "leave_out", "activate_best")
 DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given")
 MOMENTS: Final = ("second", "centred")
 DTYPES: Final = ("float32", "float16")
@@ -113,8 +113,10 @@ class Configuration:
     mean_context : range of the contextual mean; None means the same as `context`.
     ridge : λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].
     min_contrast : patches whose root mean square after the mean is below this many grey levels are constant.
-    constant_patch : "leave_out" constant patches, or "activate_best" (they share the atom a zero patch activates).
-    zero_code : what "gq" does with a patch that no atom reaches: "leave_out" or "activate_best".
+    constant_patch : what becomes of constant patches. "leave_out": they are no sites, and no one's neighbours. "keep": they
+        are sites without an active atom. "activate_best": they share the atom that a zero patch activates.
+    zero_code : what becomes of a patch that no atom reaches ("gq"). "keep", as printed: it stays a site and a neighbour, with
+        a = 0. "leave_out": it is neither. "activate_best": its best atom is active.
     dictionary : number of atoms K.
     dictionary_method : "random", "diverse", "kmeans" (Euclidean), "spherical" or "given".
     dictionary_cosine : largest signed cosine between two atoms of a "diverse" dictionary.
@@ -153,7 +155,7 @@ class Configuration:
     ridge: float = 1e-3
     min_contrast: float = 1.0
     constant_patch: str = "leave_out"
-    zero_code: str = "leave_out"
+    zero_code: str = "keep"
     dictionary: int = 2048
     dictionary_method: str = "random"
     dictionary_cosine: float = 0.9

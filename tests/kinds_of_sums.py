@@ -16,6 +16,8 @@ SETTINGS = {
     "gq-complete": BASE.replace(
         threshold=0.4, mean="patch", constant_patch="activate_best", zero_code="activate_best"
     ),
+    "gq-kept": BASE.replace(threshold=0.4, constant_patch="keep"),
+    "gq-left-out": BASE.replace(threshold=0.5, zero_code="leave_out", flip=True),
     "gq-window": BASE.replace(threshold=0.5, context=1),
     "gq-long": BASE.replace(threshold=0.1, context=1),
     "gq-second": BASE.replace(threshold=0.5, context=2, order=2, mean="patch"),

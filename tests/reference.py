@@ -254,6 +254,20 @@ def codes(grid, atoms, feature, threshold, constant, constant_patch, zero_code, 
     return A
 
 
+def sites(A, constant, constant_patch, zero_code):
+    """Which patches of an image are sites, and so neighbours: bool (n,).
+
+    As printed every patch is one, also where α = 0: "keep". "leave_out" takes such patches away instead, those that are
+    constant and those that no atom reaches each by a policy of their own.
+    """
+    return np.array(
+        [
+            bool(A[:, i].any()) or (constant_patch if constant[i] else zero_code) == "keep"
+            for i in range(A.shape[1])
+        ]
+    )
+
+
 def spherical_kmeans_round(grid, atoms, left_out=None):
     """One spherical round of Algorithm 1 (appendix D): labels (-1: left out), integer sums, counts."""
     grid, atoms = np.asarray(grid, dtype=np.int64), np.asarray(atoms, dtype=np.int64)
@@ -318,9 +332,10 @@ def relation(near):
     return W
 
 
-def statistics(codes_of_images, rows, columns, context, order):
+def statistics(codes_of_images, rows, columns, context, order, sites_of_images=None):
     """Design, section 1: the sums over samples, from A (K, rows x columns) of every image; all integers.
 
+    sites_of_images : bool (rows x columns,) of every image (`sites`); None: the patches with an active atom.
     context_scatter is Σ A D Dᵀ Aᵀ of eq. (3), for order 2 on the grid of 2^20 (`scale`).
     """
     K = len(codes_of_images[0])
@@ -329,8 +344,8 @@ def statistics(codes_of_images, rows, columns, context, order):
         "n_samples": 0, "n_positions": 0, "activity": np.zeros(K, dtype=np.int64), "second_moment": zero,
         "context_scatter": zero, "cooccurrence": zero, "scale": 1 if order == 1 else SCALE_2,
     }  # fmt: skip
-    for A in codes_of_images:
-        kept = A.sum(axis=0) > 0
+    for number, A in enumerate(codes_of_images):
+        kept = A.sum(axis=0) > 0 if sites_of_images is None else sites_of_images[number]
         near = neighbours(rows, columns, context, kept)
         if order == 1:
             D = first_order(near)

@@ -29,9 +29,10 @@ def gq_codes(
 ) -> Codes:
     """Return f_gq, the atoms with ⟨atom, patch⟩ >= t, of every patch (SMT 2023, eq. 2: general sparse coding).
 
-    The threshold is `cut`, an integer dot product on the grid (`threshold_cut`). A constant patch has no code under
-    constant_patch = "leave_out"; under "activate_best" it is the zero vector, and its best atom is the first. A
-    patch that no atom reaches has no code under zero_code = "leave_out", else its best atom; ties: the lowest.
+    The threshold is `cut`, an integer dot product on the grid (`threshold_cut`). A constant patch is the zero vector:
+    under constant_patch = "activate_best" its best atom is the first, otherwise it has no active atom. A patch that no
+    atom reaches has its best atom under zero_code = "activate_best" (ties: the lowest), otherwise none. Under "keep"
+    a patch without an active atom is a site all the same (a = 0, as printed); under "leave_out" it is none.
 
     grid : float32 (p, N); atoms : float32 (K, p), both whole numbers; constant : bool (N,).
     Memory: K / 8 bytes a patch, 2 bytes an entry, and tiles of 0.75 MiB a thread.
@@ -45,7 +46,27 @@ def gq_codes(
     body = cpu if is_host(grid) else gpu
     best_constant, best_zero = constant_patch == "activate_best", zero_code == "activate_best"
     result: Codes = body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
+    result.sites = sites(result.indptr, constant, constant_patch, zero_code)
     return result
+
+
+def keeps(constant_patch: str, zero_code: str) -> bool:
+    """Tell whether a patch without an active atom can be a site."""
+    return "keep" in (constant_patch, zero_code)
+
+
+def sites(indptr: Array, constant: Array, constant_patch: str, zero_code: str) -> Array | None:
+    """Return which patches are sites, bool (N,): those with an active atom, and those that their policy keeps.
+
+    None where no policy keeps any: then the codes themselves tell. Memory: 3 bytes a patch.
+
+    >>> sites(np.array([0, 1, 1, 1]), np.array([False, False, True]), "leave_out", "keep").tolist()
+    [True, True, False]
+    """
+    if not keeps(constant_patch, zero_code):
+        return None
+    kept = (constant & (constant_patch == "keep")) | (~constant & (zero_code == "keep"))
+    return (array_module(indptr).diff(indptr) > 0) | kept
 
 
 def nearest_atoms(
@@ -81,7 +102,9 @@ def vq_codes(grid: Array, atoms: Array, euclidean: bool, constant: Array, consta
     keep = xp.ones(len(labels), dtype=bool) if constant_patch == "activate_best" else ~constant
     indptr = xp.zeros(len(labels) + 1, dtype=xp.int64)
     indptr[1:] = xp.cumsum(keep)
-    return Codes(indptr, labels[keep].astype(xp.uint16), len(atoms))
+    found = Codes(indptr, labels[keep].astype(xp.uint16), len(atoms))
+    found.sites = sites(indptr, constant, constant_patch, "leave_out")
+    return found
 
 
 def check_atoms(p: int, atoms: Array) -> None:
@@ -197,12 +220,13 @@ def _pieces(
     step = codes.n_patches // max(1, len(images))
     for start, stop in image_cuts(codes.indptr, len(images), capacity):
         ends = codes.indptr[start * step : stop * step + 1]
+        own = None if codes.sites is None else codes.sites[start * step : stop * step]
         if isinstance(codes.bits, Marks):  # lists of this piece alone
             marks = codes.bits.part(start * step, stop * step)
-            yield start, stop - start, Codes(ends - ends[0], None, codes.n_atoms, marks)
+            yield start, stop - start, Codes(ends - ends[0], None, codes.n_atoms, marks, own)
             continue
         entries = codes.indices[int(ends[0]) : int(ends[-1])]
-        yield start, stop - start, Codes(ends - ends[0], entries, codes.n_atoms)
+        yield start, stop - start, Codes(ends - ends[0], entries, codes.n_atoms, sites=own)
 
 
 def _host_pieces(
@@ -217,13 +241,18 @@ def _host_pieces(
         encoder.constant_patch == "activate_best",
         encoder.zero_code == "activate_best",
     )
+    constants = np.empty(len(images) * n if keeps(encoder.constant_patch, encoder.zero_code) else 0, np.bool_)
 
     def source(first: int, last: int) -> tuple[Array, Array]:
         part = None if at is None else at[first:last]
-        return grid_slice(images[first:last], encoder.whitener, mirror, first, part)
+        grid, constant = grid_slice(images[first:last], encoder.whitener, mirror, first, part)
+        if len(constants):
+            constants[first * n : last * n] = constant
+        return grid, constant
 
     bits, indptr = cpu.mark_all(source, image_slices(len(images), n), n, len(images) * n, rule)
-    whole = Codes(indptr, None, len(atoms), bits)
+    own = sites(indptr, constants, encoder.constant_patch, encoder.zero_code)
+    whole = Codes(indptr, None, len(atoms), bits, own)
     for start, stop in image_cuts(indptr, len(images), capacity):
         yield start, stop - start, part_of(whole, start * n, stop * n)
 

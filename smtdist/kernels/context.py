@@ -11,7 +11,7 @@ from smtdist.kernels.types import Array, Codes
 
 
 def kept_mask(codes: Codes, shape: tuple[int, int, int]) -> Array:
-    """Return which patches are kept, bool (images, rows, columns): those with an active atom.
+    """Return which patches are kept, bool (images, rows, columns): the sites that the codes name, else those with an atom.
 
     >>> import numpy as np
     >>> kept_mask(Codes(np.array([0, 0, 2]), np.array([0, 1], np.uint16), 2), (1, 1, 2)).tolist()
@@ -19,7 +19,8 @@ def kept_mask(codes: Codes, shape: tuple[int, int, int]) -> Array:
     """
     xp = array_module(codes.indptr)
     _check_shape(codes, shape)
-    return (xp.diff(codes.indptr) > 0).reshape(shape)
+    kept = xp.diff(codes.indptr) > 0 if codes.sites is None else codes.sites
+    return kept.reshape(shape)
 
 
 def degrees(kept: Array, context: int | str) -> Array:

@@ -84,7 +84,7 @@ def batch_bytes(
     passing = 8 if raw_bytes == 1 else 24  # of a number while it is brought to the pixel grid
     raw = numbers * raw_bytes
     capacity = code_capacity(geometry, n_atoms, feature, images, sampling)
-    codes = 2 * capacity + 16 * patches
+    codes = 2 * capacity + 20 * patches  # entries; where they begin, and which patches are sites
     # one thread's slice of images: centred in float64, a chunk whitened, the grid, a tile of products
     slice_images = min(images, max(1, SLICE_PATCHES // n))
     work = threads() * (slice_images * n * 12 * p + TILE_BYTES + 8 * p * CHUNK + numbers // images * 8)

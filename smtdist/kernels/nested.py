@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.codes import check_atoms, encode_pieces, grid_slice, image_cuts, image_slices
+from smtdist.kernels.codes import (
+    check_atoms,
+    encode_pieces,
+    grid_slice,
+    image_cuts,
+    image_slices,
+    keeps,
+    sites,
+)
 from smtdist.kernels.cpu import codes as cpu
 from smtdist.kernels.cpu.marked import listed
 from smtdist.kernels.cpu.nested import mark_all_nested
@@ -74,16 +82,26 @@ def nested_pieces(
         )
         for one in encoders
     ]
+    some_kept = any(keeps(one.constant_patch, one.zero_code) for one in encoders)
+    constants = np.empty(len(images) * n if some_kept else 0, np.bool_)
 
     def source(first: int, last: int) -> tuple[Array, Array]:
         part = None if at is None else at[first:last]
-        return grid_slice(images[first:last], longest.whitener, mirror, first, part)
+        grid, constant = grid_slice(images[first:last], longest.whitener, mirror, first, part)
+        if some_kept:
+            constants[first * n : last * n] = constant
+        return grid, constant
 
     marked = mark_all_nested(source, image_slices(len(images), n), n, len(images) * n, rules)
     together = sum(indptr for _, indptr in marked)
     for start, stop in image_cuts(together, len(images), capacity * len(encoders)):
         listed = [
-            _listed(bits[start * n : stop * n], indptr[start * n : stop * n + 1], len(one.atoms))
+            _listed(
+                bits[start * n : stop * n],
+                indptr[start * n : stop * n + 1],
+                constants[start * n : stop * n],
+                one,
+            )
             for (bits, indptr), one in zip(marked, encoders, strict=True)
         ]
         if stop == len(images):
@@ -93,5 +111,6 @@ def nested_pieces(
         yield start, stop - start, listed
 
 
-def _listed(bits: Array, indptr: Array, n_atoms: int) -> Codes:
-    return Codes(indptr - indptr[0], listed(bits[None], 0, indptr), n_atoms)
+def _listed(bits: Array, indptr: Array, constant: Array, encoder: Encoder) -> Codes:
+    own = sites(indptr, constant, encoder.constant_patch, encoder.zero_code)
+    return Codes(indptr - indptr[0], listed(bits[None], 0, indptr), len(encoder.atoms), sites=own)

@@ -68,10 +68,10 @@ def drawn_positions(whitener: Whitener, samples: NDArray[np.uint64], view: int) 
 
 
 def on_grid(codes: Codes, at: Array, positions: int) -> Codes:
-    """Return codes of chosen positions as codes of all: what is not chosen has no entry.
+    """Return codes of chosen positions as codes of all: what is not chosen has no entry, and is no site.
 
     codes : of B m patches; at : (B, m), ascending numbers below `positions`, the size of an image's grid.
-    Entries are shared, not copied. Memory: 8 bytes a position, and 16 a chosen one in passing.
+    Entries are shared, not copied. Memory: 9 bytes a position, and 16 a chosen one in passing.
 
     >>> codes = Codes(np.array([0, 1, 3]), np.array([4, 2, 3], np.uint16), 5)
     >>> on_grid(codes, np.array([[1, 3]]), 5).indptr.tolist()
@@ -83,9 +83,14 @@ def on_grid(codes: Codes, at: Array, positions: int) -> Codes:
     images = len(at)
     indptr = xp.zeros(images * positions + 1, dtype=xp.int64)
     first = 1 + positions * xp.arange(images, dtype=xp.int64)[:, None]
-    indptr[(first + like(codes.indptr, at)).reshape(-1)] = xp.diff(codes.indptr)
+    places = (first + like(codes.indptr, at)).reshape(-1)
+    indptr[places] = xp.diff(codes.indptr)
     xp.cumsum(indptr, out=indptr)
-    return Codes(indptr, codes.indices, codes.n_atoms)
+    if codes.sites is None:
+        return Codes(indptr, codes.indices, codes.n_atoms)
+    sites = xp.zeros(images * positions, dtype=bool)
+    sites[places - 1] = codes.sites
+    return Codes(indptr, codes.indices, codes.n_atoms, sites=sites)
 
 
 def lattice_numbers(at: Array, whitener: Whitener) -> Array:

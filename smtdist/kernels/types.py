@@ -103,13 +103,17 @@ class Codes:
 
     The atoms of patch i are `indices[indptr[i]:indptr[i + 1]]`, strictly ascending. The N patches are whole images:
     N = images x rows x columns, in that order. Codes that are kept as `bits` (`smtdist.kernels.cpu.marked`) write their
-    lists once someone reads them, 2 bytes an entry.
+    lists once someone reads them, 2 bytes an entry. `sites` tells which patches count as sites and as neighbours of
+    others, for a patch may have no active atom and still be one; None: the patches with an active atom.
     """
 
-    def __init__(self, indptr: Array, indices: Array | None, n_atoms: int, bits: Any = None) -> None:
+    def __init__(
+        self, indptr: Array, indices: Array | None, n_atoms: int, bits: Any = None, sites: Array | None = None
+    ) -> None:
         self.indptr = indptr  # (N + 1,) int64, from 0
         self.n_atoms = n_atoms
         self.bits = bits
+        self.sites = sites  # (N,) bool
         self._indices = indices
 
     @property

@@ -135,7 +135,7 @@ def summed(
         and whole_solve_fits(sums.n_atoms, model.settings, sums.finished_bytes())
     )
     statistics = finish(*parts[0]) if small else finish_tiles(parts, *([spill] if spill else []))
-    if statistics.n_positions == 0:
+    if not statistics.activity.any():
         raise DataError(
             f"No patch of {source.name} has a code; lower threshold or min_contrast, or set zero_code=activate_best."
         )

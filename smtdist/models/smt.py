@@ -95,7 +95,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ridge: float = 1e-3,
         min_contrast: float = 1.0,
         constant_patch: str = "leave_out",
-        zero_code: str = "leave_out",
+        zero_code: str = "keep",
         dictionary: int = 2048,
         dictionary_method: str = "random",
         dictionary_cosine: float = 0.9,

@@ -87,8 +87,8 @@ class CodeSums:
     def _uniform(self) -> bool:
         """Whether every coded position of every image has deg₀ neighbours."""
         encoder = self.encoder
-        complete = encoder.constant_patch == "activate_best" and (
-            encoder.feature == "vq" or encoder.zero_code == "activate_best"
+        complete = encoder.constant_patch != "leave_out" and (
+            encoder.feature == "vq" or encoder.zero_code != "leave_out"
         )
         return self.context == "whole" and complete
 

@@ -40,7 +40,7 @@ def passed(statistic, ways):
 
 
 grid = rng.integers(-800, 800, (700, 9)).astype(np.float32)
-for feature, context, order, policy in product(("gq", "vq"), (2, "whole"), (1, 2), ("leave_out", "activate_best")):
+for feature, context, order, policy in product(("gq", "vq"), (2, "whole"), (1, 2), ("keep", "leave_out", "activate_best")):
     settings = Configuration(
         patch=3, feature=feature, context=context, order=order, dictionary=700, n_components=4, mean="patch",
         constant_patch=policy, zero_code=policy,

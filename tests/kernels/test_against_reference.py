@@ -23,7 +23,7 @@ from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
 
 check = settings(deadline=None, max_examples=40)
 seeds = st.integers(0, 2**32)
-policies = st.sampled_from(["leave_out", "activate_best"])
+policies = st.sampled_from(["keep", "leave_out", "activate_best"])
 ON_DEVICE = ["gpu-pairs", "gpu-products"] if compiler_here() else []
 bodies = st.sampled_from(["cpu", "generic", *ON_DEVICE])
 contexts = st.sampled_from([1, 2, 3, "whole"])
@@ -340,15 +340,19 @@ class TestCodes:
         B, p = len(problem.images), problem.geometry.pixels
         cut, atoms32 = whitening.threshold_cut(t, p), atoms.astype(np.float32)
         encoder = Encoder(problem.whitener, atoms32, feature, cut, euclidean, constant_patch, zero_code)
+        sites = oracle.sites(A, problem.constant, constant_patch, zero_code)
         with running(body):
-            found = dense(codes.encode(problem.images, encoder, problem.mirror), B)
+            coded = codes.encode(problem.images, encoder, problem.mirror)
+            kept, found = scatter.kept_mask(coded, (1, 1, A.shape[1])), dense(coded, B)
         np.testing.assert_array_equal(np.hstack(found), A)
+        np.testing.assert_array_equal(kept.reshape(-1), sites)
         if feature == "gq":
             grid32 = np.ascontiguousarray(problem.grid.T.astype(np.float32))
             with running(body):
-                found = codes.gq_codes(grid32, atoms32, cut, problem.constant, constant_patch, zero_code)
-                found = dense(found, B)
+                coded = codes.gq_codes(grid32, atoms32, cut, problem.constant, constant_patch, zero_code)
+                kept, found = scatter.kept_mask(coded, (1, 1, A.shape[1])), dense(coded, B)
             np.testing.assert_array_equal(np.hstack(found), A)
+            np.testing.assert_array_equal(kept.reshape(-1), sites)
 
     @check
     @given(problems(), seeds, st.integers(1, 9), bodies)

@@ -15,7 +15,7 @@ from smtdist.kernels.generic import whitening as plain_whitening
 from smtdist.kernels.types import Codes, Encoder, Geometry, Whitener
 
 SCALE = pixels.pixel_scale(np.uint8, None)
-POLICIES = ("leave_out", "activate_best")
+POLICIES = ("keep", "leave_out", "activate_best")
 
 
 @pytest.fixture(params=[1, 2], autouse=True)

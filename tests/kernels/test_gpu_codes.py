@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from smtdist.kernels import codes, whitening
+from smtdist.kernels import codes, context, whitening
 from smtdist.kernels.gpu import codes as gpu
 
-POLICIES = ("leave_out", "activate_best")
+POLICIES = ("keep", "leave_out", "activate_best")
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (9, 31), (33, 32), (40, 33), (70, 1100)])
@@ -29,6 +29,8 @@ def test_codes_are_those_of_the_cpu(fake_cupy, monkeypatch, n, k, cosine):
             for name in ("indptr", "indices"):
                 assert getattr(found, name).dtype == getattr(wanted, name).dtype
                 np.testing.assert_array_equal(fake_cupy.asnumpy(getattr(found, name)), getattr(wanted, name))
+            sites = fake_cupy.asnumpy(context.kept_mask(found, (1, 1, n)))
+            np.testing.assert_array_equal(sites, context.kept_mask(wanted, (1, 1, n)))
 
 
 def test_atoms_whose_products_are_all_negative_are_the_best_too(fake_cupy):

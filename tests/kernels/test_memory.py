@@ -24,7 +24,7 @@ def statistics(context, threshold, n_atoms=256):
     whitener = Whitener(geometry, pixel_scale(np.uint8, None), False, "context", "whole", None, 1.0, whiten)
     atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(n_atoms, 108)))
     cut = threshold_cut(threshold, 108)
-    gq = Encoder(whitener, atoms, "gq", cut, False, "leave_out", "leave_out")
+    gq = Encoder(whitener, atoms, "gq", cut, False, "leave_out", "keep")
     vq = Encoder(whitener, atoms, "vq", cut, True, "leave_out", "leave_out")
     spares = Candidates(whitener, False, 1024, 1)
     return {

@@ -227,7 +227,7 @@ class TestSums:
     def test_code_sums_are_the_oracles(self, data):
         whitener, seed = data.draw(whiteners()), data.draw(seeds)
         feature = data.draw(st.sampled_from(["gq", "vq"]))
-        policies = [data.draw(st.sampled_from(["leave_out", "activate_best"])) for _ in range(2)]
+        policies = [data.draw(st.sampled_from(["keep", "leave_out", "activate_best"])) for _ in range(2)]
         t, n = data.draw(st.sampled_from([-0.9, 0.01, 0.3])), data.draw(st.integers(1, 4))
         around = data.draw(st.sampled_from([1, 2, 5, "whole"]))
         order, flip, first = data.draw(st.integers(1, 2)), data.draw(st.booleans()), data.draw(seeds)
@@ -317,7 +317,7 @@ class TestSums:
 def oracle_sums(images, sums, t):
     """The oracle's statistics of the codes of chosen patches, from raw pixels."""
     encoder, whitener = sums.encoder, sums.encoder.whitener
-    units, coded = oracle.pixel_units(images), []
+    units, coded, sites = oracle.pixel_units(images), [], []
     identity = np.eye(whitener.geometry.pixels, dtype=np.int64)
     for view, seen in enumerate((units, units[:, :, ::-1]) if sums.flip else (units,)):
         removed = oracle.mean_removed(
@@ -327,10 +327,11 @@ def oracle_sums(images, sums, t):
             grid, constant = oracle.unit_grid(image, identity, whitener.min_contrast, False)
             policies = encoder.constant_patch, encoder.zero_code
             A = oracle.codes(grid, encoder.atoms, encoder.feature, t, constant, *policies)
-            key = oracle.sample_key(images[sample])
-            coded.append(oracle.only(A, oracle_positions(whitener, key, view)))
+            chosen = oracle_positions(whitener, oracle.sample_key(images[sample]), view)
+            coded.append(oracle.only(A, chosen))
+            sites.append(oracle.only(oracle.sites(A, constant, *policies)[None], chosen)[0])
     return oracle.statistics(
-        coded, whitener.geometry.rows, whitener.geometry.columns, sums.context, sums.order
+        coded, whitener.geometry.rows, whitener.geometry.columns, sums.context, sums.order, sites
     )
 
 

@@ -29,7 +29,7 @@ from smtdist.models.fit import fit
 from smtdist.models.transform import transform
 
 TOLERANCE = 1e-4
-POLICIES = ("leave_out", "activate_best")
+POLICIES = ("keep", "leave_out", "activate_best")
 
 
 def engine():

@@ -42,8 +42,8 @@ def configurations(draw):
         mean_context=draw(st.sampled_from([None, 1, "whole"])),
         ridge=draw(st.sampled_from([1e-3, 0.1])),
         min_contrast=draw(st.sampled_from([0.0, 1.0, 5.0])),
-        constant_patch=draw(st.sampled_from(["leave_out", "activate_best"])),
-        zero_code=draw(st.sampled_from(["leave_out", "activate_best"])),
+        constant_patch=draw(st.sampled_from(["keep", "leave_out", "activate_best"])),
+        zero_code=draw(st.sampled_from(["keep", "leave_out", "activate_best"])),
         dictionary=draw(st.integers(3, 8)),
         dictionary_method=draw(st.sampled_from(["random", "spherical", "kmeans"])),
         dictionary_rounds=2,
@@ -66,7 +66,7 @@ def oracle_codes(images, model, positions=None):
     settings_, is_float = model.settings, model.scale.is_float
     units = oracle.pixel_units(images, settings_.pixel_range, settings_.grey)
     whiten = oracle.integer_whiten(model.whitening.whiten)
-    out = []
+    out, sites = [], []
     for mirror, view in enumerate([units, units[:, :, ::-1]] if settings_.flip else [units]):
         removed = oracle.mean_removed(
             view, settings_.patch, settings_.mean, settings_.resolved_mean_context, model.whitening.mean
@@ -83,8 +83,11 @@ def oracle_codes(images, model, positions=None):
                 settings_.zero_code,
                 settings_.dictionary_method == "kmeans",
             )
-            out.append(oracle.only(A, oracle_chosen(model, positions, images[sample], mirror)))
-    return out
+            chosen = oracle_chosen(model, positions, images[sample], mirror)
+            kept = oracle.sites(A, constant, settings_.constant_patch, settings_.zero_code)
+            out.append(oracle.only(A, chosen))
+            sites.append(oracle.only(kept[None], chosen)[0])
+    return out, sites
 
 
 def fitted(images, configuration, executor=None, **where):
@@ -105,9 +108,9 @@ def test_a_fit_equals_the_oracle(data):
         model = fitted(images, configuration)
     except (DataError, ConfigurationError):
         return  # too few patches for the drawn settings: said in a sentence
-    codes = oracle_codes(images, model, configuration.positions)
+    codes, sites = oracle_codes(images, model, configuration.positions)
     want = oracle.statistics(
-        codes, model.geometry.rows, model.geometry.columns, configuration.context, configuration.order
+        codes, model.geometry.rows, model.geometry.columns, configuration.context, configuration.order, sites
     )
     got = model.statistics
     assert got.n_samples == 5
@@ -264,7 +267,7 @@ def test_products_by_plain_integers_give_the_same_sums():
 
 def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch):
     model = fitted(IMAGES, SETTINGS["gq"].replace(flip=False))
-    codes = oracle_codes(IMAGES, model)
+    codes, _ = oracle_codes(IMAGES, model)
     want = oracle.transform(
         codes, model.embedding.components[:6], model.geometry.rows, model.geometry.columns, 4, 2
     )
@@ -279,10 +282,12 @@ def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch)
 
 
 def test_transform_codes_the_whole_stride_whatever_a_fit_drew():
-    model = fitted(IMAGES, SETTINGS["gq-drawn"].replace(flip=False, positions=3))
+    model = fitted(IMAGES, SETTINGS["gq-drawn"].replace(flip=False, positions=5))
     P, shape = model.embedding.components[:6], (model.geometry.rows, model.geometry.columns)
-    want = oracle.transform(oracle_codes(IMAGES, model), P, *shape, 4, 2)
-    assert not np.allclose(want, oracle.transform(oracle_codes(IMAGES, model, 3), P, *shape, 4, 2), atol=0.1)
+    want = oracle.transform(oracle_codes(IMAGES, model)[0], P, *shape, 4, 2)
+    assert not np.allclose(
+        want, oracle.transform(oracle_codes(IMAGES, model, 5)[0], P, *shape, 4, 2), atol=0.1
+    )
     for first, values in transform(model, as_source(IMAGES), Engine(SerialExecutor(1))):
         np.testing.assert_allclose(values, want[first : first + len(values)], atol=2e-5)
 

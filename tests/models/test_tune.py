@@ -19,6 +19,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.evaluate.knn import SoftNeighbours, evaluate_knn
 from smtdist.kernels.codes import encode_pieces
+from smtdist.kernels.context import kept_mask
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.representation import embed, pool
 from smtdist.kernels.slices import pooled_slices, slice_places
@@ -40,7 +41,7 @@ ASKED = small_images(4, 40, 9, 8)
 GRIDS = {
     "sharing": ({}, ["ridge=0.001,0.1", "threshold=0.3,0.5", "dictionary=12,20", "drop=0,2"]),
     "whitening": ({}, ["mean=context,patch,global", "mean_context=1,2", "min_contrast=1,20", "flip=true,false"]),
-    "policies": ({}, ["zero_code=leave_out,activate_best", "constant_patch=leave_out,activate_best", "dictionary=9,20"]),
+    "policies": ({}, ["zero_code=keep,leave_out,activate_best", "constant_patch=keep,activate_best", "dictionary=9,20"]),
     "contexts": ({"mean": "patch"}, ["context=1,2,whole", "order=1,2", "moment=second,centred"]),
     "vq": ({"feature": "vq"}, ["dictionary=12,20", "n_components=3,5", "context=1,whole"]),
     "both": ({}, ["feature=vq,gq", "dictionary_method=random,kmeans,spherical", "pool_stride=1,2", "dtype=float32,float16"]),
@@ -229,8 +230,8 @@ def encoders(cuts, sizes, zero_code, constant_patch):
     st.integers(0, 2**16),
     st.lists(st.sampled_from([0.1, 0.3, 0.6, 0.95]), min_size=1, max_size=3, unique=True),
     st.lists(st.integers(1, 20), max_size=3, unique=True),
-    st.sampled_from(["leave_out", "activate_best"]),
-    st.sampled_from(["leave_out", "activate_best"]),
+    st.sampled_from(["keep", "leave_out", "activate_best"]),
+    st.sampled_from(["keep", "leave_out", "activate_best"]),
     st.booleans(),
 )
 def test_nested_codes_are_the_codes(seed, cuts, sizes, zero_code, constant_patch, mirror):
@@ -245,6 +246,8 @@ def test_nested_codes_are_the_codes(seed, cuts, sizes, zero_code, constant_patch
         counts = np.concatenate([np.diff(codes[number].indptr) for _, _, codes in pieces])
         np.testing.assert_array_equal(indices, expected.indices)
         np.testing.assert_array_equal(counts, np.diff(expected.indptr))
+        kept = [kept_mask(codes[number], (count, 7, 6)) for _, count, codes in pieces]
+        np.testing.assert_array_equal(np.concatenate(kept), kept_mask(expected, (5, 7, 6)))
 
 
 def test_what_does_not_nest_is_refused():

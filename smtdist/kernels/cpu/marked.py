@@ -118,6 +118,8 @@ def listed(bits: Array, first: int, indptr: Array) -> Array:
 def part_of(codes: Codes, start: int, stop: int) -> Codes:
     """Return the codes of patches start to stop; their entries, or their bits, are a view."""
     indptr = codes.indptr[start : stop + 1]
+    own = None if codes.sites is None else codes.sites[start:stop]
     if codes.bits is not None:
-        return Codes(indptr - indptr[0], None, codes.n_atoms, codes.bits.of(start))
-    return Codes(indptr - indptr[0], codes.indices[int(indptr[0]) : int(indptr[-1])], codes.n_atoms)
+        return Codes(indptr - indptr[0], None, codes.n_atoms, codes.bits.of(start), own)
+    entries = codes.indices[int(indptr[0]) : int(indptr[-1])]
+    return Codes(indptr - indptr[0], entries, codes.n_atoms, sites=own)

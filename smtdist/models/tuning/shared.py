@@ -213,7 +213,7 @@ class _Stages:
                         for name in [name for name in state if name.startswith(f"{family}.{i}.")]
                     }
                     statistics = finish(one, own)
-                    if statistics.n_positions == 0:
+                    if not statistics.activity.any():
                         raise DataError(
                             f"No patch of {self.source.name} has a code with one of the settings; lower threshold or "
                             f"min_contrast, or set zero_code=activate_best."
