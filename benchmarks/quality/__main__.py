@@ -2,13 +2,15 @@
 
     python -m benchmarks.quality 6 --data DATA --work RUN --json benchmarks/results
     python -m benchmarks.quality 6 --data DATA --work RUN --columns 1,000 2,000 --judge batch-5 --votes paper ours --minutes 4
+    python -m benchmarks.quality 3 7 figure-6 --data DATA --work RUN --votes paper ours --json benchmarks/results
     python -m benchmarks.quality all --data DATA --work RUN --plan --json benchmarks/results
 
 Tables are 1 to 7, figure-6, ablations, recipe and jpeg. DATA holds mnist.h5, cifar10_lossless.h5, cifar10_jpeg.h5 and
 tiny_imagenet_100_jpeg.h5 (groups train and test). RUN keeps models, checkpoints and what is done of each cell: the same command
-goes on where it ended, and cells of one fit are judged together. --minutes ends it after so long, with exit code 3. --plan states
-what cells that are not done would cost, and runs none. --train, --dictionary, --components and --test make everything smaller,
-and the record says so. --json writes a dated record and, from all records, benchmarks/quality/TABLES.md.
+goes on where it ended, and cells of one fit, of several tables too, are judged together. --minutes ends it after so long, with
+exit code 3. --plan states what cells that are not done would cost, and runs none. --train, --dictionary, --components and
+--test make everything smaller, and the record says so. --json writes a dated record and, from all records,
+benchmarks/quality/TABLES.md.
 
 --judge says by which images: the first test images, or the last fifth of the training images (CIFAR-10's batch 5), of which
 nothing is learnt then. Choices (recipe) are always judged by the last training images before that fifth. --votes paper ours
@@ -92,7 +94,7 @@ class Asked:
 def of_table(options: argparse.Namespace) -> list[Asked]:
     """Return the cells of the table, by all votes that are asked for; rows that are about votes by the first alone."""
     made, found = tables(options.recipe), dict[tuple[Any, ...], Asked]()
-    names = list(made) if options.table == "all" else [options.table]
+    names = list(made) if "all" in options.table else list(dict.fromkeys(options.table))
     changes = tuple(map(parse_setting, options.set))
     seeds = [[("seed", seed)] for seed in options.seeds] or [[]]
     for name in names:
@@ -129,7 +131,7 @@ def chosen(every: Sequence[Asked], options: argparse.Namespace) -> list[Asked]:
     ]
     if not found:
         raise SystemExit(
-            f"Table {options.table} has no such cell; leave out --rows and --columns to see all."
+            f"Table {' '.join(options.table)} has no such cell; leave out --rows and --columns to see all."
         )
     return found
 
@@ -250,7 +252,7 @@ def compared(
             names = {"best": _names(first.printed)[1], "other": _names(one.printed)[1]}
             sides = right[id(first)], right[id(one)]
             if table == "recipe":
-                names = {"preset": names["best"], "other": names["other"]}
+                names = {"preset": PRESET[0], "other": names["other"]}
                 sides = sides[1], sides[0]
             gap = ahead(sides[0].mean(axis=0), sides[1].mean(axis=0), generator, draws)
             if options.seeds:
@@ -262,7 +264,7 @@ def compared(
 def _names(cell: Cell) -> tuple[str, str]:
     """Return what a cell has in common with those it competes with, and what sets it apart."""
     if cell.table == "recipe":  # all choices are compared with the preset
-        return "choices", f"{cell.row}: {cell.column}"
+        return "choices", cell.column if "=" in cell.column else f"{cell.row}: {cell.column}"
     return (cell.column, cell.row) if cell.table in ROWS_COMPETE else (cell.row, cell.column)
 
 
@@ -285,7 +287,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=[*tables(), "all"])
+    parser.add_argument("table", nargs="+", choices=[*tables(), "all"])
     parser.add_argument("--data", required=True, help="folder with the data files")
     parser.add_argument("--work", required=True, help="folder that keeps what is done")
     parser.add_argument("--rows", nargs="+", help="these rows only")
@@ -331,7 +333,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     for row in rows:
         print(_told(row))
     result = {
-        "table": options.table,
+        "table": "-".join(options.table),
         "cells": rows,
         "compared": compared(work, told, options),
     }
@@ -339,7 +341,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         print("The minutes are over; repeat the command to go on.", flush=True)
         raise SystemExit(UNFINISHED) from unfinished
     if options.json:
-        name = f"{markdown.PREFIX}{options.table}{_said(options)}"
+        name = f"{markdown.PREFIX}{result['table']}{_said(options)}"
         write_record(options.json, name, result)
         order = [(cell.table, cell.row, cell.column) for make in tables().values() for cell in make()]
         markdown.write(Path(options.json), options.page, order)

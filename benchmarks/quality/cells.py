@@ -99,6 +99,11 @@ class Part:
         """Side of a window and step to the next, in positions."""
         return self.fit.settings.pool_size, self.fit.settings.pool_stride
 
+    @property
+    def asked_components(self) -> int:
+        """Components that are asked for; a fit may have fewer that are not null."""
+        return self.n_components or self.fit.settings.dictionary
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -240,7 +245,7 @@ def deviation(printed: Cell, own: dict[str, Any]) -> float | None:
         "data": first.data,
         "n_train": first.n_train or IMAGES[first.data],
         "dictionary": first.settings.dictionary,
-        "components": [part.n_components or part.fit.settings.dictionary for part in printed.parts],
+        "asked_components": [part.asked_components for part in printed.parts],
         "vote": printed.vote,
         "k": printed.k,
         "temperature": printed.temperature,

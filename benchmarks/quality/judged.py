@@ -266,6 +266,7 @@ class Family:
                 "dictionary": settings_of.dictionary,
                 **({"leading": cell.leading, "whiten": cell.whiten} if cell.leading else {}),
                 "components": [_count(self.members[p.fit.key][_made(p)], p) for p in cell.parts],
+                "asked_components": [part.asked_components for part in cell.parts],
                 "fit_seconds": sum(one["seconds"] for one in passes),
                 "judging_seconds": shared["seconds"],
                 "judging_cells": len(self.cells),

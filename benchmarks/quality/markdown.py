@@ -39,8 +39,6 @@ HEAD: Final = (
     "| device |"
 )
 RULE: Final = "|---|---:|---:|---:|---|---|---|---|---:|---:|---|"
-OWN_VALUES: Final = 9
-"""Columns of a row that has a figure of ours, after its name and the paper's."""
 
 
 def newest(folder: Path) -> list[dict[str, Any]]:
@@ -72,10 +70,13 @@ def differences(folder: Path) -> dict[str, list[str]]:
             )
             said = f"{one['other']} by {one['points']:.1f} ({low:.1f} to {high:.1f}{seeds})"
             group = f"{one['group']}, {CALLED[one['votes']]}" if "votes" in one else one["group"]
-            lead = f"{one['best']} is ahead of" if "best" in one else f"ahead of the {one['preset']}:"
+            lead = f"{one['best']} is ahead of" if "best" in one else f"ahead of the {one['preset']}"
             behind.setdefault((one["table"], group, lead), []).append((one["other"], said))
         for (table, group, lead), others in behind.items():
-            line = f"- {group}: {lead} {'; '.join(said for _, said in others)} ([record](../results/{path.name}))"
+            link = f"([record](../results/{path.name}))"
+            line = f"- {group}: {lead} {'; '.join(said for _, said in others)} {link}"
+            if table == "recipe":  # choices are many: each has a line of its own
+                line = "\n  - ".join([f"- {group}: {lead} {link}", *(said for _, said in others)])
             cells = sorted([lead, *(other for other, _ in others)])
             found[(table, group, *cells, *_run(path))] = table, line
     lines: dict[str, list[str]] = {}
@@ -158,8 +159,7 @@ def _line(cell: dict[str, Any], printed: Cell) -> str:
     paper = "" if cell["paper"] is None else f"{cell['paper']:.1f}"
     own = cell.get("ours")
     if own is None:
-        values = ["not run", "", "", _cost(cell.get("plan") or {}, cell)]
-        return f"| {' | '.join([name, paper, *values, *[''] * (OWN_VALUES - len(values))])} |"
+        return f"| {name} | {paper} | not run | | | {_cost(cell.get('plan') or {}, cell)} | | | | | |"
     low, high = own["interval"]
     # records that are older than this rule have another deviation, or none
     points = deviation(printed, own)

@@ -13,10 +13,20 @@ from PIL import Image
 import smtdist
 from benchmarks.quality import __main__ as quality
 from benchmarks.quality import costs, diversity, markdown, paired
-from benchmarks.quality.cells import BATCH_5, HELD_OUT, IMAGES, JUDGES, Scale, before_batch_5, tables
+from benchmarks.quality.cells import (
+    BATCH_5,
+    HELD_OUT,
+    IMAGES,
+    JUDGES,
+    Scale,
+    before_batch_5,
+    deviation,
+    tables,
+)
 from benchmarks.quality.images import judges, read, without_scaling
 from benchmarks.quality.judged import Family, families
 from benchmarks.steps import Steps
+from smtdist.configuration import PRESETS
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -71,10 +81,10 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def asked(data, tmp_path):
-    """Run a table, tiny, and return what it found."""
+    """Run a table, or several, tiny, and return what it found."""
 
     def run(table, *more, work="work"):
-        arguments = [table, "--data", str(data), "--work", str(tmp_path / work), *SMALL, *SETTINGS]
+        arguments = [*table.split(), "--data", str(data), "--work", str(tmp_path / work), *SMALL, *SETTINGS]
         return quality.main([*arguments, *more])
 
     return run
@@ -367,6 +377,127 @@ def test_every_cell_of_every_table_can_be_asked_for():
     assert len(together) == 1
 
 
+def test_a_deviation_is_that_of_the_same_experiment():
+    """Data, training images, atoms, components and votes are the paper's, or there is none."""
+    cells = {(cell.table, cell.row, cell.column): cell for make in tables().values() for cell in make()}
+    printed = cells["6", "GQ 8192", "50,000"]
+    own = {
+        "top1": 0.772,
+        "data": "cifar10",
+        "n_train": 50_000,
+        "dictionary": 8192,
+        "asked_components": [384],
+        "vote": "exp",
+        "k": 30,
+        "temperature": 0.03,
+        "mirrored": False,
+    }
+    assert deviation(printed, own) == -2.2
+    assert deviation(cells["6", "GQ 8192", "8,000"], own | {"n_train": 8000}) == 6.5
+    for change in (
+        {"data": "cifar10-jpeg"},
+        {"n_train": 40_000},
+        {"dictionary": 2048},
+        {"asked_components": [350]},
+        {"vote": "hard"},
+        {"k": 50},
+        {"temperature": 0.06},
+        {"mirrored": True},
+        {"leading": 800},
+    ):
+        assert deviation(printed, own | change) is None
+    # a probe knows no votes, and has none in its record
+    probe = {name: own[name] for name in ("top1", "data", "n_train", "dictionary")} | {
+        "asked_components": [50]
+    }
+    assert deviation(cells["7", "linear probe", "50"], probe) == 8.2
+    # what is not the paper's by our own account, and what it does not print
+    vq, colour = cells["3", "greyscale", "VQ 100K"], cells["4", "original", "GQ 8192"]
+    assert deviation(vq, own | {"dictionary": 65536}) is None
+    assert deviation(colour, own | {"data": "tiny"}) is None
+    assert deviation(cells["figure-6", "spectral", "K = 1,024"], own | {"dictionary": 1024}) is None
+
+
+def test_the_settings_as_printed(monkeypatch):
+    """They are looked up only where they are asked for, and MNIST has one preset."""
+    monkeypatch.setattr("smtdist.configuration.PRESETS", PRESETS.copy())
+    for name in ("cifar10-gq", "cifar10-gq-gray"):
+        monkeypatch.setitem(
+            smtdist.configuration.PRESETS, f"paper-{name}", PRESETS[name] | {"mean": "context", "drop": 0}
+        )
+    own, paper = (
+        {(cell.table, cell.row, cell.column): cell for make in tables(recipe).values() for cell in make()}
+        for recipe in ("ours", "paper")
+    )
+    assert list(own) == list(paper)
+    for place in (("3", "original + greyscale", "GQ 8192"), ("6", "GQ 8192", "50,000")):
+        assert [part.fit.settings.mean for part in paper[place].parts] == ["context"] * len(
+            paper[place].parts
+        )
+        assert own[place].key != paper[place].key
+        assert paper[place].parts[0].drop == 0
+    place = ("1", "3 pixels", "VQ 16384")
+    assert own[place].key == paper[place].key
+
+
+def test_compressed_images_are_never_mixed_with_lossless_ones(asked, data):
+    """Table `jpeg` alone has JPEG; what is learnt of it has another key, and is compared with nothing else."""
+    for name, make in tables().items():
+        cells = list(make())
+        if name != "jpeg":
+            assert not [part for cell in cells for part in cell.parts if part.fit.data == "cifar10-jpeg"]
+            assert not [part for cell in cells for part in cell.parts if part.fit.quality]
+    found = asked("jpeg")
+    assert {(row["row"], row["ours"]["data"]) for row in found["cells"]} == {
+        ("the same images", "cifar10"),
+        ("the JPEG copy", "cifar10-jpeg"),
+    }
+    assert {one["group"] for one in found["compared"]} == {"the same images"}
+    (lossless,) = [cell for cell in cells_of(data, "jpeg") if cell.column == "lossless"]
+    (copy,) = [cell for cell in cells_of(data, "jpeg") if cell.row == "the JPEG copy"]
+    assert lossless.parts[0].fit.settings == copy.parts[0].fit.settings
+    assert lossless.parts[0].fit.key != copy.parts[0].fit.key
+    assert lossless.key != copy.key
+
+
+def test_choices_beside_the_preset_over_seeds(asked, tmp_path):
+    """Figures are means over seeds, and points those by which a choice is ahead of the preset."""
+    columns = ["as it is", "pool_size = 4, pool_stride = 2", "pool_size = 5, pool_stride = 3"]
+    rows = ["--rows", "preset", "pooling", "--columns", *columns, "--test", "16"]
+    record = ["--json", str(tmp_path / "json"), "--page", str(tmp_path / "T.md")]
+    found = asked("recipe", *rows, "--seeds", "0", "1", *record)
+    alone = [asked("recipe", *rows, "--set", f"seed={seed}") for seed in (0, 1)]
+    for number, row in enumerate(found["cells"]):
+        own = row["ours"]
+        each = [one["cells"][number]["ours"]["top1"] for one in alone]
+        assert own["by_seed"] == {"0": each[0], "1": each[1]}
+        assert own["top1"] == pytest.approx(np.mean(each))
+        assert f"mean of seeds 0, 1 ({100 * each[0]:.2f}, {100 * each[1]:.2f})" in own["said"]
+        assert {one["seed"] for one in own["configurations"]} == {0, 1}
+    assert [one["other"] for one in found["compared"]] == columns[2:]
+    preset, *_ = (row["ours"] for row in found["cells"] if row["row"] == "preset")
+    for one in found["compared"]:
+        (other,) = [row["ours"] for row in found["cells"] if row["column"] == one["other"]]
+        assert one["points"] == round(100 * (other["top1"] - preset["top1"]), 2)
+        assert np.mean(one["by_seed"]) == pytest.approx(one["points"], abs=0.01)
+    page = (tmp_path / "T.md").read_text()
+    assert "- choices, the paper's votes: ahead of the preset ([record]" in page
+    assert "\n  - pool_size = 5, pool_stride = 3 by " in page
+
+
+def test_tables_share_a_pass(asked, tmp_path):
+    """Several tables are one record, and cells with one fit of theirs one family."""
+    record = ["--json", str(tmp_path / "json"), "--page", str(tmp_path / "T.md")]
+    columns = ["--columns", "GQ 8192", "50", "--rows", "original", "k-NN"]
+    found = asked("3 7", *columns, *record)
+    assert [row["table"] for row in found["cells"]] == ["3", "7"]
+    assert len(list((tmp_path / "work/clocks").iterdir())) == 1
+    assert len(list((tmp_path / "json").glob("*-quality-3-7-*.json"))) == 1
+    page = (tmp_path / "T.md").read_text()
+    assert "## Table 3" in page
+    assert "## Table 7" in page
+
+
 def test_records_of_other_benchmarks_are_cells(tmp_path):
     settings = {"context": 3, "dictionary": 4096}
     passes = [{"name": "statistics", "n_samples": 60000, "peak_bytes": 5}]
@@ -390,6 +521,18 @@ def test_the_page_is_what_the_records_say(tmp_path):
     order = [(cell.table, cell.row, cell.column) for make in tables().values() for cell in make()]
     markdown.write(quality.PAGE.parents[1] / "results", tmp_path / "page.md", order)
     assert (tmp_path / "page.md").read_text() == quality.PAGE.read_text()
+
+
+def test_codes_of_lossless_images_alone_are_told(tmp_path):
+    """Records of L1 codes of the JPEG copy are no cells of a table of lossless images."""
+    part = {"knn": 0.5, "seconds": 1.0}
+    result = {"l1": part, "gq": part, "train": 10, "test": 10, "units": 4}
+    for name, data in (("sparse-cifar", "cifar10_jpeg.h5"), ("sparse-cifar-2", "cifar10_lossless.h5")):
+        command = f"python -m benchmarks.sparse.cifar --data {data}"
+        record = {"date": "2020-01-01", "command": command, "machine": {"cores": 2}, "result": result}
+        (tmp_path / f"2020-01-01-{name}.json").write_text(json.dumps(record))
+    cells = markdown.newest(tmp_path)
+    assert [cell["record"] for cell in cells] == ["2020-01-01-sparse-cifar-2.json"] * 2
 
 
 def test_patches_that_are_apart(data, tmp_path):
