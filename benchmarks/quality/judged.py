@@ -33,7 +33,7 @@ from smtdist.models.tuning.members import Member, represent_slices, slices_of
 
 BLOCK: Final = 500
 """Most images of a step."""
-BLOCK_BYTES: Final = 384 * 2**20
+BLOCK_BYTES: Final = 2**30
 """Most bytes of a step's representations."""
 
 Made = tuple[str, int, int]
@@ -314,9 +314,9 @@ def model_without_sums(models: dict[str, Model], key: str) -> None:
 def merged(parts: Sequence[NDArray[np.float64]], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the k nearest of several blocks' neighbours, (2, m, k') each: cosines and row numbers.
 
-    >>> cosines, rows = merged([np.array([[[0.9, 0.1]], [[4, 2]]]), np.array([[[0.9]], [[1]]])], 2)
-    >>> cosines.round(1).tolist(), rows.tolist()
-    ([[0.9, 0.9]], [[1, 4]])
+    >>> cosines, rows = merged([np.array([[[0.5, 0.1]], [[4, 2]]]), np.array([[[0.5]], [[1]]])], 2)
+    >>> cosines.tolist(), rows.tolist()
+    ([[0.5, 0.5]], [[1, 4]])
     """
     found = []
     for start in range(

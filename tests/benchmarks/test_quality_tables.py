@@ -26,7 +26,7 @@ from benchmarks.quality.cells import (
 from benchmarks.quality.images import judges, read, without_scaling
 from benchmarks.quality.judged import Family, families
 from benchmarks.steps import Steps
-from smtdist.configuration import PRESETS
+from smtdist.configuration import preset
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -420,16 +420,23 @@ def test_a_deviation_is_that_of_the_same_experiment():
 
 def test_the_settings_as_printed(monkeypatch):
     """They are looked up only where they are asked for, and MNIST has one preset."""
-    monkeypatch.setattr("smtdist.configuration.PRESETS", PRESETS.copy())
-    for name in ("cifar10-gq", "cifar10-gq-gray"):
-        monkeypatch.setitem(
-            smtdist.configuration.PRESETS, f"paper-{name}", PRESETS[name] | {"mean": "context", "drop": 0}
-        )
+    looked_up = []
+
+    def as_printed(name):
+        looked_up.append(name)
+        changes = {"mean": "context", "drop": 0} if name.startswith("paper-") else {}
+        return preset(name.removeprefix("paper-")).replace(**changes)
+
+    monkeypatch.setattr("benchmarks.quality.cells.preset", as_printed)
     own, paper = (
         {(cell.table, cell.row, cell.column): cell for make in tables(recipe).values() for cell in make()}
         for recipe in ("ours", "paper")
     )
     assert list(own) == list(paper)
+    assert set(looked_up) == {
+        "mnist-vq",
+        *(f"{prefix}cifar10-gq{grey}" for prefix in ("", "paper-") for grey in ("", "-gray")),
+    }
     for place in (("3", "original + greyscale", "GQ 8192"), ("6", "GQ 8192", "50,000")):
         assert [part.fit.settings.mean for part in paper[place].parts] == ["context"] * len(
             paper[place].parts
