@@ -392,7 +392,7 @@ class _Tables:
             "mean": ("context", "level", "patch", "channel"),
             "ridge": (1e-4, 1e-3, 3e-3, 1e-2, 1e-1),
             "threshold": (0.2, 0.25, 0.3, 0.35),
-            "zero_code": ("leave_out", "activate_best"),
+            "zero_code": ("keep", "leave_out", "activate_best"),
             "null_tolerance": (None, 1e-5, 1e-4, 1e-3),
             "drop": (0, 8, 16, 24, 32),
             "n_components": (192, 256, 384, 512),
