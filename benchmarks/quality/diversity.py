@@ -4,15 +4,13 @@
 
 Of 131,072 random patches of 1,000 images and their mirror images, as many are taken as keep a cosine of at most 0.38 to each
 other: a dictionary as a public re-implementation of SMT 2023 draws it, which finds 8,192 atoms among the 1,458,000 patches of
-1,000 PNG images of CIFAR-10. The copy of CIFAR-10 is compressed; Tiny ImageNet's images, scaled from 64 x 64 to 32 x 32, are
-nearly free of that, and are compressed here.
+1,000 PNG images of CIFAR-10. The images are lossless ones, compressed here, and a copy of CIFAR-10 that is JPEG.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,12 +59,11 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--cosine", type=float, default=0.38)
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    colour, rows = preset("cifar10-gq"), []
+    settings, rows = preset("cifar10-gq"), []
     with executor_for(workers=0) as executor:
-        for data, qualities in (("cifar10", (0,)), ("tiny", QUALITIES)):
-            settings = colour.replace(resize=32) if data == "tiny" else colour
+        for data, qualities in (("cifar10", QUALITIES), ("cifar10-jpeg", (0,))):
             for quality in qualities:
-                fit = replace(Fit(data, options.images, settings), quality=quality)
+                fit = Fit(data, options.images, settings, quality)
                 source = read(Path(options.data), fit, "train", options.images).source
                 for ridge, kept in apart_of(source, settings, Engine(executor), options):
                     rows.append({"data": data, "quality": quality, "ridge": ridge, "apart": kept})

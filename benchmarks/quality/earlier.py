@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.quality import published
-from benchmarks.quality.cells import L1_ROW, OURS
+from benchmarks.quality.cells import FILES, L1_ROW, OURS
 from benchmarks.record import records
 from smtdist.evaluate.metrics import wilson
 
@@ -61,6 +61,8 @@ def measured(folder: Path) -> Iterator[dict[str, Any]]:
 def _of_l1(folder: Path) -> Iterator[dict[str, Any]]:
     for path in records(folder, "sparse-cifar"):
         record = json.loads(path.read_text())
+        if FILES["cifar10"] not in record["command"]:
+            continue  # JPEG is not mixed with lossless images
         found = record["result"]
         for feature in ("l1", "gq"):
             part = found[feature]
@@ -84,7 +86,6 @@ def _cell(record: dict[str, Any], path: Path, row: str, column: str, own: dict[s
         "column": column,
         "paper": paper,
         "remark": "",
-        "deviation": None if paper is None else round(100 * own["top1"] - paper, 2),
         "ours": {**own, "device": f"CPU, {record['machine']['cores']} cores"},
         "date": record["date"],
         "command": record["command"],

@@ -6,21 +6,16 @@ import io
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.quality.cells import Fit
+from benchmarks.quality.cells import BATCH_5, FILES, TEST, Fit, before_batch_5
 from smtdist.data.array import ArraySource
 from smtdist.data.opening import open_labels, open_source
-
-FILES: Final = {
-    "mnist": "mnist.h5",
-    "cifar10": "cifar10_jpeg.h5",
-    "tiny": "tiny_imagenet_100_jpeg.h5",
-}
+from smtdist.data.source import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,24 +36,49 @@ class Images:
         return ArraySource(self.array)
 
 
-def read(folder: Path, fit: Fit, group: str, count: int) -> Images:
-    """Return the first `count` images of a group (0: all), as a fit takes them."""
+def read(folder: Path, fit: Fit, group: str, count: int = 0, first: int = 0) -> Images:
+    """Return `count` images of a group from the first on (0: all that follow), as a fit takes them."""
+    path, name, source = _opened(folder, fit, group)
+    last = min(first + count, source.n_samples) if count else source.n_samples
+    with source.opened() as reader:
+        images = np.array(reader.read(first, last))
+    labels = open_labels(str(path), name, source)[first:last]
+    if fit.quality:
+        images = np.stack([compressed(image, fit.quality) for image in images])
+    return Images(images, labels)
+
+
+def judges(folder: Path, fit: Fit, judge: str, count: int) -> Images:
+    """Return the images that a cell is judged by, of `JUDGES`; SystemExit where the fit has seen them.
+
+    `count` of them: the first (0: all), and the last of those held out for choices (0: up to 1,000).
+    """
+    if judge == TEST:
+        return read(folder, fit, "test", count)
+    *_, source = _opened(folder, fit, "train")
+    images = source.n_samples
+    edge, learnt = before_batch_5(images), fit.n_train or images
+    if judge == BATCH_5:
+        kept, first = max(0, images - max(edge, learnt)), edge
+        count = count or images - edge
+    else:
+        kept = max(0, edge - learnt)
+        count = count or min(kept, 1000)
+        first = edge - count
+    if not 0 < count <= kept:
+        raise SystemExit(
+            f"The fit leaves {kept} training images to judge by; give --train or a smaller --test."
+        )
+    return read(folder, fit, "train", count, first)
+
+
+def _opened(folder: Path, fit: Fit, group: str) -> tuple[Path, str, Source]:
+    """Return the file of a group, the group's name there, and its source."""
     path = folder / FILES[fit.data]
     if not path.exists():
         raise SystemExit(f"There is no {path}; give the folder that holds {FILES[fit.data]} as --data.")
     name = f"{group}/images" if fit.data == "mnist" else group
-    source = open_source(str(path), name, fit.settings)
-    count = min(count or source.n_samples, source.n_samples)
-    last = source.n_samples if fit.classes else count
-    with source.opened() as reader:
-        images = np.array(reader.read(0, last))
-    labels = open_labels(str(path), name, source)[:last]
-    if fit.classes:
-        chosen = np.flatnonzero(labels < fit.classes)[:count]
-        images, labels = images[chosen], labels[chosen]
-    if fit.quality:
-        images = np.stack([compressed(image, fit.quality) for image in images])
-    return Images(images, labels)
+    return path, name, open_source(str(path), name, fit.settings)
 
 
 def without_scaling(settings: Any) -> Any:

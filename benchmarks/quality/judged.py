@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.quality.cells import Cell, Fit, Part
+from benchmarks.quality.cells import JUDGES, Cell, Fit, Part
 from benchmarks.quality.directions import leading_of
 from benchmarks.quality.fits import components_of, fitted, passes_of, wanted_components
-from benchmarks.quality.images import Images, read
+from benchmarks.quality.images import Images, judges, read
 from benchmarks.quality.rows import Rows
 from benchmarks.steps import Steps
 from smtdist.engine.executor import Executor, available_cores
@@ -33,19 +33,25 @@ from smtdist.models.tuning.members import Member, represent_slices, slices_of
 
 BLOCK: Final = 500
 """Most images of a step."""
-BLOCK_BYTES: Final = 384 * 2**20
+BLOCK_BYTES: Final = 2**30
 """Most bytes of a step's representations."""
+
+Made = tuple[str, int, int]
+"""What makes a representation of codes: the way of solving, side and step of the pooling windows."""
 
 
 class Family:
-    """Cells that share fits: what their representations are made of, and the images to learn from and to judge by."""
+    """Cells that share fits: what their representations are made of, and the images to learn from and to judge by.
+
+    Cells that differ in their votes alone share a representation, its rows and its nearest neighbours. Mirrored images follow
+    the others, and are compared only for cells in which they vote.
+    """
 
     def __init__(
         self, work: Steps, cells: Sequence[Cell], data: Path, tests: int, executor: Executor, memory: int
     ) -> None:
         self.name = f"{tests or 'all'}"
         self.work, self.cells, self.engine, self.memory = work, list(cells), Engine(executor), memory
-        self.k = max(cell.k for cell in cells)
         self.fits = {part.fit.key: part.fit for cell in cells for part in cell.parts}
         parts = [part for cell in cells for part in cell.parts]
         self.models: dict[str, Model] = {}
@@ -53,12 +59,14 @@ class Family:
             needed = wanted_components([part for part in parts if part.fit.key == key])
             self.models[key] = fitted(work, asked, needed, data, executor)
         self.members = self._members(parts)
+        self.shared: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            self.shared.setdefault(cell.representation, []).append(cell)
         # the images are those of any fit: they differ in settings only
         some = next(iter(self.fits.values()))
-        self.train = read(data, some, "train", some.n_train)
-        if cells[0].mirrored:
-            self.train = self.train.and_mirrored()
         self.test = judges(data, some, cells[0].judge, tests)
+        self.train = read(data, some, "train", some.n_train)
+        self.every = self.train.and_mirrored() if any(cell.mirrored for cell in cells) else self.train
         sample = 4 * sum(
             (last - first) * member.pooled
             for members in self.members.values()
@@ -67,29 +75,34 @@ class Family:
         )
         self.step = max(8, min(BLOCK, BLOCK_BYTES // sample))
         self.tag = f"{self.name}-{self.step}"
-        self.leading = {cell.key: self._leading(cell) for cell in self.cells if cell.leading}
+        self.leading = {
+            key: self._leading(cells[0]) for key, cells in self.shared.items() if cells[0].leading
+        }
 
-    def _members(self, parts: Sequence[Part]) -> dict[str, dict[str, Member]]:
-        """Return for every fit and way of solving the member that represents images, with the slices asked of it."""
-        found: dict[str, dict[str, Member]] = {}
+    def _members(self, parts: Sequence[Part]) -> dict[str, dict[Made, Member]]:
+        """Return for every fit, way of solving and pooling the member that represents images, with the slices asked of it."""
+        found: dict[str, dict[Made, Member]] = {}
         for key, model in self.models.items():
-            encoder, settings = model.encoder, model.settings
-            own = [part for part in parts if part.fit.key == key]
-            for solve in dict.fromkeys(_made(part) for part in own):
-                same = [part for part in own if _made(part) == solve]
+            own, encoder = [part for part in parts if part.fit.key == key], model.encoder
+            for made in dict.fromkeys(map(_made, own)):
+                same = [part for part in own if _made(part) == made]
                 longest = max(same, key=lambda part: part.drop + (part.n_components or len(encoder.atoms)))
                 components = components_of(self.work, model, longest)
                 slices = tuple(sorted({_slice(part, components.shape[1]) for part in same}))
-                pooling = settings.pool_size, settings.pool_stride, "float32"
-                found.setdefault(key, {})[solve] = Member(encoder, components, slices, *pooling)
+                _, size, stride = made
+                member = Member(encoder, components, slices, size, stride, "float32")
+                found.setdefault(key, {})[made] = member
             model_without_sums(self.models, key)
         return found
 
-    def blocks(self, images: Images) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of images that are steps."""
-        count = len(images.labels)
-        for start in range(0, count, self.step):
-            yield start, min(start + self.step, count)
+    def blocks(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the ranges of images that are steps."""
+        return [(start, min(start + self.step, last)) for start in range(first, last, self.step)]
+
+    def blocks_of(self, cell: Cell) -> list[tuple[int, int]]:
+        """Return the steps of the images that a cell learns from: mirrored ones have steps of their own."""
+        count = len(self.train.labels)
+        return self.blocks(0, count) + (self.blocks(count, 2 * count) if cell.mirrored else [])
 
     def _leading(self, cell: Cell) -> Leading:
         """Return the directions in which a cell compares."""
@@ -97,14 +110,17 @@ class Family:
         def represent(images: Images, start: int, stop: int) -> NDArray[np.float32]:
             self.work.heed()
             with self._timed():
-                return self._whole(images, start, stop, [cell])[cell.key]
+                return self._whole(images, start, stop, [cell])[cell.representation]
 
-        name = f"leading/{cell.key}-{self.step}"
-        return leading_of(self.work, name, self.train, represent, self.step, cell.leading, cell.whiten)
+        name = f"leading/{cell.representation}-{self.step}"
+        images = self.every if cell.mirrored else self.train
+        return leading_of(self.work, name, images, represent, self.step, cell.leading, cell.whiten)
 
-    def represented(self, images: Images, start: int, stop: int) -> dict[str, NDArray[np.float32]]:
-        """Return the representations (n, features) of some images, as they are compared, for every cell, by its key."""
-        found = self._whole(images, start, stop, self.cells)
+    def represented(
+        self, images: Images, start: int, stop: int, keys: Iterable[str]
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the representations (n, features) of some images, as they are compared, by their keys."""
+        found = self._whole(images, start, stop, [self.shared[key][0] for key in keys])
         return {
             key: self.leading[key].of(rows) if key in self.leading else rows for key, rows in found.items()
         }
@@ -114,92 +130,116 @@ class Family:
     ) -> dict[str, NDArray[np.float32]]:
         """Return the representations (n, features) of some images for some cells, by key."""
         wanted = {(part.fit.key, _made(part)) for cell in cells for part in cell.parts}
-        views: dict[tuple[str, str], dict[tuple[int, int], NDArray[Any]]] = {}
+        views: dict[tuple[str, Made], dict[tuple[int, int], NDArray[Any]]] = {}
         for key, members in self.members.items():
-            made = {solve: member for solve, member in members.items() if (key, solve) in wanted}
-            if not made:
+            ways = {made: member for made, member in members.items() if (key, made) in wanted}
+            if not ways:
                 continue
             # members of a fit have its encoder, and share its codes
-            flats = represent_slices(slices_of(tuple(made.values()), self.engine), images.source, start, stop)
+            flats = represent_slices(slices_of(tuple(ways.values()), self.engine), images.source, start, stop)
             assert flats is not None
-            for (solve, member), flat in zip(made.items(), flats, strict=True):
+            for (made, member), flat in zip(ways.items(), flats, strict=True):
                 found = member.views(flat, stop - start)
-                views[key, solve] = dict(zip(member.slices, found, strict=True))
+                views[key, made] = dict(zip(member.slices, found, strict=True))
         result = {}
         for cell in cells:
             own = []
             for part in cell.parts:
                 member = self.members[part.fit.key][_made(part)]
                 own.append(views[part.fit.key, _made(part)][_slice(part, member.components.shape[1])])
-            result[cell.key] = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
+            result[cell.representation] = own[0] if len(own) == 1 else np.concatenate(own, axis=1)
         return result
 
     def run(self) -> None:
         """Judge all cells; what is done is kept."""
-        work, tag = self.work, self.tag
-        asked: dict[str, Rows] = {cell.key: Rows() for cell in self.cells}
-        for start, stop in self.blocks(self.test):
-            self._keep(f"test-{tag}", self.test, start, stop)
+        work = self.work
+        asked: dict[str, Rows] = {key: Rows() for key in self.shared}
+        for start, stop in self.blocks(0, len(self.test.labels)):
+            self._keep(start, stop)
             for key, rows in asked.items():
-                rows.parts.append(np.load(work.path(_named(key, f"test-{tag}", start)), mmap_mode="r"))
-        # one read of what lies in files for all blocks
-        fits = sum(rows.shape[0] * rows.shape[1] * 4 for rows in asked.values()) < self.memory
-        held = {key: rows[:] if fits else rows for key, rows in asked.items()}
-        for start, stop in self.blocks(self.train):
-            self._nearest(held, start, stop)
+                rows.parts.append(np.load(work.path(self._test_file(key, start)), mmap_mode="r"))
+        held = self._held(asked)
+        # images as they are come first
+        for block in dict.fromkeys(block for cell in self.cells for block in self.blocks_of(cell)):
+            self._learn(held, *block)
         for cell in self.cells:
-            self._judge(cell, asked[cell.key])
+            self._judge(cell, asked[cell.representation])
         work.forget("rows/*")
         work.forget("near/*")
 
-    def _keep(self, group: str, images: Images, start: int, stop: int) -> None:
-        names = {cell.key: _named(cell.key, group, start) for cell in self.cells}
+    def _held(self, asked: dict[str, Rows]) -> dict[str, Any]:
+        """Return rows of test images in memory, the smallest first, and as they lie in files where there is no more room."""
+        left, held = self.memory, dict[str, Any](asked)
+        for key, rows in sorted(asked.items(), key=lambda item: item[1].shape[1]):
+            left -= rows.shape[0] * rows.shape[1] * 4
+            if left >= 0 and any(cell.classifier == "knn" for cell in self.shared[key]):
+                held[key] = rows[:]
+        return held
+
+    def _keep(self, start: int, stop: int) -> None:
+        """Keep the representations of some test images."""
+        names = {key: self._test_file(key, start) for key in self.shared}
         if all(map(self.work.done, names.values())):
             return
         self.work.heed()
         with self._timed():
-            for key, values in self.represented(images, start, stop).items():
+            for key, values in self.represented(self.test, start, stop, names).items():
                 self.work.keep_array(names[key], values)
 
-    def _nearest(self, asked: dict[str, Any], start: int, stop: int) -> None:
+    def _learn(self, asked: dict[str, Any], start: int, stop: int) -> None:
         """Find the neighbours of all test images in a block of training images; keep its rows where a probe learns from them."""
-        names = {cell.key: f"near/{cell.key}-{self.tag}-{start}.npy" for cell in self.cells}
-        if all(map(self.work.done, names.values())):
+        open_ones: dict[str, set[str]] = {}
+        for cell in self.cells:
+            key, linear = cell.representation, cell.classifier == "linear"
+            name = (self._row_file if linear else self._near_file)(key, start)
+            if (start, stop) in self.blocks_of(cell) and not self.work.done(name):
+                open_ones.setdefault(key, set()).add(name)
+        if not open_ones:
             return
         self.work.heed()
         with self._timed():
-            found = self.represented(self.train, start, stop)
-            for cell in self.cells:
-                if cell.classifier == "linear":
-                    self.work.keep_array(_named(cell.key, f"train-{self.tag}", start), found[cell.key])
-                    near = np.zeros(0)
-                else:
-                    cosines, rows = nearest(asked[cell.key], found[cell.key], min(self.k, stop - start))
-                    near = np.stack([cosines.astype(np.float64), rows + start])
-                self.work.keep_array(names[cell.key], near)
+            found = self.represented(self.every, start, stop, open_ones)
+            for key, names in open_ones.items():
+                if (name := self._row_file(key, start)) in names:
+                    self.work.keep_array(name, found[key])
+                if (name := self._near_file(key, start)) in names:
+                    cosines, rows = nearest(asked[key], found[key], min(self._most(key), stop - start))
+                    self.work.keep_array(name, np.stack([cosines.astype(np.float64), rows + start]))
+
+    def _most(self, key: str) -> int:
+        """Return the neighbours of which the cells of a representation need the first."""
+        return max(cell.k for cell in self.shared[key])
+
+    def _test_file(self, key: str, start: int) -> str:
+        return f"rows/{key}-test-{self.tag}-{start}.npy"
+
+    def _row_file(self, key: str, start: int) -> str:
+        return f"rows/{key}-train-{self.tag}-{start}.npy"
+
+    def _near_file(self, key: str, start: int) -> str:
+        return f"near/{key}-{self._most(key)}-{self.tag}-{start}.npy"
 
     def _judge(self, cell: Cell, test_z: Rows) -> None:
         """Keep which test images a cell gets right, and what else is known of it."""
         self.work.heed()
         started = time.perf_counter()
         reset_peak()
-        known, wanted = self.train.labels, self.test.labels
+        known, wanted = self.every.labels, self.test.labels
+        blocks = self.blocks_of(cell)
         more: dict[str, Any] = {}
         if cell.classifier == "linear":
-            names = [_named(cell.key, f"train-{self.tag}", start) for start, _ in self.blocks(self.train)]
+            names = [self._row_file(cell.representation, start) for start, _ in blocks]
             train_z = Rows([np.load(self.work.path(name), mmap_mode="r") for name in names])
-            probe = fit_probe(train_z, known, memory_bytes=self.memory)
+            probe = fit_probe(train_z, known[: len(train_z)], memory_bytes=self.memory)
             logits = np.asarray(test_z[:], np.float64) @ probe.coefficients.T + probe.intercepts
             if logits.shape[1] == 1:
                 logits = np.concatenate([-logits, logits], axis=1)
             right = probe.classes[logits.argmax(axis=1)] == wanted
             more = {"C": probe.logistic.C, "converged": probe.logistic.converged}
         else:
-            parts = [
-                np.load(self.work.path(f"near/{cell.key}-{self.tag}-{start}.npy"))
-                for start, _ in self.blocks(self.train)
-            ]
-            cosines, rows = merged(parts, min(cell.k, len(known)))
+            files = [self._near_file(cell.representation, start) for start, _ in blocks]
+            parts = [np.load(self.work.path(name), mmap_mode="r") for name in files]
+            cosines, rows = merged(parts, min(cell.k, blocks[-1][1]))
             settings = SoftNeighbours(len(cosines[0]), cell.temperature, cell.vote)
             right = right_ones(cosines, rows, known, wanted, settings)
             found = evaluation_of(cosines, rows, known, wanted, settings)
@@ -216,13 +256,17 @@ class Family:
             {
                 "top1": float(right.mean()),
                 "interval": list(wilson(int(right.sum()), len(right))),
-                "n_train": len(known) // (2 if cell.mirrored else 1),
-                "mirrored": cell.mirrored,
-                **({} if cell.classifier == "linear" else {"k": cell.k, "temperature": cell.temperature}),
+                "data": cell.parts[0].fit.data,
+                "judge": cell.judge,
+                "judged_by": JUDGES[cell.judge],
+                "n_train": len(self.train.labels),
+                **({} if cell.classifier == "linear" else _votes(cell)),
                 "n_test": len(right),
+                "standard_error": float(np.sqrt(right.mean() * (1 - right.mean()) / len(right))),
                 "dictionary": settings_of.dictionary,
                 **({"leading": cell.leading, "whiten": cell.whiten} if cell.leading else {}),
                 "components": [_count(self.members[p.fit.key][_made(p)], p) for p in cell.parts],
+                "asked_components": [part.asked_components for part in cell.parts],
                 "fit_seconds": sum(one["seconds"] for one in passes),
                 "judging_seconds": shared["seconds"],
                 "judging_cells": len(self.cells),
@@ -257,23 +301,6 @@ class Family:
         )
 
 
-def judges(data: Path, fit: Fit, judge: str, count: int) -> Images:
-    """Return the images that a cell is judged by: the first of the test group, or the last of the training group.
-
-    The latter are for choices, which the test images must not make; SystemExit where the fit has seen them.
-    """
-    if judge == "test":
-        return read(data, fit, "test", count)
-    every = read(data, fit, "train", 0)
-    kept = len(every.labels) - (fit.n_train or len(every.labels))
-    count = count or min(kept, 1000)
-    if not 0 < count <= kept:
-        raise SystemExit(
-            f"The fit leaves {kept} training images to judge by; give --train or a smaller --test."
-        )
-    return Images(every.array[-count:], every.labels[-count:])
-
-
 def device() -> str:
     """Return what the kernels run on."""
     return "GPU" if gpu_available() else f"CPU, {available_cores()} cores"
@@ -287,14 +314,19 @@ def model_without_sums(models: dict[str, Model], key: str) -> None:
 def merged(parts: Sequence[NDArray[np.float64]], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the k nearest of several blocks' neighbours, (2, m, k') each: cosines and row numbers.
 
-    >>> cosines, rows = merged([np.array([[[0.9, 0.1]], [[4, 2]]]), np.array([[[0.9]], [[1]]])], 2)
-    >>> cosines.round(1).tolist(), rows.tolist()
-    ([[0.9, 0.9]], [[1, 4]])
+    >>> cosines, rows = merged([np.array([[[0.5, 0.1]], [[4, 2]]]), np.array([[[0.5]], [[1]]])], 2)
+    >>> cosines.tolist(), rows.tolist()
+    ([[0.5, 0.5]], [[1, 4]])
     """
-    cosines, rows = np.concatenate(parts, axis=2)
-    order = np.lexsort((rows, -cosines), axis=1)[:, :k]
-    near = np.take_along_axis(cosines, order, axis=1).astype(np.float32)
-    return near, np.take_along_axis(rows, order, axis=1).astype(np.int64)
+    found = []
+    for start in range(
+        0, parts[0].shape[1], BLOCK
+    ):  # many blocks of many test images would not fit in memory
+        cosines, rows = np.concatenate([part[:, start : start + BLOCK] for part in parts], axis=2)
+        order = np.lexsort((rows, -cosines), axis=1)[:, :k]
+        found.append([np.take_along_axis(values, order, axis=1) for values in (cosines, rows)])
+    near, numbers = (np.concatenate(values) for values in zip(*found, strict=True))
+    return near.astype(np.float32), numbers.astype(np.int64)
 
 
 def right_ones(
@@ -311,9 +343,9 @@ def right_ones(
 
 
 def families(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the cells in groups that share a fit, directly or through another cell, and are judged the same way."""
-    if len(kinds := dict.fromkeys((cell.judge, cell.mirrored) for cell in cells)) > 1:
-        apart = [[one for one in cells if (one.judge, one.mirrored) == kind] for kind in kinds]
+    """Return the cells in groups that share a fit, directly or through another cell, and are judged by the same images."""
+    if len(judges := dict.fromkeys(cell.judge for cell in cells)) > 1:
+        apart = [[one for one in cells if one.judge == judge] for judge in judges]
         return [group for own in apart for group in families(own)]
     groups: list[tuple[set[str], list[Cell]]] = []
     for cell in cells:
@@ -333,9 +365,9 @@ def fits_of(cells: Sequence[Cell]) -> dict[str, Fit]:
     return {part.fit.key: part.fit for cell in cells for part in cell.parts}
 
 
-def _made(part: Part) -> str:
-    """Return the way of solving, under one name where two are the same."""
-    return "pca-whitened" if part.solve == "whitened" else part.solve
+def _made(part: Part) -> Made:
+    """Return the way of solving, under one name where two are the same, and the pooling."""
+    return "pca-whitened" if part.solve == "whitened" else part.solve, *part.pooling
 
 
 def _slice(part: Part, available: int) -> tuple[int, int]:
@@ -348,5 +380,5 @@ def _count(member: Member, part: Part) -> int:
     return last - first
 
 
-def _named(key: str, group: str, start: int) -> str:
-    return f"rows/{key}-{group}-{start}.npy"
+def _votes(cell: Cell) -> dict[str, Any]:
+    return {"vote": cell.vote, "k": cell.k, "temperature": cell.temperature, "mirrored": cell.mirrored}
