@@ -217,9 +217,36 @@ def test_evaluate_learns_from_mirrored_images_too(data, model, tmp_path):
         both["train/images"] = np.concatenate([images, images[:, :, ::-1]])
         both["train/labels"] = np.concatenate([labels, labels])
     groups = ("--train", "train", "--test", "test", "--neighbours", 5)
-    assert run_json("evaluate", model, data, *groups, "--mirrored") == run_json(
-        "evaluate", model, tmp_path / "both.h5", *groups
+    found, both = (
+        run_json("evaluate", model, data, *groups, "--mirrored"),
+        run_json("evaluate", model, tmp_path / "both.h5", *groups),
     )
+    assert (found.pop("mirrored"), both.pop("mirrored")) == (True, False)
+    assert found == both
+
+
+def test_a_model_remembers_how_its_preset_lets_neighbours_vote(data, tmp_path):
+    smaller = ("dictionary=64", "n_components=8", "drop=2", "pool_size=2")
+    small = [part for one in smaller for part in ("--set", one)]
+    ours = tmp_path / "ours.h5"
+    run("fit", data, "--dataset", "train", "--out", ours, "--preset", "cifar10-gq", *small)
+    groups = ("--train", "train", "--test", "test")
+    bare = run_json("evaluate", ours, data, *groups)
+    votes = ("--neighbours", 50, "--temperature", 0.06, "--vote", "exp", "--mirrored")
+    assert bare == run_json("evaluate", ours, data, *groups, *votes)
+    assert (bare["k"], bare["temperature"], bare["mirrored"]) == (50, 0.06, True)
+    paper = ("--neighbours", 30, "--temperature", 0.03, "--not-mirrored")
+    other = run_json("evaluate", ours, data, *groups, *paper)  # options win
+    assert (other["k"], other["temperature"], other["mirrored"]) == (30, 0.03, False)
+    out, _ = run("info", ours)
+    assert "50 neighbours, exp(cosine / 0.06) each; mirrored training images vote too" in " ".join(
+        out.split()
+    )
+    # a probe learns from mirrored images only when it is told to
+    assert run_json("evaluate", ours, data, *groups, "--metric", "linear")["mirrored"] is False
+    printed = tmp_path / "printed.h5"
+    run("fit", data, "--dataset", "train", "--out", printed, "--preset", "paper-cifar10-gq", *small)
+    assert run_json("evaluate", printed, data, *groups, "--neighbours", 5)["mirrored"] is False
 
 
 def test_evaluate_through_a_temporary_file(data, model, monkeypatch, tmp_path):

@@ -106,7 +106,7 @@ def test_help_has_an_example():
 def test_left_out_images_are_listed(root, tmp_path):
     (root / "class 0" / "00004.png").write_bytes(b"no image")
     _, err = run("import", root, "--out", tmp_path / "d.h5", code=1)
-    assert "class 0/00004.png: the bytes are no JPEG or PNG image" in err
+    assert "class 0/00004.png: the bytes are no image in a known format" in err
     assert os.listdir(tmp_path) == ["tree"]
     out, err = run("import", root, "--out", tmp_path / "d.h5", "--on-error", "skip", "--json")
     result = json.loads(out)

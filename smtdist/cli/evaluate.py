@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
@@ -74,16 +75,12 @@ def evaluate(
     neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
         float | None,
-        typer.Option(
-            callback=_positive,
-            help="T of the vote exp(cosine / T).",
-            show_default=str(Neighbours.temperature),
-        ),
+        typer.Option(callback=_positive, help="T of the vote exp(cosine / T). Default: as the model says."),
     ] = None,
     vote: Annotated[
         Vote | None,
         typer.Option(
-            help="Weight of a neighbour: exp(cosine / T), the cosine, or one.", show_default=Neighbours.vote
+            help="Weight of a neighbour: exp(cosine / T), the cosine, or one. Default: as the model says."
         ),
     ] = None,
     folds: Annotated[
@@ -103,8 +100,13 @@ def evaluate(
         ),
     ] = None,
     mirrored: Annotated[
-        bool, typer.Option("--mirrored", help="Learn from mirrored training images too.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--mirrored/--not-mirrored",
+            help="Learn from mirrored training images too. Default: as the model says (knn), no (linear, svm).",
+            show_default=False,
+        ),
+    ] = None,
     leading: Annotated[
         int | None,
         typer.Option(
@@ -133,25 +135,32 @@ def evaluate(
     """Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM."""
     if whiten is not None and leading is None:
         raise WrongUsage("--whiten is for leading directions; give --leading too.")
-    settings = _settings(
-        metric,
-        neighbours=neighbours,
-        temperature=temperature,
-        vote=vote and vote.value,
-        folds=folds,
-        validation=validation,
+    opt.refuse_idle(
+        metric, neighbours=neighbours, temperature=temperature, vote=vote, folds=folds, validation=validation
     )
     where = Where(workers, cluster, quiet)
     whole = components is None and drop is None and not with_ and not mirrored and not leading
+
+    def settings_for(of: Configuration) -> Settings:
+        """Return the settings of the metric: as given, else as the model says."""
+        if metric is Metric.knn:
+            return Neighbours.of(of, neighbours, temperature, vote and vote.value)
+        return (
+            Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
+        )
+
     if is_coder(model):
         _require(whole, "A coder is judged alone and whole")
-        _evaluate_coder(model, data, train, test, settings, where, json)
+        _evaluate_coder(model, data, train, test, settings_for(Configuration()), where, json)
         return
     if is_kernel_model(model):
         _require(whole and len(data) == 1, "A kernel model is judged alone and whole, on one file")
-        _evaluate_kernel(model, data[0], train, test, settings, where, json)
+        _evaluate_kernel(model, data[0], train, test, settings_for(Configuration()), where, json)
         return
     fitted = opt.need_embedding(files.load(model, statistics=False), model)
+    settings = settings_for(fitted.settings)
+    if mirrored is None:
+        mirrored = metric is Metric.knn and fitted.settings.mirrored_votes
     known, asked = (Labelled.open(data, group, fitted.settings) for group in (train, test))
     known = known.and_mirrored() if mirrored else known
     if isinstance(settings, Neighbours) and settings.k > known.source.n_samples:
@@ -164,17 +173,7 @@ def evaluate(
         found = evaluated(
             fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
         )
-    _report(found, model, "images", json, seen)
-
-
-def _settings(metric: Metric, **given: Any) -> Settings:
-    """Return the settings of a metric; what was given for another one is wrong usage."""
-    opt.refuse_idle(metric, **given)
-    asked = {name: value for name, value in given.items() if value is not None}
-    if metric is Metric.knn:
-        k = asked.pop("neighbours", Neighbours.k)
-        return Neighbours(k, **asked)
-    return Svm(**asked) if metric is Metric.svm else Linear(**asked)
+    _report(found, model, "images", json, seen, mirrored)
 
 
 def _require(alone: bool, what: str) -> None:
@@ -206,12 +205,16 @@ def _report(
     what: str,
     as_json: bool,
     seen: Directions | None = None,
+    mirrored: bool = False,
 ) -> None:
     if as_json:
         leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
-        print_json({**found.to_dict(), "leading": leading, "model": str(model.absolute())})
+        about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}
+        print_json({**found.to_dict(), **about})
         return
     title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {found.n_classes} classes"
+    if mirrored:
+        title += ", mirrored images too"
     if seen is not None:
         title += f", {seen.count:,} leading directions"
     result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))

@@ -99,7 +99,7 @@ def import_(
     layout: Annotated[
         Layout,
         typer.Option(
-            help="plain: pixels; encoded: JPEG and PNG bytes as they are. auto: encoded unless resized."
+            help="plain: pixels; encoded: JPEG, PNG, WebP bytes as they are. auto: encoded unless resized."
         ),
     ] = Layout.auto,
     resize: Annotated[

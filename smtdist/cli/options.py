@@ -172,7 +172,7 @@ Drop = Annotated[
     int | None, typer.Option(min=0, help="Leading components to leave out. Default: as the model was fitted.")
 ]
 NeighboursThatVote = Annotated[
-    int | None, typer.Option(min=1, help="Neighbours that vote, k.", show_default="30")
+    int | None, typer.Option(min=1, help="Neighbours that vote, k. Default: as the model says, else 30.")
 ]
 With = Annotated[
     list[Path] | None,

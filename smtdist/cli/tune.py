@@ -85,10 +85,10 @@ def tune(
     given = None if atoms is None else read_atoms(atoms)
     settings, values, trials = _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, settings)
-    k = neighbours or Neighbours.k
-    if metric is Metric.knn and k > known[0].n_samples:
+    votes = Neighbours.of(settings, neighbours)
+    if metric is Metric.knn and votes.k > known[0].n_samples:
         raise ConfigurationError(
-            f"There are {known[0].n_samples} training images, fewer than {k} neighbours; lower --neighbours."
+            f"There are {known[0].n_samples} training images, fewer than {votes.k} neighbours; lower --neighbours."
         )
 
     budget = memory_limit() // MEMORY_SHARE
@@ -98,7 +98,7 @@ def tune(
     def probe(train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]) -> Found:
         return judged(train_z, train_y, test_z, test_y, Linear())
 
-    nearest = SoftNeighbours(k, block_bytes=min(BLOCK_BYTES, budget))
+    nearest = SoftNeighbours(votes.k, votes.temperature, votes.vote, block_bytes=min(BLOCK_BYTES, budget))
     classify: Classifier = nearest if metric is Metric.knn else probe
     with engine_for(Where(workers, cluster, quiet), known[0]) as engine:
         rows = tuned(trials, known, asked, classify, engine, atoms=given, at_once=at_once)

@@ -1,80 +1,64 @@
-"""Encoded images to pixels: JPEG by libjpeg-turbo, PNG and unusual JPEGs by Pillow; the same bits everywhere."""
+"""Encoded images to pixels: JPEG by libjpeg-turbo, all others and unusual JPEGs by Pillow; the same bits everywhere."""
 
 from __future__ import annotations
 
 import io
 import struct
 import zlib
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
+from smtdist.data.pillow import (
+    MAX_PIXELS,
+    Encoded,
+    Header,
+    Pixels,
+    damaged,
+    loaded,
+    open_picture,
+    read_other_header,
+)
 from smtdist.errors import DataError
 from smtdist.kernels.pixels import LUMINANCE
 
 DECODER: Final = "simplejpeg and Pillow"
-MAX_PIXELS: Final = 32 * 2**20
-"""Images with more pixels are refused before anything is allocated: a forged header must not take the memory."""
-
-COPIED_PIXELS: Final = 2**18
 _JPEG: Final = b"\xff\xd8\xff"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _PNG_GREY: Final = (0, 4)  # colour types of PNG (ISO/IEC 15948, 11.2.2): grey, and grey with alpha
 _PNG_COLOURS: Final = (0, 2, 3, 4, 6)
-_UNREADABLE: Final = (OSError, SyntaxError, ValueError, IndexError, struct.error, zlib.error)  # of Pillow
-
-Pixels = npt.NDArray[np.uint8]
-Encoded = bytes | memoryview
-
-
-class Header(NamedTuple):
-    """What an encoded image says of itself: rows, columns, channels (1 for grey, else 3), "jpeg" or "png".
-
-    `space` is the colour space of a JPEG that libjpeg-turbo reads; "" where Pillow does.
-    """
-
-    height: int
-    width: int
-    channels: int
-    format: str
-    space: str = ""
 
 
 def read_header(data: Encoded) -> Header:
     """Return the size and kind of an encoded image; its pixels are not decoded.
 
     Grey images, with alpha or without, have one channel; all others, palettes among them, have three.
-    Raises DataError, in a sentence without the place, for bytes that are no JPEG or PNG image, for PNGs of more
-    than 8 bits, and for more than `MAX_PIXELS` pixels.
+    Raises DataError, in a sentence without the place, for bytes in a format that is not known, for more than 8 bits a
+    channel, for several frames, and for more than `MAX_PIXELS` pixels.
 
     >>> read_header(encode_png(np.zeros((2, 3, 1), np.uint8)))
     Header(height=2, width=3, channels=1, format='png', space='')
     """
     start = bytes(data[:8])
     if start.startswith(_JPEG):
-        header = _jpeg_header(data)
-    elif start == _PNG:
-        header = _png_header(data)
-    else:
-        raise DataError("the bytes are no JPEG or PNG image; leave out that sample, or encode it anew.")
-    if header.height * header.width > MAX_PIXELS:
-        raise DataError(
-            f"the image is {header.width} x {header.height}, more than {MAX_PIXELS:,} pixels; scale it down first."
-        )
-    return header
+        return _jpeg_header(data).require_pixels()
+    if start == _PNG:
+        return _png_header(data).require_pixels()
+    return read_other_header(data)
 
 
 def decode(data: Encoded, channels: int | None = None, header: Header | None = None) -> Pixels:
-    """Return the pixels of a JPEG or PNG image as uint8 (H, W, C), C as in its header or `channels` (1 or 3).
+    """Return the pixels of an encoded image as uint8 (H, W, C), C as in its header or `channels` (1 or 3).
 
     JPEG: accurate integer DCT, smooth chroma upsampling; orientation tags are not applied, and an image that the
-    library has to guess parts of (cut short, damaged) is refused. PNG: alpha is dropped, palettes become colour,
-    checksums are verified. Colour becomes grey as rint((77 R + 150 G + 29 B) / 256), grey becomes colour by
+    library has to guess parts of (cut short, damaged) is refused. Others: alpha is dropped, palettes become colour; the
+    checksums of PNG are verified. Colour becomes grey as rint((77 R + 150 G + 29 B) / 256), grey becomes colour by
     repeating it. `header` is what `read_header` gave for the same bytes, where it has been read already.
-    Memory: the result; up to 6 bytes a pixel on top for progressive JPEGs, 4 for PNGs, CMYK and colour made grey.
+    Memory: the result; up to 6 bytes a pixel on top for progressive JPEGs, 4 for PNGs, CMYK and colour made grey, 20 for
+    WebP and other formats.
     Other threads run meanwhile. Raises DataError in a sentence without the place.
 
     >>> decode(encode_png(np.full((1, 1, 3), 9, np.uint8)), channels=1).tolist()
@@ -83,7 +67,12 @@ def decode(data: Encoded, channels: int | None = None, header: Header | None = N
     if channels not in (None, 1, 3):
         raise ValueError(f"Images have 1 or 3 channels, not {channels}.")
     header = header or read_header(data)
-    pixels = _decode_jpeg(data, header, channels) if header.format == "jpeg" else _decode_png(data, header)
+    if header.format == "jpeg":
+        pixels = _decode_jpeg(data, header, channels)
+    else:
+        if header.format == "png":
+            _verify_png(data)
+        pixels = loaded(data, header)
     return _with_channels(pixels, channels or header.channels)
 
 
@@ -192,20 +181,20 @@ def _jpeg_header(data: Encoded) -> Header:
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError:  # chroma sampled in an unusual way, or no image at all
-        with _opened(data, "JPEG") as picture:
+        with open_picture(data, "JPEG") as picture:
             return Header(picture.height, picture.width, 1 if picture.mode == "L" else 3, "jpeg")
     return Header(height, width, 1 if space == "Gray" else 3, "jpeg", space)
 
 
 def _decode_jpeg(data: Encoded, header: Header, channels: int | None) -> Pixels:
     if not header.space:
-        return _loaded(data, header)
+        return loaded(data, header)
     wanted = _wanted(header, channels)
     pixels = _decode_turbo(data, wanted)
     if wanted != "CMYK":
         return pixels
     del pixels  # four inks are found sound by the one library and turned into colour by the other
-    return _loaded(data, header)
+    return loaded(data, header)
 
 
 def _wanted(header: Header, channels: int | None) -> str:
@@ -219,7 +208,7 @@ def _decode_turbo(data: Encoded, wanted: str, **scale: int) -> Pixels:
     try:
         pixels: Pixels = simplejpeg.decode_jpeg(data, colorspace=wanted, strict=True, **scale)
     except ValueError as error:
-        raise _damaged("JPEG", error) from error
+        raise damaged("JPEG", error) from error
     return pixels
 
 
@@ -233,11 +222,6 @@ def _png_header(data: Encoded) -> Header:
     if depth > 8:
         raise DataError(f"the PNG image has {depth} bits a channel, but pixels have 8; convert it to 8 bits.")
     return Header(height, width, 1 if colour in _PNG_GREY else 3, "png")
-
-
-def _decode_png(data: Encoded, header: Header) -> Pixels:
-    _verify_png(data)
-    return _loaded(data, header)
 
 
 def _verify_png(data: Encoded) -> None:
@@ -256,42 +240,3 @@ def _verify_png(data: Encoded) -> None:
                 f"the PNG image fails the checksum of its {name} chunk; restore it from its origin."
             )
         at = end + 4
-
-
-def _loaded(data: Encoded, header: Header) -> Pixels:
-    name = header.format.upper()
-    with _opened(data, name) as picture:
-        if picture.size != (header.width, header.height):
-            raise DataError(f"the {name} image states two sizes; restore it from its origin.")
-        picture.info.pop("transparency", None)  # one colour or palette entry that would be see-through
-        try:
-            picture.load()
-        except _UNREADABLE as error:
-            raise _damaged(name, error) from error
-        return _copied(picture, header)
-
-
-def _copied(picture: Image.Image, header: Header) -> Pixels:
-    """Convert and copy a few rows at a time: Pillow would hold the image three times over."""
-    pixels = np.empty((header.height, header.width, header.channels), np.uint8)
-    step = max(1, COPIED_PIXELS // header.width)
-    for top in range(0, header.height, step):
-        rows = picture.crop((0, top, header.width, min(top + step, header.height)))
-        rows = rows.convert("L" if header.channels == 1 else "RGB")
-        pixels[top : top + step] = np.asarray(rows).reshape(-1, header.width, header.channels)
-    return pixels
-
-
-def _opened(data: Encoded, name: str) -> Image.Image:
-    try:
-        return Image.open(io.BytesIO(data), formats=[name])
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"the {name} image states a size beyond measure; scale it down first.") from error
-    except _UNREADABLE as error:
-        # Pillow's own message names an object in memory
-        raise DataError(f"the bytes are no whole {name} image; restore it from its origin.") from error
-
-
-def _damaged(name: str, error: BaseException) -> DataError:
-    reason = str(error).strip().rstrip(".") or type(error).__name__
-    return DataError(f"the {name} image is damaged ({reason}); restore it from its origin.")

@@ -1,4 +1,4 @@
-"""JPEG and PNG images end to end in an HDF5 group, decoded as they are read."""
+"""Encoded images (JPEG, PNG, WebP and others) end to end in an HDF5 group, decoded as they are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from smtdist.data.decode import (
     DECODER,
-    Header,
     decode,
     read_header,
     resized,
@@ -34,6 +33,7 @@ from smtdist.data.hdf5 import (
     open_file,
     require_same_size,
 )
+from smtdist.data.pillow import Header
 from smtdist.data.remote import CACHE_BYTES, is_url
 from smtdist.data.source import Reader, Source, aligned_samples
 from smtdist.errors import ConfigurationError, DataError, UnreadableError
@@ -44,9 +44,6 @@ PIECE_BYTES: Final = 16 * 2**20
 """Encoded bytes read at once; an image that is larger is read alone."""
 
 BYTES_AN_OFFSET: Final = 48  # as stored and as a whole number of Python
-
-BYTES_A_PIXEL: Final = 12
-"""What decoding and scaling one image takes at most: 9 as measured, for a progressive JPEG in full colour."""
 
 LONGEST: Final = 16
 """An image to be scaled may be 16 times as long as wide, which bounds what it is scaled to."""
@@ -73,6 +70,7 @@ class EncodedSource(Source):
     crop: int | None
     channels: int | None
     max_pixels: int
+    pixel_bytes: int
     stored: int
     largest: int
     cached: int
@@ -126,6 +124,7 @@ class EncodedSource(Source):
             crop=crop,
             channels=channels,
             max_pixels=look.most_pixels(resize or crop),
+            pixel_bytes=max(header.pixel_bytes for header in look.headers.values()),
             stored=look.stored,
             largest=look.largest,
             cached=look.cached,
@@ -156,8 +155,11 @@ class EncodedSource(Source):
 
     @property
     def thread_bytes(self) -> int:
-        """Bytes that decoding and scaling the largest image takes: 12 a pixel, before and after; larger ones are refused."""
-        return BYTES_A_PIXEL * (self.max_pixels + LONGEST * (self.resize or 0) ** 2)
+        """Bytes that decoding and scaling the largest image takes: 12 a pixel, 24 where an image looked at is no JPEG or PNG.
+
+        Images that would take more are refused.
+        """
+        return self.pixel_bytes * (self.max_pixels + LONGEST * (self.resize or 0) ** 2)
 
     def describe(self) -> dict[str, Any]:
         """Return kind, path, group, shape, dtype, alignment and all that decides the pixels as plain JSON."""
@@ -245,6 +247,12 @@ class _EncodedReader(Reader):
             raise DataError(
                 f"the image is {width} x {height}, more than the {limit:,} pixels that memory was planned for; set the "
                 f"group's attribute max_pixels to those of its largest image."
+            )
+        if height * width * header.pixel_bytes > limit * self.source.pixel_bytes:
+            raise DataError(
+                f"the image is a {header.format.upper()} of {width} x {height}, which takes more memory to decode than the first "
+                f"images, JPEG and PNG, made plain; set the group's attribute max_pixels to at least "
+                f"{-(-height * width * header.pixel_bytes // self.source.pixel_bytes)}."
             )
         if self.source.resize is not None and max(height, width) > LONGEST * min(height, width):
             raise DataError(

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.decode import MAX_PIXELS, Header, read_header, resized_shape
+from smtdist.data.decode import read_header, resized_shape
 from smtdist.data.hdf5 import (
     damage_named,
     find_dataset,
@@ -19,6 +19,7 @@ from smtdist.data.hdf5 import (
     require_plain,
     require_readable,
 )
+from smtdist.data.pillow import MAX_PIXELS, Header
 from smtdist.data.remote import file_size, full_path
 from smtdist.errors import DataError, UnreadableError
 

@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from smtdist.data.decode import Header
 from smtdist.data.encoded_look import EncodedLook, bytes_of, offsets_of, parts_of
 from smtdist.data.fingerprint import DIGEST_BYTES, sample_digests
 from smtdist.data.hdf5 import DAMAGE, Hdf5Source, damage_named, open_file
@@ -26,6 +25,7 @@ from smtdist.data.look import (
     look_at,
     require_same_classes,
 )
+from smtdist.data.pillow import Header
 from smtdist.data.remote import file_size, is_url
 from smtdist.data.source import Source, aligned_samples
 from smtdist.data.writing import whole_file

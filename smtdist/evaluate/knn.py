@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.configuration import VOTES
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_matrix, hits, wilson
 from smtdist.kernels.device import array_module, like, place, to_host
@@ -20,7 +21,6 @@ Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
 
-VOTES: Final = ("exp", "linear", "hard")
 BLOCK_BYTES: Final = 512 * 2**20
 TRAIN_ROWS: Final = 512  # enough rows for a fast product; the rest of the memory holds test rows
 KEY_BYTES: Final = 24

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
 from smtdist.data.mirrored import WithMirrored
 from smtdist.data.opening import EncodedSettings, open_labels, open_source
@@ -57,9 +58,20 @@ class Labelled:
 class Neighbours:
     """Settings of the soft k-NN."""
 
-    k: int = 30
-    temperature: float = 0.03
-    vote: str = "exp"
+    k: int = Configuration.neighbours
+    temperature: float = Configuration.temperature
+    vote: str = Configuration.vote
+
+    @classmethod
+    def of(
+        cls,
+        settings: Configuration,
+        k: int | None = None,
+        temperature: float | None = None,
+        vote: str | None = None,
+    ) -> Neighbours:
+        """Return those that a model's settings name, but for what is given."""
+        return cls(k or settings.neighbours, temperature or settings.temperature, vote or settings.vote)
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,8 @@ def classifier(found: Found) -> str:
     """Return what a table calls the classifier."""
     if isinstance(found, LinearEvaluation):
         return f"{found.metric} (C = {found.C:g})"
-    return f"k-NN (k = {found.k}, {found.vote} vote)"
+    heat = "" if found.temperature is None else f", T = {found.temperature:g}"
+    return f"k-NN (k = {found.k}, {found.vote} vote{heat})"
 
 
 def evaluated(

@@ -27,6 +27,10 @@ FREE: Final = (
     "dtype",
     "null_tolerance",
     "keep_statistics",
+    "neighbours",
+    "temperature",
+    "vote",
+    "mirrored_votes",
 )
 """Settings that no sum depends on: `refit` may change them."""
 

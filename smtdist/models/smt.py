@@ -117,6 +117,10 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         pixel_range: tuple[float, float] | None = None,
         null_tolerance: float | None = None,
         keep_statistics: bool = True,
+        neighbours: int = 30,
+        temperature: float = 0.03,
+        vote: str = "exp",
+        mirrored_votes: bool = False,
         seed: int = 0,
         atoms: NDArray[np.floating[Any]] | None = None,
         cluster: Any = None,
@@ -158,6 +162,10 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.pixel_range = pixel_range
         self.null_tolerance = null_tolerance
         self.keep_statistics = keep_statistics
+        self.neighbours = neighbours
+        self.temperature = temperature
+        self.vote = vote
+        self.mirrored_votes = mirrored_votes
         self.seed = seed
         self.atoms = atoms
         self.cluster = cluster

@@ -83,6 +83,17 @@ def _model(path: Path) -> Facts:
     }
 
 
+def _votes(settings: dict[str, Any]) -> str:
+    """Return how `evaluate` lets neighbours vote on a model with these settings."""
+    weights = {
+        "exp": f"exp(cosine / {settings['temperature']:g})",
+        "linear": "the cosine",
+        "hard": "one vote",
+    }
+    mirrored = "; mirrored training images vote too" if settings["mirrored_votes"] else ""
+    return f"{settings['neighbours']:,} neighbours, {weights[settings['vote']]} each{mirrored}"
+
+
 def _model_readable(facts: Facts) -> list[tuple[str, str]]:
     geometry, provenance, spectrum = facts["geometry"], facts["provenance"], facts["spectrum"]
     source = provenance.get("source", {})
@@ -112,6 +123,7 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
             f"{spectrum['smallest']:.4g} to {spectrum['largest']:.4g}, median {spectrum['median']:.4g}",
         ),
         ("worst residual", f"{spectrum['worst_residual']:.1e}"),
+        ("judged by", _votes(facts["configuration"])),
         ("written with", ", ".join(f"{name} {number}" for name, number in versions.items())),
     ]
 

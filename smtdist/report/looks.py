@@ -45,17 +45,18 @@ class Looked:
 Labelled = tuple[Source, NDArray[np.int64]]
 
 
-def look(model: Model, known: Labelled, asked: Labelled, engine: Engine, k: int = 30) -> Looked:
-    """Represent both, and judge the second by its k nearest neighbours among the first.
+def look(model: Model, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
+    """Represent both, and judge the second by its nearest neighbours among the first, who vote as the model's settings say.
 
     Memory: the representations and images of both.
     """
-    settings = SoftNeighbours(min(k, known[0].n_samples))
+    votes = model.settings
+    settings = SoftNeighbours(min(votes.neighbours, known[0].n_samples), votes.temperature, votes.vote)
     z = [_represented(model, source, engine) for source, _ in (known, asked)]
     flat = [one.reshape(len(one), -1) for one in z]
     cosines, rows = nearest(flat[1], flat[0], settings.k)
     n_classes = int(max(known[1].max(), asked[1].max())) + 1
-    found = vote(cosines, known[1][rows], n_classes).argmax(axis=1)
+    found = vote(cosines, known[1][rows], n_classes, settings.vote, settings.temperature).argmax(axis=1)
     shown = min(NEIGHBOURS, settings.k)
     return Looked(
         model,

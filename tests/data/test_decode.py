@@ -1,5 +1,6 @@
 """Decoding: the bits of Pillow's own decoder, and a sentence for everything that is no whole image."""
 
+import io
 import struct
 import zlib
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from smtdist.data.decode import MAX_PIXELS, Header, decode, encode_png, read_header, resized, verify
+from smtdist.data.decode import decode, encode_png, read_header, resized, verify
+from smtdist.data.pillow import MAX_PIXELS, Header, formats
 from smtdist.errors import DataError
 
 
@@ -126,11 +128,45 @@ def with_jpeg_size(height, width):
     return bytes(data)
 
 
+def with_webp_size(height, width):
+    """A lossless WebP that states another size in its first chunk."""
+    data = bytearray(pillow_bytes(noise(0, 16, 16), "WEBP", lossless=True))
+    rest = struct.unpack_from("<I", data, 21)[0] >> 28 << 28
+    struct.pack_into("<I", data, 21, rest | (height - 1) << 14 | (width - 1))
+    return bytes(data)
+
+
+def frames(format):
+    room = io.BytesIO()
+    first, second = (Image.fromarray(noise(seed, 9, 9)) for seed in (0, 1))
+    first.save(room, format, save_all=True, append_images=[second])
+    return room.getvalue()
+
+
 PNG, JPEG = pillow_bytes(noise(0, 16, 16)), pillow_bytes(waves(32, 32), "JPEG")
+WEBP = pillow_bytes(noise(0, 16, 16), "WEBP", lossless=True)
 BAD = {
-    "nothing": (b"", "no JPEG or PNG"),
-    "text": (b"hello, world", "no JPEG or PNG"),
-    "gif": (pillow_bytes(waves(4, 4), "GIF"), "no JPEG or PNG"),
+    "nothing": (b"", "no image in a known format"),
+    "text": (b"hello, world", "no image in a known format"),
+    "run by another program": (
+        pillow_bytes(waves(4, 4), "EPS"),
+        "no image in a known format, such as JPEG, PNG or WebP; leave out that sample, or encode it anew",
+    ),
+    "without a signature": (pillow_bytes(waves(4, 4), "TGA"), "no image in a known format"),
+    "webp start": (WEBP[:16], "no whole WEBP"),
+    "cut webp": (WEBP[:-60], "WEBP"),
+    "huge webp": (with_webp_size(16384, 16384), "the image is 16384 x 16384, more than 33,554,432 pixels"),
+    "animated webp": (frames("WEBP"), "WEBP image has several frames"),
+    "animated gif": (frames("GIF"), "GIF image has several frames"),
+    "pages": (frames("TIFF"), "TIFF image has several frames"),
+    "16 bits of tiff": (
+        pillow_bytes(np.full((4, 4), 7, np.uint16), "TIFF"),
+        "TIFF image has more than 8 bits a channel",
+    ),
+    "floats": (
+        pillow_bytes(np.ones((4, 4), np.float32), "TIFF"),
+        "TIFF image has more than 8 bits a channel",
+    ),
     "jpeg start": (JPEG[:3], "no whole JPEG"),
     "cut jpeg": (JPEG[:-60], "damaged .*remature end"),
     "cut and closed jpeg": (JPEG[:-60] + b"\xff\xd9", "damaged"),
@@ -159,6 +195,42 @@ def test_what_is_no_whole_image_is_refused(name):
     with pytest.raises(DataError, match=sentence) as raised:
         decode(data)
     assert "\n" not in str(raised.value)
+
+
+@given(seed=seeds, shape=shapes, lossless=st.booleans(), alpha=st.booleans(), quality=st.integers(1, 100))
+def test_webp_gives_the_bits_of_pillow(seed, shape, lossless, alpha, quality):
+    image = noise(seed, *shape, 4 if alpha else 3)
+    data = pillow_bytes(image, "WEBP", lossless=lossless, quality=quality, exact=True)
+    assert read_header(data) == verify(data) == Header(*shape, 3, "webp")
+    found = decode(data)
+    assert np.array_equal(found, pillow_pixels(data))
+    assert not lossless or np.array_equal(found, image[:, :, :3])
+    assert decode(data, 1).shape == (*shape, 1)
+
+
+@pytest.mark.parametrize("format", ["AVIF", "BMP", "GIF", "JPEG2000", "PCX", "PPM", "QOI", "SGI", "TIFF"])
+@pytest.mark.parametrize("grey", [False, True])
+def test_other_formats_give_the_bits_of_pillow(format, grey):
+    if format not in formats():
+        pytest.skip(f"this Pillow does not read {format}")
+    image = waves(24, 32)
+    try:
+        data = pillow_bytes(image[:, :, :1] if grey else image, format)
+    except (OSError, KeyError, ValueError):
+        pytest.skip(f"Pillow writes no such {format}")
+    header = read_header(data)
+    assert header[:2] == (24, 32)
+    assert header.format == format.lower()
+    assert np.array_equal(decode(data), pillow_pixels(data, header.channels))
+
+
+@given(seed=seeds, place=st.floats(0, 1, exclude_max=True), lossless=st.booleans())
+def test_a_damaged_webp_is_pixels_or_a_sentence(seed, place, lossless):
+    data = bytearray(pillow_bytes(noise(0, 20, 20), "WEBP", lossless=lossless))
+    extra = np.random.default_rng(seed).bytes(4)
+    at = int(place * len(data))
+    data[at : at + 4] = extra
+    assert outcome(decode, data) == outcome(verify, data)  # nothing but DataError is raised
 
 
 def test_two_sizes_in_one_png_are_refused():

@@ -18,6 +18,7 @@ from toys import Total, random_images
 from smtdist import SMT
 from smtdist.data import encoded, encoded_look
 from smtdist.data.array import ArraySource, as_source
+from smtdist.data.decode import decode, read_header
 from smtdist.data.encoded import EncodedSource
 from smtdist.data.hdf5 import Hdf5Source
 from smtdist.data.opening import labels_name, open_source
@@ -278,8 +279,53 @@ def test_a_broken_image_is_named(tmp_path, name):
 
 
 def test_a_broken_image_among_those_looked_at_is_named_at_once(tmp_path):
-    with pytest.raises(DataError, match="sample 0: the bytes are no JPEG or PNG image"):
+    with pytest.raises(DataError, match="sample 0: the bytes are no image in a known format"):
         EncodedSource.open(write(tmp_path, [b"nonsense", *pngs(random_images(0, 3))]), "train")
+
+
+def test_other_formats_stand_beside_png_and_jpeg(tmp_path):
+    images = random_images(0, 3, 6, 3)
+    kinds = [("WEBP", {"lossless": True}), ("PNG", {}), ("BMP", {})]
+    blobs = [pillow_bytes(image, kind, **how) for image, (kind, how) in zip(images, kinds, strict=True)]
+    source = EncodedSource.open(write(tmp_path, blobs), "train")
+    assert np.array_equal(read_all(source), images)
+    alone = EncodedSource.open(write_encoded(tmp_path / "b.h5", [blobs[1]]), "train")
+    assert source.thread_bytes == 2 * alone.thread_bytes  # as measured of decoders
+
+
+def test_a_format_that_memory_was_not_planned_for_is_refused(tmp_path):
+    blobs = pngs(random_images(0, 100))
+    blobs[50] = pillow_bytes(random_images(1, 1)[0], "BMP")  # not among the 32 looked at
+    whole = write(tmp_path, blobs)
+    with pytest.raises(DataError, match=r"sample 50: the image is a BMP .* max_pixels to at least 72\.$"):
+        read_all(EncodedSource.open(whole, "train"))
+    with h5py.File(whole, "a") as file:
+        file["train"].attrs["max_pixels"] = 72
+    assert read_all(EncodedSource.open(whole, "train", resize=6)).shape == (100, 6, 6, 1)
+
+
+def test_decoding_webp_stays_within_its_plan(tmp_path):
+    side = 1500
+    image = np.random.default_rng(0).integers(0, 256, (side, side, 4), dtype=np.uint8)
+    blobs = [pillow_bytes(one, "WEBP", lossless=True, method=0, exact=True) for one in (image[:8, :8], image)]
+    data = decode(blobs[0])  # the library is loaded
+    assert data.shape == (8, 8, 3)
+    header, before = read_header(blobs[1]), resident_bytes()
+    reset_peak()
+    decode(blobs[1], header=header)
+    assert peak_bytes() - before < header.pixel_bytes * side**2
+
+
+def test_lossless_cifar_is_what_pillow_makes_of_it(real_data):
+    path = real_data("cifar10_lossless.h5")
+    for group, count in (("train", 50_000), ("test", 1000)):
+        source = open_source(str(path), group)
+        assert source.shape == (count, 32, 32, 3)
+        with h5py.File(path) as file:
+            at = file[f"{group}/offsets"][500:521]
+            blobs = [file[f"{group}/bytes"][start:stop].tobytes() for start, stop in pairwise(at)]
+        with source.opened() as reader:
+            assert np.array_equal(reader.read(500, 520), [pillow_pixels(blob) for blob in blobs])
 
 
 OFFSETS = {

@@ -203,14 +203,14 @@ def test_a_shard_that_ends_between_two_members(tmp_path):
 def test_shard_sentences(tmp_path):
     image, out = jpeg(pixels(8, 8, 3)), tmp_path / "o.h5"
     cases = (
-        ([("1.txt", b"a")], "holds no member that ends in"),
+        ([("1.txt", b"a")], "holds no member that ends as images do"),
         ([("1.jpg", image), ("1.cls", b"1"), ("2.jpg", image)], "a.tar:2.jpg has no label"),
         ([("1.jpg", image), ("2.cls", b"1"), ("2.jpg", image)], "a.tar:2.jpg has a label"),
         ([("1.jpg", image), ("1.cls", b"cat")], "a.tar:1.cls holds 'cat', but a label is a whole number"),
         ([("1.jpg", image), ("1.json", b"{")], "a.tar:1.json is no JSON"),
         ([("1.jpg", image), ("1.json", b'{"label": "cat"}')], "has the label 'cat'"),
         ([("1.jpg", image), ("1.png", image)], "is a second image of the sample"),
-        ([("1.jpg", b"no image")], "a.tar:1.jpg: the bytes are no JPEG or PNG image"),
+        ([("1.jpg", b"no image")], "a.tar:1.jpg: the bytes are no image in a known format"),
         ([("1.jpg", image), ("1.cls", b"9" * 30)], "a label is a whole number"),
     )
     for members, sentence in cases:
@@ -259,9 +259,9 @@ def test_parquet_sentences(tmp_path):
     refused("has no column c; use one of a, b", path, out, wanted=Selection(image_column="c"))
     refused("no column of image bytes among a", table(a=[1]), out)
     refused("the column label is string", table(a=[image], label=["cat"]), out)
-    refused("a.parquet, row 1: the bytes are no JPEG", table(a=[image, None]), out)
+    refused("a.parquet, row 1: the bytes are no image", table(a=[image, None]), out)
     refused("row 1 has no label in column label", table(a=[image] * 2, label=[1, None]), out)
-    refused("a.parquet, row 1: the bytes are no JPEG", table(a=[image, b"x"]), out)
+    refused("a.parquet, row 1: the bytes are no image", table(a=[image, b"x"]), out)
     refused("holds no row", table(a=pa.array([], pa.binary())), out)
     path.write_bytes(path.read_bytes()[:-9])
     refused("cannot be read as Parquet", path, out)

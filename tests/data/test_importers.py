@@ -10,6 +10,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
+from encoding import pillow_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from importing import (
@@ -73,6 +74,26 @@ def test_folder_encoded(tmp_path):
     assert (found["@channels"], found["@max_pixels"]) == (3, 72)
     assert found["labels"].tolist() == [0, 0, 1]
     assert result.layout == "encoded"
+
+
+def test_a_folder_of_webp_gif_and_tiff(tmp_path):
+    image = pixels(6, 6, 3)
+    images = {
+        "a.webp": ("WEBP", {"lossless": True}),
+        "b.GIF": ("GIF", {}),
+        "c.tif": ("TIFF", {}),
+        "d.eps": ("EPS", {}),
+    }
+    (tmp_path / "t").mkdir()
+    for name, (kind, how) in images.items():
+        (tmp_path / "t" / name).write_bytes(pillow_bytes(image, kind, **how))
+    (tmp_path / "t" / "notes.txt").write_text("no image")
+    result = imported(tmp_path / "t", tmp_path / "o.h5")
+    assert (result.samples, result.layout) == (3, "encoded")  # EPS would run another program
+    assert parts(tmp_path / "o.h5")[0].startswith(b"RIFF")
+    again = imported(tmp_path / "t", tmp_path / "plain.h5", layout="plain")
+    assert again.samples == 3
+    np.testing.assert_array_equal(contents(tmp_path / "plain.h5")["images"][0], image)
 
 
 def test_encoded_of_one_size_has_no_sizes(tmp_path):

@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.decode import MAX_PIXELS
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Labels, Listing, file_keys
+from smtdist.data.pillow import MAX_PIXELS
 from smtdist.data.source import PIXEL_DTYPES
 from smtdist.errors import DataError
 

@@ -7,14 +7,12 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing, unreadable
+from smtdist.data.pillow import endings
 from smtdist.errors import DataError
-
-ENDINGS: Final = (".jpg", ".jpeg", ".png")
 
 
 class FolderListing(Listing):
@@ -43,7 +41,7 @@ class FolderListing(Listing):
                 classes.append(folder)
         if not count:
             raise DataError(
-                f"{root} holds no file that ends in {', '.join(ENDINGS)}; name a folder of images."
+                f"{root} holds no file that ends as images do (.jpg, .png, .webp and others); name a folder of images."
             )
         if labels and classes and loose:
             raise DataError(
@@ -122,4 +120,4 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(ENDINGS) and entry.is_file()
+    return entry.name.lower().endswith(endings()) and entry.is_file()

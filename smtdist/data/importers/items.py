@@ -68,7 +68,7 @@ class Listing:
     Attributes
     ----------
     kind : the word for it on the command line.
-    encoded : whether its items are JPEG or PNG bytes; else pixels.
+    encoded : whether its items are the bytes of encoded images; else pixels.
     shape, dtype : of each image, for pixels: (H, W[, C]).
     n_items : samples, None where only reading tells.
     labelled : whether each sample has a label.

@@ -25,9 +25,9 @@ from smtdist.data.importers.items import (
     too_long,
     unreadable,
 )
+from smtdist.data.pillow import endings
 from smtdist.errors import DataError
 
-IMAGES: Final = ("jpg", "jpeg", "png")
 MOST_TEXT_BYTES: Final = 2**20
 
 Sample = tuple[str, bytes, int | None]
@@ -46,8 +46,7 @@ class TarListing(Listing):
         first = next(self._samples(), None)
         if first is None:
             raise DataError(
-                f"{paths[0]} holds no member that ends in {', '.join('.' + ending for ending in IMAGES)}; name shards "
-                f"of images."
+                f"{paths[0]} holds no member that ends as images do (.jpg, .png, .webp and others); name shards of images."
             )
         self.labelled = first[2] is not None
 
@@ -91,7 +90,7 @@ class TarListing(Listing):
                     if name:
                         yield name, image, label
                     key, name, image, label = part, "", b"", None
-                if ending in IMAGES:
+                if is_image(ending):
                     if name:
                         raise DataError(
                             f"{member} is a second image of the sample of {name}; keep one of them."
@@ -102,6 +101,11 @@ class TarListing(Listing):
                     label = found if found is not None else label
             if name:
                 yield name, image, label
+
+
+def is_image(ending: str) -> bool:
+    """Return whether files with an ending, its dot left out, are images."""
+    return f".{ending}" in endings()
 
 
 def _label(member: str, ending: str, data: bytes) -> int | None:
@@ -129,10 +133,10 @@ def _members(path: Path) -> Iterator[tuple[str, str, str, bytes]]:
             folder, slash, base = member.name.rpartition("/")
             stem, _, ending = base.partition(".")
             ending = ending.lower()
-            if not member.isreg() or not stem or ending not in (*IMAGES, "cls", "json"):
+            if not member.isreg() or not stem or not (is_image(ending) or ending in ("cls", "json")):
                 continue
             name = f"{path}:{member.name}"
-            most = MOST_IMAGE_BYTES if ending in IMAGES else MOST_TEXT_BYTES
+            most = MOST_IMAGE_BYTES if is_image(ending) else MOST_TEXT_BYTES
             if member.size > most:
                 raise DataError(too_long(name, member.size))
             part = archive.extractfile(member)
