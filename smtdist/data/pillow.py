@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from smtdist.errors import DataError
 
@@ -164,7 +164,7 @@ def open_picture(data: Encoded, name: str = "") -> Image.Image:
         raise DataError(
             f"the {name or 'encoded'} image states a size beyond measure; scale it down first."
         ) from error
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         said = f"the bytes are no whole {name} image; restore it from its origin."
         if not name:
             said = (
