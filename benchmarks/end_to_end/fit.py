@@ -23,7 +23,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import device_memory
 from smtdist.engine.passes import Engine
 from smtdist.kernels.device import gpu_available
-from smtdist.models.fit import fit, run_key
+from smtdist.models.fit import fit
 
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
@@ -51,7 +51,6 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     engine = Engine(
         SerialExecutor(options.threads),
         checkpoint=options.checkpoint,
-        key=run_key(source, settings) if options.checkpoint else "",
     )
     model, records = fit(source, settings, engine)
     assert model.embedding is not None

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from smtdist.cli.commands import COMMANDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
+from smtdist.cli.runfile import WORDS
 from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2
@@ -54,6 +55,11 @@ class _Group(TyperGroup):
             ctx.fail(f"There is no command {args[0]!r}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command and load(str(name)), rest
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words of the command line: a checkpoint folder remembers them."""
+        WORDS.set(tuple(args))
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         with sentences():

@@ -54,9 +54,9 @@ COMMANDS: Final = {
         "data.h5 --dataset train/images --out model.h5 --preset mnist-vq --set dictionary=2048",
     ),
     "resume": Command(
-        "fit",
         "resume",
-        "Go on with a fit that was stopped, from its checkpoint; the result has the same bits.",
+        "resume",
+        "Go on with a run that was stopped, whatever its model, from its checkpoint; the result has the same bits.",
         "checkpoint/",
     ),
     "watch": Command(

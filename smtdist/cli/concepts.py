@@ -97,10 +97,10 @@ def concepts(
     check_target(out, overwrite, data=data)
     started = time.perf_counter()
     source = as_table(data if data.suffix == ".npy" else (data, dataset))
-    where, kept = Where(workers, cluster, quiet), checkpoint and checkpoint.absolute()
     with (
-        engine_for(where, source, kept) as engine,
-        engine.run_of(lambda: Facts.of(source, asdict(settings))),
+        engine_for(
+            Where(workers, cluster, quiet), source, checkpoint, lambda: Facts.of(source, asdict(settings))
+        ) as engine,
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
     ):
         model = fit_concepts(source, settings, engine, folder=Path(folder))

@@ -54,11 +54,11 @@ def disc(
         check_target(out, overwrite)
     places, paths = disc_landmarks(landmarks, seed), moving_points(sequences, seed)
     with engine_for(Where(workers, cluster, quiet), ArraySource(paths[:, None])) as engine:
-        model, record = fit_disc(paths, places, engine, functionals)
+        model, records = fit_disc(paths, places, engine, functionals)
     components = model.embedding.components
     result = judged(components, places, functions=functions, seed=seed)
     result["eigenvalues"] = model.embedding.eigenvalues.tolist()
-    result["passes"] = [record]
+    result["passes"] = records
     if out is not None:
         drawn = recovery(
             components, places, sparse_points(4, 1, seed, APART * float(result["landmark_spacing"]))

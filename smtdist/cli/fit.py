@@ -1,9 +1,8 @@
-"""`fit` and `resume`."""
+"""`fit`."""
 
 from __future__ import annotations
 
 import enum
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,19 +12,15 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.runfile import Run, read_run, write_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import CODED
 from smtdist.data.locations import Location, full_location
 from smtdist.data.opening import open_source
-from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.engine.lock import held
-from smtdist.engine.manifest import require_same
 from smtdist.errors import CheckpointError, DataError
 from smtdist.models import files
 from smtdist.models.fit import fit as fit_model
-from smtdist.models.fit import run_facts, run_key
+from smtdist.models.fit import run_facts
 from smtdist.models.model import Model
 from smtdist.monitor import tables
 
@@ -85,42 +80,21 @@ def fit(
         return
     check_target(out, overwrite, inputs=(from_model, atoms), data=data)
     base, given = inputs(from_model, atoms)
-    run = Run(
-        data=full_location(data),
-        dataset=dataset,
-        settings=opt.settings_from(preset, set_, base, given),
-        out=out.absolute(),
-        from_model=from_model and from_model.absolute(),
-        atoms=atoms and atoms.absolute(),
-        overwrite=overwrite,
-        workers=workers,
-        cluster=cluster,
-        on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
-        solve_on=opt.solver_place(solve_on) or "driver",
-    )
-    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
-
-
-def resume(
-    checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="Folder that was given to fit --checkpoint.")
-    ],
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    on_bad_chunk: opt.OnBadChunk = None,
-    solve_on: opt.SolveOn = None,
-    overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
-    events: opt.Events = None,
-    json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Go on with a fit that was stopped, from its checkpoint; the result has the same bits."""
-    run = read_run(checkpoint)
-    run = run.moved(workers, cluster, overwrite, opt.bad_chunk(on_bad_chunk), opt.solver_place(solve_on))
-    check_target(run.out, run.overwrite, inputs=(run.from_model, run.atoms), data=run.data)
-    base, given = inputs(run.from_model, run.atoms)
-    _report(_fitted(run, _opened(run), base, given, checkpoint, quiet, events), json)
+    settings = opt.settings_from(preset, set_, base, given)
+    bad = opt.bad_chunk(on_bad_chunk) or "raise"
+    source = open_source(full_location(data), dataset, settings, skip_damaged=bad == "skip")
+    with engine_for(
+        Where(workers, cluster, quiet, events),
+        source,
+        checkpoint,
+        lambda: run_facts(source, settings, given, base),
+    ) as engine:
+        engine.on_bad_chunk, engine.solve_on = bad, opt.solver_place(solve_on) or "driver"
+        found, records = fit_model(source, settings, engine, atoms=given, base=base)
+    written = files.save(found, out, overwrite=overwrite)
+    skipped = found.provenance.get("skipped", [])
+    result = {"model": str(out.absolute()), "bytes": written, "passes": records, **summary(found)}
+    _report({**result, "skipped": skipped}, json)
 
 
 def coded_feature(assignments: list[str] | None) -> str | None:
@@ -150,10 +124,6 @@ def _fit_coder(
         fit_coder_command(kind.value, data, dataset, out, assignments, where, **options)
 
 
-def _opened(run: Run) -> Source:
-    return open_source(run.data, run.dataset, run.settings, skip_damaged=run.on_bad_chunk == "skip")
-
-
 def inputs(
     from_model: Path | None, atoms: Path | None
 ) -> tuple[Model | None, NDArray[np.floating[Any]] | None]:
@@ -177,38 +147,6 @@ def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
             f"{path} does not hold atoms; give a floating-point array of the shape (atoms, pixels)."
         )
     return array
-
-
-def _fitted(
-    run: Run,
-    source: Source,
-    base: Model | None,
-    given: NDArray[np.floating[Any]] | None,
-    checkpoint: Path | None,
-    quiet: bool,
-    events: Path | None = None,
-) -> dict[str, Any]:
-    """Fit, save, and return what `fit --json` says."""
-    key = run_key(source, run.settings, given, base)
-    where, folder = Where(run.workers, run.cluster, quiet, events), checkpoint and checkpoint.absolute()
-    with ExitStack() as stack:
-        if folder is not None:  # refused before any worker starts
-            stack.enter_context(held(folder))
-            require_same(folder, run_facts(source, run.settings, given, base))
-            write_run(folder, run, key)
-        with engine_for(where, source, folder, key) as engine:
-            engine.holds_checkpoint, engine.on_bad_chunk = folder is not None, run.on_bad_chunk
-            engine.solve_on = run.solve_on
-            model, records = fit_model(source, run.settings, engine, atoms=given, base=base)
-        written = files.save(model, run.out, overwrite=run.overwrite)
-    skipped = model.provenance.get("skipped", [])
-    return {
-        "model": str(run.out),
-        "bytes": written,
-        "passes": records,
-        **summary(model),
-        "skipped": skipped,
-    }
 
 
 def summary(model: Model) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`kernel plan`, `fit`, `resume`, `transform` and `evaluate`: representations without networks.
+"""`kernel plan`, `fit`, `transform` and `evaluate`: representations without networks.
 
 A group of its own, not `fit --model`: the settings, presets, dictionaries and model files of the sparse manifold transform
 mean nothing here, and the other way round, so that almost every option of `fit` would have to be refused.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from json import loads
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, write_features
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.kernel_run import KernelRun, read_kernel_run, write_kernel_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import labels_name, open_labels
@@ -91,34 +91,12 @@ def fit(
     The printed spectral loss (negatives=one) need not have a minimum; the default negatives=all always has.
     """
     check_target(out, overwrite, data=data)
-    run = KernelRun(
-        data=full_path(data),
-        dataset=dataset,
-        settings=settings_from(model, set_),
-        out=out.absolute(),
-        overwrite=overwrite,
-        workers=workers,
-        cluster=cluster,
-    )
-    _report(_fitted(run, checkpoint and checkpoint.absolute(), quiet), json)
-
-
-@kernel.command("resume", epilog="Example: smtdist kernel resume checkpoint/")
-def resume(
-    checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="Folder that was given to kernel fit --checkpoint.")
-    ],
-    workers: opt.Workers = None,
-    cluster: opt.Cluster = None,
-    overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Go on with a kernel fit that was stopped, from its checkpoint; the result has the same bits."""
-    run = read_kernel_run(checkpoint).moved(workers, cluster, overwrite)
-    check_target(run.out, run.overwrite, data=run.data)
-    _report(_fitted(run, checkpoint.absolute(), quiet), json)
+    settings, source = settings_from(model, set_), samples_of((full_path(data), dataset))
+    where = Where(workers, cluster, quiet)
+    with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
+        found, records = fit_model(source, settings, engine)
+    size = save_kernel(found, out, overwrite=overwrite)
+    _report({**found.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}, json)
 
 
 @kernel.command(
@@ -174,21 +152,6 @@ def plan(
 def settings_from(model: Method, assignments: list[str] | None) -> KernelSettings:
     """Return the settings that a command line asks for; WrongUsage for what is none."""
     return asked_for(KernelSettings(), assignments, model=model.value.removeprefix("kernel-"))
-
-
-def _fitted(run: KernelRun, folder: Path | None, quiet: bool) -> dict[str, Any]:
-    """Fit, save, and return what `kernel fit --json` says."""
-    source, settings = run.source(), run.settings
-    key = f"{settings.to_json()} {source.describe()}"
-    with (
-        engine_for(Where(run.workers, run.cluster, quiet), source, folder, key) as engine,
-        engine.run_of(lambda: Facts.of(source, loads(settings.to_json()))),
-    ):
-        if folder is not None:
-            write_kernel_run(folder, run)
-        found, records = fit_model(source, settings, engine)
-    size = save_kernel(found, run.out, overwrite=run.overwrite)
-    return {**found.summary(), "out": str(run.out), "bytes": size, "passes": records}
 
 
 def _report(result: dict[str, Any], as_json: bool) -> None:

@@ -21,7 +21,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import files
-from smtdist.models.fit import finished, run_key
+from smtdist.models.fit import finished, run_facts
 from smtdist.models.merge import merged, require_memory, with_settings
 from smtdist.models.merge import update as updated
 from smtdist.models.model import Model
@@ -102,9 +102,10 @@ def update(
         check_target(out, overwrite, inputs=(model,), data=data)
     present, bad = opt.need_embedding(files.load(model), model), opt.bad_chunk(on_bad_chunk) or "raise"
     source = open_source(data, dataset, present.settings, fitted=True, skip_damaged=bad == "skip")
-    key = run_key(source, present.settings, base=present)
     where = Where(workers, cluster, quiet)
-    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+    with engine_for(
+        where, source, checkpoint, lambda: run_facts(source, present.settings, base=present)
+    ) as engine:
         engine.on_bad_chunk = bad
         result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
     written = files.save(result, target, overwrite=out is None or overwrite)

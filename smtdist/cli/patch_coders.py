@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.locations import Location
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
+from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.few_labels import label_sweep
 from smtdist.evaluate.metrics import Evaluation
@@ -25,13 +25,14 @@ from smtdist.models.coded import (
     CODES,
     CodedSettings,
     changeable,
+    coded_facts,
     coded_settings,
     fit_coded,
     format_of,
 )
 from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.features import features_of, represented
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, manifold_facts
 from smtdist.models.kernel.settings import parse_settings
 from smtdist.monitor import tables
 
@@ -55,8 +56,7 @@ def fit_coder_command(
     code = CODES[kind]
     settings = asked_for(code.settings, assignments)
     source = open_source(data, dataset)
-    key = f"{code.format.kind} {settings.to_json()} {source.describe()}"
-    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+    with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         coder, records = code.fit(source, settings, engine)
     size = code.format.save(coder, out, overwrite=overwrite)
     result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
@@ -82,8 +82,7 @@ def fit_coded_command(
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
     source = open_source(data, dataset)
-    key = f"{settings} {source.describe()}"
-    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+    with engine_for(where, source, checkpoint, lambda: coded_facts(source, settings)) as engine:
         model, records = fit_coded(source, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
 
@@ -105,9 +104,7 @@ def embed_command(
     check_target(out, overwrite, inputs=(path,), data=data)
     settings = asked_for(ManifoldSettings(), assignments)
     source = open_source(data, dataset)
-    digest = hashlib.sha256(coder.basis.tobytes()).hexdigest()
-    key = f"embed {settings} {coder.settings.to_json()} {digest} {source.describe()}"
-    with engine_for(where, source, checkpoint and checkpoint.absolute(), key) as engine:
+    with engine_for(where, source, checkpoint, lambda: manifold_facts(source, coder, settings)) as engine:
         model, records = fit_manifold(source, coder, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from json import loads
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -128,19 +128,15 @@ def fit(
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
     source = _table(table, dataset)
-    key = f"{settings.to_json()} {source.describe()}"
-    folder = checkpoint and checkpoint.absolute()
-    with (
-        engine_for(Where(workers, cluster, quiet), source, folder, key) as engine,
-        engine.run_of(lambda: Facts.of(source, loads(settings.to_json()))),
-    ):
-        model, record = fit_table(source, settings, engine)
+    where = Where(workers, cluster, quiet)
+    with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
+        model, records = fit_table(source, settings, engine)
     size_bytes = save_points(model, out, overwrite=overwrite)
-    result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": [record]}
+    result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}
     if json:
         print_json(result)
         return
-    result_console().print(tables.passes_table([record]))
+    result_console().print(tables.passes_table(records))
     values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])
     line = f"{result['out']}: {tables.size(size_bytes)}, {source.n_samples:,} points, {result['n_features']:,} features"
     result_console().print(f"{line}, eigenvalues {values}", highlight=False, soft_wrap=True)

@@ -1,124 +1,115 @@
-"""CHECKPOINT/run.json: what a fit was asked, so that `resume` needs nothing but the folder."""
+"""CHECKPOINT/run.json: the command that began a run, so that `resume` needs nothing but the folder."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final
 
-from smtdist.configuration import Configuration
-from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.engine.manifest import write_json
-from smtdist.errors import CheckpointError, ConfigurationError
+from smtdist.errors import CheckpointError
 
-SCHEMA = 2
-NAME = "run.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One call of fit, with absolute paths; `key` is that of its sums."""
-
-    data: str | list[str]  # paths or addresses
-    dataset: str
-    settings: Configuration
-    out: Path
-    from_model: Path | None
-    atoms: Path | None
-    overwrite: bool
-    workers: int | None
-    cluster: ClusterChoice | None
-    on_bad_chunk: str = "raise"
-    solve_on: str = "driver"
-    key: str = ""
-
-    def moved(
-        self,
-        workers: int | None,
-        cluster: ClusterChoice | None,
-        overwrite: bool,
-        on_bad_chunk: str | None = None,
-        solve_on: str | None = None,
-    ) -> Self:
-        """Return the run on other machines; what is not given stays."""
-        same = replace(
-            self,
-            overwrite=self.overwrite or overwrite,
-            on_bad_chunk=on_bad_chunk or self.on_bad_chunk,
-            solve_on=solve_on or self.solve_on,
-        )
-        if workers is None and cluster is None:
-            return same
-        return replace(same, workers=workers, cluster=cluster)
+NAME: Final = "run.json"
+SCHEMA: Final = 3
+"""1 and 2 held settings of a fit of images."""
+WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
+"""The words of the command line under way."""
+RESUMED: Final = (
+    ("fit",),
+    ("update",),
+    ("words",),
+    ("concepts",),
+    ("points", "fit"),
+    ("video", "fit"),
+    ("sparse", "fit"),
+    ("sparse", "embed"),
+    ("s3c", "fit"),
+    ("s3c", "embed"),
+    ("kernel", "fit"),
+)
+"""Commands that may stand in such a file: a folder from elsewhere must not make `resume` do anything else."""
+OF_ONE_CALL: Final = {"--checkpoint": 1, "--events": 1, "--json": 0, "--quiet": 0, "-q": 0, "--debug": 0}
+"""Options that are those of the present command, with the number of their values."""
+PLACE: Final = {
+    "--workers": 1,
+    "--cluster": 1,
+    "--max-workers": 1,
+    "--cluster-config": 1,
+    "--tls": 1,
+    "--insecure": 0,
+}
+"""Options that say where the work is done: a resumed run has all of them anew, or those of before."""
 
 
-def write_run(checkpoint: Path, run: Run, key: str) -> None:
-    """Write run.json, whole or not at all; a folder that holds another run is refused."""
+@dataclass(frozen=True)
+class Command:
+    """Words of a command line after `smtdist`, and the folder that relative paths begin in."""
+
+    words: tuple[str, ...]
+    folder: Path
+
+    def again(self, checkpoint: Path, more: Sequence[str], moved: bool) -> list[str]:
+        """Return the words that go on with the run in a folder, with options of the present call behind them.
+
+        moved : whether these say where the work is done.
+
+        >>> begun = Command(("fit", "a.h5", "--json", "--workers", "2", "--checkpoint=c"), Path("/"))
+        >>> begun.again(Path("/c"), ["--workers", "4"], True)
+        ['fit', 'a.h5', '--workers', '4', '--checkpoint', '/c']
+        """
+        left_out = OF_ONE_CALL | (PLACE if moved else {})
+        kept, skip = list[str](), 0
+        for word in self.words:
+            option, joined, _ = word.partition("=")
+            if skip:
+                skip -= 1
+            elif option in left_out:
+                skip = 0 if joined else left_out[option]
+            else:
+                kept.append(word)
+        return [*kept, *more, "--checkpoint", str(checkpoint)]
+
+
+def write_command(checkpoint: Path) -> None:
+    """Write the command under way, whole or not at all; without a command line nothing."""
+    from smtdist.engine.manifest import write_json
+
+    if words := WORDS.get():
+        write_json(checkpoint / NAME, {"schema": SCHEMA, "command": words, "folder": os.getcwd()})
+
+
+def read_command(checkpoint: Path) -> Command:
+    """Read the command that a checkpoint folder was begun with; CheckpointError where there is none to go on with."""
     path = checkpoint / NAME
-    if path.exists() and read_run(checkpoint).key != key:
-        raise CheckpointError(
-            f"{checkpoint} belongs to another run (other data, settings or seed); use another folder, or "
-            f"delete this one."
-        )
-    content = {
-        "schema": SCHEMA,
-        "data": run.data,
-        "dataset": run.dataset,
-        "settings": run.settings.to_dict(),
-        "out": str(run.out),
-        "from_model": run.from_model and str(run.from_model),
-        "atoms": run.atoms and str(run.atoms),
-        "overwrite": run.overwrite,
-        "workers": run.workers,
-        "cluster": run.cluster and run.cluster.name,
-        "cluster_options": {} if run.cluster is None else run.cluster.to_dict(),
-        "on_bad_chunk": run.on_bad_chunk,
-        "solve_on": run.solve_on,
-        "key": key,
-    }
-    write_json(path, content)
-
-
-def read_run(checkpoint: Path) -> Run:
-    """Read what a checkpoint folder was started with."""
-    path = checkpoint / NAME
-    if (checkpoint / "kernel.json").is_file():
-        raise CheckpointError(
-            f"{checkpoint} is the checkpoint of a kernel model; go on with smtdist kernel resume."
-        )
     if not path.is_file():
         raise CheckpointError(
-            f"{checkpoint} is no checkpoint of a fit: it has no {NAME}; give the folder of fit --checkpoint."
+            f"{checkpoint} is no checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
+            f"A run of a Python program goes on when it is started again."
         )
     try:
-        content = json.loads(path.read_text())
-        if int(content["schema"]) > SCHEMA:
-            raise CheckpointError(f"{path} was written by a newer smtdist; resume with that version.")
-        if int(content["schema"]) < SCHEMA:
-            raise CheckpointError(
-                f"{path} was written by an earlier smtdist (schema {content['schema']}, this version has {SCHEMA}); resume "
-                f"with that version, or start the fit again with another checkpoint folder."
-            )
-        optional: dict[str, Any] = {
-            name: content[name] and Path(content[name]) for name in ("from_model", "atoms")
-        }
-        plain = {name: content[name] for name in ("dataset", "overwrite", "workers", "on_bad_chunk", "key")}
-        if content["cluster"] is not None:
-            cluster = ClusterChoice.from_dict(content["cluster"], content.get("cluster_options", {}))
-        else:
-            cluster = None
-        settings = Configuration.from_dict(content["settings"])
-        return Run(
-            data=content["data"],
-            out=Path(content["out"]),
-            settings=settings,
-            cluster=cluster,
-            solve_on=content.get("solve_on", "driver"),
-            **optional,
-            **plain,
-        )
-    except (OSError, ValueError, KeyError, TypeError, ConfigurationError) as error:
+        content: dict[str, Any] = json.loads(path.read_text())
+        schema, words, folder = int(content["schema"]), content.get("command"), content.get("folder")
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."
         ) from error
+    if schema != SCHEMA:
+        other = "a newer" if schema > SCHEMA else "an earlier"
+        raise CheckpointError(
+            f"{path} was written by {other} smtdist (schema {schema}, this version has {SCHEMA}); resume with that version, "
+            f"or start the fit again with another checkpoint folder."
+        )
+    given = tuple(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else ()
+    if not isinstance(folder, str) or not any(given[: len(one)] == one for one in RESUMED):
+        raise CheckpointError(
+            f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
+        )
+    if not Path(folder).is_dir():
+        raise CheckpointError(
+            f"The run in {checkpoint} was started in {folder}, which does not exist; make that folder, or start the command "
+            f"again with the same --checkpoint."
+        )
+    return Command(given, Path(folder))

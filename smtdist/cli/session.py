@@ -6,8 +6,8 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
@@ -25,6 +26,7 @@ from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
 
 if TYPE_CHECKING:  # Dask takes a second to load: only commands that compute wait for it
+    from smtdist.engine.manifest import Facts
     from smtdist.engine.passes import Engine
 
 LARGE = 2**30
@@ -60,9 +62,18 @@ class Where:
 
 @contextmanager
 def engine_for(
-    where: Where, source: Source, checkpoint: Path | None = None, key: str = ""
+    where: Where,
+    source: Source,
+    checkpoint: Path | None = None,
+    facts: Callable[[], Facts] | None = None,
 ) -> Iterator[Engine]:
-    """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch."""
+    """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch.
+
+    A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any worker starts, where
+    what it was begun with differs from `facts`.
+    """
+    from smtdist.engine.lock import held
+    from smtdist.engine.manifest import require_same
     from smtdist.engine.passes import Engine
     from smtdist.engine.session import executor_for
     from smtdist.monitor.previewer import Previewer
@@ -72,6 +83,15 @@ def engine_for(
     workers = where.resolved_workers(source)
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
+        key = ""
+        runs = checkpoint is not None and facts is not None  # else nothing is written there
+        if checkpoint is not None and facts is not None:
+            checkpoint = checkpoint.absolute()
+            stack.enter_context(held(checkpoint))
+            known = facts()
+            require_same(checkpoint, known)
+            key = known.digest
+            write_command(checkpoint)
         if where.events is not None:
             events.subscribe(stack.enter_context(EventLines(where.events)))
         if not where.quiet and where.events != STANDARD_ERROR:
@@ -92,7 +112,7 @@ def engine_for(
         dashboard = getattr(executor, "dashboard", None)
         if dashboard:
             events.emit("note", text=f"Dashboard: {dashboard}")
-        engine = Engine(executor, events, checkpoint, key, stop)
+        engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs)
         if checkpoint is not None or where.events is not None or hasattr(executor, "publish"):
             events.subscribe(Previewer(engine))
         if hasattr(executor, "client") and not where.is_local:
@@ -101,21 +121,11 @@ def engine_for(
             page = install(executor.client)
             events.emit("note", text=f"Page of this run: {page}" if page else NO_PAGE)
         events.subscribe(_heeding(engine))
-        with telling(events):
+        if runs or checkpoint is None:
+            stack.enter_context(engine.opened())
+        with engine.told():
             yield engine
             engine.heed_stop()
-
-
-@contextmanager
-def telling(events: EventStream) -> Iterator[None]:
-    """Tell those who watch how a run ended that did not end well."""
-    try:
-        yield
-    except BaseException as error:
-        stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
-        with suppress(InterruptedRun):  # from a subscriber that heeds the same request
-            events.emit("run_failed", text=str(error) or type(error).__name__, stopped=stopped)
-        raise
 
 
 def _heeding(engine: Engine) -> Any:

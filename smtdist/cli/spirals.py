@@ -45,8 +45,8 @@ def spirals(
         check_target(out, overwrite)
     drawn = two_spirals(points, seed)
     with engine_for(Where(workers, cluster, quiet), as_table(drawn.points)) as engine:
-        model, record = fit_spirals(drawn, engine, landmarks=landmarks, noise=noise, seed=seed)
-    result = {**judged(model, drawn), "passes": [record], "seconds": time.perf_counter() - started}
+        model, records = fit_spirals(drawn, engine, landmarks=landmarks, noise=noise, seed=seed)
+    result = {**judged(model, drawn), "passes": records, "seconds": time.perf_counter() - started}
     if out is not None:
         with whole_file(out, overwrite) as temporary:
             draw_spirals(model, drawn, temporary, kind)

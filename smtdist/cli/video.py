@@ -24,7 +24,7 @@ from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.layers import judged_layers
 from smtdist.models.functional.pictures import draw_groups
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.video import SHARED, fit_video, sequences_of
+from smtdist.models.functional.video import SHARED, fit_video, sequences_of, video_facts
 from smtdist.models.functional.video_judge import judged
 from smtdist.monitor import tables
 
@@ -107,10 +107,8 @@ def fit(
     if lower is not None:
         settings = settings.replace(**{name: getattr(lower.settings, name) for name in SHARED})
     source = sequences_of(found, settings)
-    key = f"{settings.to_json()} {source.describe()} {None if below is None else below.absolute()}"
-    with engine_for(
-        Where(workers, cluster, quiet), source, checkpoint and checkpoint.absolute(), key
-    ) as engine:
+    where = Where(workers, cluster, quiet)
+    with engine_for(where, source, checkpoint, lambda: video_facts(source, settings, lower)) as engine:
         model, records = fit_video(found, settings, engine, lower)
     size = save_video(model, out, overwrite=overwrite)
     result = {**model.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +19,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.models.plan import PlannedCluster
 from smtdist.models.words.documents import withdraw_lines
 from smtdist.models.words.files import load_words, save_words, write_word2vec
-from smtdist.models.words.fit import fit_words, merged_words, plan_words, update_words, words_key
+from smtdist.models.words.fit import fit_words, merged_words, plan_words, update_words, words_facts
 from smtdist.models.words.model import Near, WordModel, WordSettings
 from smtdist.models.words.picture import MOST_WORDS, draw_words
 from smtdist.monitor import tables
@@ -265,13 +263,13 @@ def _computed(
     repeats: bool,
 ) -> tuple[WordModel, list[dict[str, Any]]]:
     settings, base = _asked(changes, model or from_model)
-    key = words_key(source, settings, base) + (repr(ranges) if ranges else "")
-    folder = None if checkpoint is None else checkpoint.absolute()
-    given = {} if base is None else {"the model": hashlib.blake2b(repr(base.basis).encode()).hexdigest()}
-    with (
-        engine_for(where, source, folder, key) as engine,
-        engine.run_of(lambda: Facts.of(source, asdict(settings), given)),
-    ):
+
+    def facts() -> Facts:
+        if from_model is not None and base is not None:
+            return words_facts(source, settings, base.vocabulary.words)
+        return words_facts(source, settings, model=base, lines=ranges)
+
+    with engine_for(where, source, checkpoint, facts) as engine:
         if base is None:
             return fit_words(source, settings, engine)
         if from_model is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,6 @@ from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.events import Event, EventStream
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import DataError
@@ -136,8 +135,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with executor_for(self.cluster, self.workers) as executor:
             events = EventStream(*([self.on_event] if self.on_event else []))
             engine = Engine(executor, events, None if self.checkpoint is None else Path(self.checkpoint))
-            with engine.run_of(lambda: Facts.of(source, asdict(settings))):
-                return self._fitted(fit_concepts(source, settings, engine, folder=folder))
+            return self._fitted(fit_concepts(source, settings, engine, folder=folder))
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.uint8]:
         """Return the concepts found for the rows of X themselves."""

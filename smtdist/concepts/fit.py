@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +30,13 @@ from smtdist.concepts.state import (
 )
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
 
+STEPS: Final = ("moments", "sweeps")
+"""What a search tells of."""
 ATTEMPTS: Final = 16
 """Times that concepts which are still missing are tried anew, at most."""
 REFININGS: Final = 2
@@ -53,10 +57,10 @@ def fit_concepts(
     passes. Progress goes to the engine's events as passes named after the steps. Raises DataError for points that are all
     equal, ModelError where no concept was found.
     """
-    with (
-        single_blas()
-    ):  # small products by the dozen: threads would cost more than they save, and round differently
-        return _fitted(as_table(table), settings, engine, folder)
+    source = as_table(table)
+    # small products by the dozen: threads would cost more than they save, and round differently
+    with single_blas(), engine.run(STEPS, lambda: Facts.of(source, asdict(settings))):
+        return _fitted(source, settings, engine, folder)
 
 
 def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: Path | None) -> ConceptModel:

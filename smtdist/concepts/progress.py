@@ -15,7 +15,7 @@ from smtdist.errors import CheckpointError
 class Progress:
     """The file of one step of a search; without a folder nothing is kept.
 
-    Whoever calls holds the folder and has checked what it was made from (`Engine.run_of`).
+    Whoever calls holds the folder and has checked what it was made from (`Engine.run`).
     """
 
     def __init__(self, folder: Path | None, step: str) -> None:

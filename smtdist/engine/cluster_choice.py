@@ -6,9 +6,9 @@ import difflib
 import ipaddress
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from smtdist.errors import ConfigurationError
 
@@ -69,24 +69,18 @@ class ClusterChoice:
             )
         return self
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the choice as plain JSON types, without the name."""
-        plain: dict[str, Any] = asdict(self)
-        del plain["name"]
-        given = {key: value for key, value in plain.items() if value not in (None, False)}
-        return {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+    def words(self) -> list[str]:
+        """Return the options of a command line that say the same, with absolute paths.
 
-    @classmethod
-    def from_dict(cls, name: str, options: dict[str, Any]) -> Self:
-        """Return the choice that `to_dict` has written.
-
-        >>> choice = ClusterChoice("slurm", tls=Path("tls"), max_workers=8)
-        >>> ClusterChoice.from_dict(choice.name, choice.to_dict()) == choice
-        True
+        >>> ClusterChoice("slurm", tls=Path("/tls"), max_workers=8).words()
+        ['--cluster', 'slurm', '--tls', '/tls', '--max-workers', '8']
         """
-        values: dict[str, Any] = dict(options)
-        values.update({key: Path(options[key]) for key in ("config", "tls") if key in options})
-        return cls(name, **values)
+        values = {"--cluster-config": self.config, "--tls": self.tls, "--max-workers": self.max_workers}
+        found = ["--cluster", self.name]
+        for option, value in values.items():
+            if value is not None:
+                found += [option, str(value.absolute() if isinstance(value, Path) else value)]
+        return [*found, "--insecure"] if self.insecure else found
 
 
 def is_loopback(host: str) -> bool:

@@ -41,19 +41,32 @@ class EventStream:
         self._subscribers = list(subscribers)
         self._lock = threading.Lock()
         self.run = uuid.uuid4().hex[:12]
+        self.failed = False  # whether the last run has failed, and everyone was told
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Add a subscriber."""
         self._subscribers.append(subscriber)
 
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Remove a subscriber."""
+        self._subscribers.remove(subscriber)
+
     def emit(self, kind: str, **fields: Any) -> None:
-        """Send one event."""
+        """Send one event to every subscriber; what the first of those raises that do ends the call after that."""
+        raised: BaseException | None = None
+        if kind in ("run_started", "run_failed"):
+            self.failed = kind == "run_failed"
         with self._lock:
             for subscriber in self._subscribers:
-                subscriber({"kind": kind, "time": time.time(), "run": self.run, **fields})
+                try:
+                    subscriber({"kind": kind, "time": time.time(), "run": self.run, **fields})
+                except BaseException as error:
+                    raised = raised or error
         if kind in LAST:  # not under the lock: a cluster's own thread may be waiting for it
             for subscriber in self._subscribers:
                 getattr(subscriber, "settle", _nothing)()
+        if raised is not None:
+            raise raised
 
 
 class PassProgress:

@@ -5,12 +5,16 @@ The partial sums carry one hash of all this, which can only say that something i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from smtdist.data.identity import data_differences, data_facts
 from smtdist.data.source import Source
@@ -19,7 +23,8 @@ from smtdist.engine.checkpoint import sentence_for
 from smtdist.errors import CheckpointError
 
 NAME: Final = "manifest.json"
-SCHEMA: Final = 1
+SCHEMA: Final = 2
+"""1 had keys of other recipes in its partial sums."""
 SHOWN: Final = 5
 """Differences that a sentence names."""
 
@@ -41,6 +46,24 @@ class Facts:
         """Look at a source (a few chunks of it) and settings."""
         plain = json.loads(json.dumps({"data": data_facts(source), "settings": settings}))
         return cls(source.name, plain["data"], plain["settings"], given or {})
+
+    @property
+    def digest(self) -> str:
+        """A hash of them all: partial sums carry it, so that no other run takes them for its own."""
+        plain = json.dumps([self.data, self.settings, self.given], sort_keys=True)
+        return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
+
+
+def array_hash(*arrays: NDArray[Any]) -> str:
+    """Hash the contents of arrays, in order.
+
+    >>> array_hash(np.zeros(2)) == array_hash(np.zeros(2)), array_hash(np.zeros(2)) == array_hash(np.ones(2))
+    (True, False)
+    """
+    digest = hashlib.blake2b(digest_size=12)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def require_same(folder: Path, now: Facts) -> None:
@@ -84,10 +107,11 @@ def _read(path: Path) -> Facts | None:
     try:
         content = json.loads(path.read_text())
         schema = int(content["schema"])
-        if schema > SCHEMA:
+        if schema != SCHEMA:
+            other = "a newer" if schema > SCHEMA else "an earlier"
             raise CheckpointError(
-                f"{path} was written by a newer smtdist (schema {schema}, this version has {SCHEMA}); resume with that "
-                f"version."
+                f"{path} was written by {other} smtdist (schema {schema}, this version has {SCHEMA}); resume with that "
+                f"version, or start the fit again with another checkpoint folder."
             )
         return Facts(content["name"], content["data"], content["settings"], content["given"])
     except FileNotFoundError:

@@ -50,7 +50,7 @@ class Outlet:
         self._lock = threading.Lock()  # of the list
         self._sending = threading.Lock()
         self._timer: threading.Timer | None = None
-        self._broken = False
+        self._broken = False  # or closed: nothing is taken any more
 
     def __call__(self, event: Event) -> None:
         """Take an event; it is handed on a moment later."""
@@ -71,6 +71,16 @@ class Outlet:
         last = threading.Thread(target=self.flush, name="smtdist-events", daemon=True)
         last.start()
         last.join(timeout=PATIENCE)
+
+    def close(self) -> None:
+        """Hand on what waits, and take nothing more: no thread of this outlet is left to write anything."""
+        self.settle()
+        with self._lock:
+            self._broken = True
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            atexit.unregister(self.flush)
 
     def flush(self) -> None:
         """Hand on what waits."""

@@ -1,12 +1,13 @@
-"""`reduce`, `rounds` and `map`: the only ways in. Models say what to sum; everything else happens here and below."""
+"""A run and its steps: `reduce`, `loop`, `map` and `solve`. Models say what to sum; everything else happens here and below."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +23,12 @@ from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.lastwords import Attendance, LastWords
 from smtdist.engine.lock import held
 from smtdist.engine.manifest import Facts, require_same
-from smtdist.engine.memory import device_memory
+from smtdist.engine.memory import device_memory, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
 from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
+from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
 from smtdist.errors import ClusterLostError, ConfigurationError, DataError, InterruptedRun
 from smtdist.kernels.device import gpu_available
 from smtdist.statistics.base import State, Statistic
@@ -45,20 +47,22 @@ WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHER
 class Engine:
     """An executor, a stream of events, and where to checkpoint.
 
-    Its events are also kept in the checkpoint folder and sent to the cluster's scheduler, where there is one.
+    While it is open its events are also kept in the checkpoint folder and sent to the cluster's scheduler, where there is one.
     """
 
     executor: Executor
     events: EventStream = field(default_factory=EventStream)
     checkpoint: Path | None = None
-    key: str = ""  # hashes data and configuration
+    key: str = ""  # of all that sums in the checkpoint folder depend on; a run sets it
     stop: StopRequest = field(default_factory=StopRequest)
     on_bad_chunk: str = "raise"  # or "skip": leave out samples that cannot be read, the same in every pass
     solve_on: str = "driver"  # or "workers": they hold the matrices of an iterative solve, and multiply
-    holds_checkpoint: bool = False  # the caller holds the checkpoint folder, see `run_of`
+    holds_checkpoint: bool = False  # the caller holds the checkpoint folder
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
 
     current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
+    _open: bool = field(default=False, init=False)
+    _running: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.on_bad_chunk not in ON_BAD_CHUNK:
@@ -67,30 +71,82 @@ class Engine:
             )
         if self.solve_on not in SOLVE_ON:
             raise ConfigurationError(f"solve_on is {self.solve_on!r}; choose one of {', '.join(SOLVE_ON)}.")
-        if self.checkpoint is not None:
-            self.events.subscribe(Outlet(EventLog(self.checkpoint / EVENTS)))
-        if hasattr(self.executor, "publish"):
-            self.events.subscribe(Outlet(Recapitulating(self.executor.publish)))
         for watcher in WATCHERS.get():
             watcher(self)
 
     @contextmanager
-    def run_of(self, facts: Callable[[], Facts] | None = None) -> Iterator[None]:
-        """Hold the checkpoint folder for the length of a run, and refuse it where it belongs to another driver or run.
+    def opened(self, facts: Callable[[], Facts] | None = None) -> Iterator[None]:
+        """Hold the checkpoint folder and hand events on, for the length of a `with` block; inside another one it does nothing.
 
-        Without a folder, or where the caller holds it already, this does nothing. A pass outside any run holds it for itself.
+        The folder is refused where it belongs to another driver, or to a run of other `facts`. At the end all events have been
+        handed on, and nothing is left that could write to the folder.
         """
-        if self.checkpoint is None or self.holds_checkpoint:
+        if self._open:
+            if not self.key:
+                self._identify(facts)
             yield
             return
-        with held(self.checkpoint):
-            if facts is not None:
-                require_same(self.checkpoint, facts())
-            self.holds_checkpoint = True
+        outlets: list[Outlet] = []
+        with ExitStack() as stack:
+            if self.checkpoint is not None and not self.holds_checkpoint:
+                stack.enter_context(held(self.checkpoint))
+            if not self.holds_checkpoint:
+                self._identify(facts)
+            if self.checkpoint is not None:
+                outlets.append(Outlet(EventLog(self.checkpoint / EVENTS)))
+            if hasattr(self.executor, "publish"):
+                outlets.append(Outlet(Recapitulating(self.executor.publish)))
+            for outlet in outlets:
+                self.events.subscribe(outlet)
+                stack.callback(self._let_go, outlet)
+            self._open = True
             try:
                 yield
             finally:
-                self.holds_checkpoint = False
+                self._open = False
+
+    def _identify(self, facts: Callable[[], Facts] | None) -> None:
+        """Refuse a folder of another run, and take the key of this one."""
+        if facts is not None and self.checkpoint is not None:
+            known = facts()
+            require_same(self.checkpoint, known)
+            self.key = known.digest
+
+    def _let_go(self, outlet: Outlet) -> None:
+        self.events.unsubscribe(outlet)
+        outlet.close()
+
+    @contextmanager
+    def run(self, steps: Sequence[str], facts: Callable[[], Facts] | None = None) -> Iterator[None]:
+        """Tell of a run from `run_started` to `run_finished` or `run_failed`, and keep the engine open meanwhile.
+
+        `steps` are the names of its steps as far as they are known: those of a loop by the loop's name. A run inside another is a
+        part of it: the outer one is told of. `facts` say what the sums in a checkpoint folder depend on.
+        """
+        if self._running:
+            yield
+            return
+        started = time.perf_counter()
+        with self.opened(facts), self.told():
+            self._running = True
+            try:
+                self.events.emit("run_started", passes=list(steps))
+                yield
+                self.events.emit("run_finished", seconds=time.perf_counter() - started)
+            finally:
+                self._running = False
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell those who watch how a run ended that did not end well, once."""
+        try:
+            yield
+        except BaseException as error:
+            stopped = isinstance(error, InterruptedRun | KeyboardInterrupt)
+            if not self.events.failed:
+                with contextlib.suppress(InterruptedRun):  # from a subscriber that heeds the same request
+                    self.events.emit("run_failed", text=str(error) or type(error).__name__, stopped=stopped)
+            raise
 
     def limits(self, statistic: Statistic, source: Source) -> WorkerLimits:
         """Measure what a worker has in use once the kernels of the pass are compiled, what it may use, and its GPU's memory."""
@@ -126,7 +182,7 @@ class Engine:
 
         `held_bytes`: what the caller keeps for itself, which counts where this process does the work.
         """
-        with self.run_of(), self._cluster_loss_explained():
+        with self.opened(), self._cluster_loss_explained():
             return self._reduced(name, statistic, source, fingerprint, work_per_sample, held_bytes)
 
     def _reduced(
@@ -253,28 +309,71 @@ class Engine:
             projected_bytes=plan.projected_bytes,
         )
 
-    def rounds(
+    def loop(
         self,
         name: str,
-        state: T,
+        theta: T,
         make: Callable[[T, int], tuple[Statistic, Source]],
-        update: Callable[[T, State, int], T | None],
-        n_rounds: int,
+        step: Callable[[T, State, int], T | None],
+        most: int,
     ) -> tuple[T, list[dict[str, Any]]]:
-        """Broadcast, map, reduce, update, `n_rounds` times; `update` returns None when nothing changes any more.
+        """Learn parameters in rounds: a pass over what `make` says, then a step, at most so many times; return the records too.
 
-        Rounds are passes named `name-1`, `name-2`, ...; a resumed run takes finished rounds from their results.
+        Round k is the pass `name-k`, and `step(theta, sums, k)` gives the parameters of the next round, or None when nothing
+        changes any more. `theta` is what `smtdist.engine.theta.packed` takes. A checkpoint folder keeps parameters and
+        records after each round, not the sums: a resumed run goes on with the round after, with the same bits.
         """
-        records = []
-        for number in range(1, n_rounds + 1):
-            statistic, source = make(state, number)
-            partial, record = self.reduce(f"{name}-{number}", statistic, source)
-            records.append(record)
-            changed = update(state, partial.state, number)
-            if changed is None:
-                break
-            state = changed
-        return state, records
+        folder = self.checkpoint
+        with self.opened():
+            kept = None if folder is None else ThetaFile(folder / f"{name}.h5", f"{self.key}/{name}")
+            learned = Learned(theta, 0, [], over=False)
+            if kept is not None:
+                learned = kept.read(type(theta), self.note) or learned
+                self._require_nothing_skipped(learned.records)
+            while learned.rounds < most and not learned.over:
+                number = learned.rounds + 1
+                statistic, source = make(learned.theta, number)
+                partial, record = self.reduce(f"{name}-{number}", statistic, source)
+                changed = step(learned.theta, partial.state, number)
+                # as they will be read again: the layout of an array decides which way a product takes
+                last = learned.theta if changed is None else unpacked(type(theta), packed(changed))
+                learned = Learned(last, number, [*learned.records, record], over=changed is None)
+                if kept is not None and folder is not None:
+                    kept.write(learned)
+                    shutil.rmtree(folder / f"{name}-{number}", ignore_errors=True)
+            return learned.theta, learned.records
+
+    def _require_nothing_skipped(self, records: list[dict[str, Any]]) -> None:
+        """Refuse rounds that have left samples out where that is not allowed any more."""
+        if self.on_bad_chunk == "raise" and any(record["n_skipped"] for record in records):
+            raise DataError(
+                f"A pass in {self.checkpoint} has left out samples that could not be read; resume with --on-bad-chunk skip, or "
+                f"start anew with sound data."
+            )
+
+    def solve(
+        self, name: str, function: Callable[[], T], working_bytes: int, **about: Any
+    ) -> tuple[T, dict[str, Any]]:
+        """Call a function of this process as a step of the run; return its value with the record of the step.
+
+        `working_bytes` is what it takes at most beside what is in use now, which `pass_started` states. `about` joins the record.
+        """
+        self.heed_stop()
+        nothing = {"n_samples": 0, "resumed_leaves": 0, "projected_bytes": resident_bytes() + working_bytes}
+        self.events.emit("pass_started", **{"pass": name}, n_leaves=0, workers=1, **nothing)
+        started = time.perf_counter()
+        reset_peak()
+        value = function()
+        record = {
+            "seconds": time.perf_counter() - started,
+            "n_positions": 0,
+            "read_bytes": 0,
+            "peak_bytes": peak_bytes(),
+            **nothing,
+            **about,
+        }
+        self.events.emit("pass_finished", **{"pass": name}, **record)
+        return value, {"name": name, **record}
 
     def map(
         self, function: Callable[..., Any], shared: Any, source: Source, ranges: list[tuple[int, int]]

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from smtdist.configuration import CODED
 from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.coders.coder import Coder, Record
@@ -17,6 +18,7 @@ from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.features import Streamed
 from smtdist.models.coders.files import Format, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
+from smtdist.models.coders.start import STEPS
 from smtdist.models.s3c.files import FORMAT as S3C
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
@@ -99,9 +101,18 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     Floats, summed along the fixed tree: the same bits for any number of workers, after losses and after a resume. Memory: as
     either step states before its passes.
     """
-    coder, first = CODES[settings.feature].fit(source, settings.coder, engine)
-    found, then = fit_manifold(source, coder, settings.embedding, engine)
-    return found, [*first, *then]
+    with engine.run([*STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
+        coder, first = CODES[settings.feature].fit(source, settings.coder, engine)
+        found, then = fit_manifold(source, coder, settings.embedding, engine)
+        return found, [*first, *then]
+
+
+def coded_facts(source: Source, settings: CodedSettings) -> Facts:
+    """Return what a checkpoint of `fit_coded` depends on."""
+    embedding = {
+        f"embedding's {name}": value for name, value in dataclasses.asdict(settings.embedding).items()
+    }
+    return Facts.of(source, {"code": settings.feature, **dataclasses.asdict(settings.coder), **embedding})
 
 
 def format_of(model: Coder | Manifold) -> Format[Any]:

@@ -192,7 +192,7 @@ def _k_means(
 
     zeros = np.zeros(len(start), np.int64)
     first = _Centres(start.astype(np.float64), start, zeros, zeros)
-    centres, records = engine.rounds("dictionary", first, make, update, settings.dictionary_rounds)
+    centres, records = engine.loop("dictionary", first, make, update, settings.dictionary_rounds)
     # "gq" compares cosines, which only unit atoms give
     grid = atoms_to_grid(centres.grid) if settings.feature == "gq" and not spherical else centres.grid
     return without_source(grid, centres.counts), records

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
-import time
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +16,7 @@ from smtdist.data.fingerprint import Digests, fingerprint
 from smtdist.data.retry import count
 from smtdist.data.source import Source
 from smtdist.data.spilled import Spill
-from smtdist.engine.manifest import Facts
+from smtdist.engine.manifest import Facts, array_hash
 from smtdist.engine.memory import memory_limit, resident_bytes
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
@@ -60,40 +57,26 @@ def fit(
     `dictionary_method = "given"`) the dictionary is the user's.
     The driver needs the memory that `solve_way` states, or the fit is refused.
     """
-    with engine.run_of(lambda: run_facts(source, settings, atoms, base)):
-        return _fitted(source, settings, engine, atoms, base)
-
-
-def _fitted(
-    source: Source,
-    settings: Configuration,
-    engine: Engine,
-    atoms: NDArray[np.floating[Any]] | None,
-    base: Model | None,
-) -> tuple[Model, list[Record]]:
-    started = time.perf_counter()
     first = _checked(source, settings, engine, base)
     steps = ["statistics", "solve"] if base else ["whitening", "dictionary", "statistics", "solve"]
-    engine.events.emit("run_started", passes=steps)
-    records: list[Record] = []
-    samples: Digests | None = None
-    if base is None:
-        whitening, partial, record = _fit_whitening(source, first, settings, engine)
-        samples = ordered_digests(partial)
-        dictionary, some = _choose_dictionary(source, whitened(first, whitening), settings, engine, atoms)
-        dictionary = dictionary.named(samples)
-        records = [record, *([joined("dictionary", some)] if some else [])]
-    else:
-        whitening, dictionary = base.whitening, base.dictionary
-    settings = replace(settings, dictionary=len(dictionary.grid))
-    start = Model(settings, first.geometry, first.scale, whitening, dictionary, None, None)
-    statistics, record = summed(source, start, engine, samples)
-    records.append(record)
-    embedding, record = timed_solve(statistics, settings, engine)
-    records.append(record)
-    model = finished(start, statistics, embedding, source.describe(), left_out(source, engine))
-    engine.events.emit("run_finished", seconds=time.perf_counter() - started)
-    return model, records
+    with engine.run(steps, lambda: run_facts(source, settings, atoms, base)):
+        records: list[Record] = []
+        samples: Digests | None = None
+        if base is None:
+            whitening, partial, record = _fit_whitening(source, first, settings, engine)
+            samples = ordered_digests(partial)
+            dictionary, some = _choose_dictionary(source, whitened(first, whitening), settings, engine, atoms)
+            dictionary = dictionary.named(samples)
+            records = [record, *([joined("dictionary", some)] if some else [])]
+        else:
+            whitening, dictionary = base.whitening, base.dictionary
+        settings = replace(settings, dictionary=len(dictionary.grid))
+        start = Model(settings, first.geometry, first.scale, whitening, dictionary, None, None)
+        statistics, record = summed(source, start, engine, samples)
+        records.append(record)
+        embedding, record = timed_solve(statistics, settings, engine)
+        records.append(record)
+        return finished(start, statistics, embedding, source.describe(), left_out(source, engine)), records
 
 
 def summed(
@@ -287,30 +270,10 @@ def _versions() -> dict[str, str]:
 
 
 def run_facts(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> Facts:
-    """Return what a checkpoint of a fit depends on, piece by piece, where `run_key` is one hash of it."""
+    """Return what a checkpoint of a fit depends on, piece by piece."""
     given: dict[str, str] = {}
     if atoms is not None:
-        given["the atoms"] = _hashed(np.ascontiguousarray(atoms))
+        given["the atoms"] = array_hash(atoms)
     if base is not None:
-        given["the model"] = _hashed(base.whitening.whiten, base.dictionary.grid)
+        given["the model"] = array_hash(base.whitening.whiten, base.dictionary.grid)
     return Facts.of(source, settings.to_dict(), given)
-
-
-def _hashed(*arrays: NDArray[Any]) -> str:
-    digest = hashlib.blake2b(digest_size=12)
-    for array in arrays:
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def run_key(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> str:
-    """Hash everything a fit's sums depend on: only a run with the same key may resume from a checkpoint."""
-    digest = hashlib.blake2b(digest_size=12)
-    digest.update(json.dumps(source.describe(), sort_keys=True).encode())
-    digest.update(settings.to_json().encode())
-    if atoms is not None:
-        digest.update(np.ascontiguousarray(atoms).tobytes())
-    if base is not None:
-        digest.update(base.whitening.whiten.tobytes())
-        digest.update(base.dictionary.grid.tobytes())
-    return digest.hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -90,7 +89,6 @@ def update(
     Whitening and dictionary stay as they are, so that ten updates give the bits of one fit with that whitening and
     dictionary. Withdrawing refuses samples that are not in the model and samples that supplied atoms.
     """
-    started = time.perf_counter()
     settings = model.settings
     present = statistics_of(model, "the model")
     geometry = image_geometry(settings, source.shape, source.name)
@@ -99,16 +97,13 @@ def update(
             f"{source.name} has {source.dtype} images of {tuple(geometry[:3])}, the model was fitted on others, of "
             f"{tuple(model.geometry[:3])}; give images like those."
         )
-    engine.events.emit("run_started", passes=["statistics", "solve"])
-    with engine.run_of(lambda: run_facts(source, settings, base=model)):
+    with engine.run(["statistics", "solve"], lambda: run_facts(source, settings, base=model)):
         more, record = summed(source, model, engine)
-    with _named(source.name):
-        total = _not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
-    del present, more
-    embedding, solved = timed_solve(total, settings, engine)
-    result = finished(model, total, embedding, None, left_out(source, engine))
-    engine.events.emit("run_finished", seconds=time.perf_counter() - started)
-    return result, [record, solved]
+        with _named(source.name):
+            total = _not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
+        del present, more
+        embedding, solved = timed_solve(total, settings, engine)
+        return finished(model, total, embedding, None, left_out(source, engine)), [record, solved]
 
 
 def statistics_of(model: Model, name: str) -> Statistics:

@@ -18,12 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from smtdist.configuration import FIELDS, PRESETS, Configuration
 from smtdist.data.array import as_source
 from smtdist.engine.events import Event, EventStream
-from smtdist.engine.executor import StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import files
-from smtdist.models.fit import fit, run_key
+from smtdist.models.fit import fit
 from smtdist.models.merge import FREE, refit, update
 from smtdist.models.model import Model
 from smtdist.models.transform import transform
@@ -213,7 +212,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         settings = self.configuration
         source = as_source(X, settings)
         with executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor, run_key(source, settings, self.atoms, base))
+            engine = self._engine(executor, checkpointed=True)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         return self._fitted(model, records)
 
@@ -242,7 +241,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model = self.model_
         source = as_source(X, model.settings, fitted=True)
         with executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor, run_key(source, model.settings, base=model))
+            engine = self._engine(executor, checkpointed=True)
             model, records = update(model, source, engine, withdraw=withdraw)
         return self._fitted(model, records)
 
@@ -260,11 +259,10 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         count = model.components(n_components, drop).shape[1]
         result = np.empty((source.n_samples, *model.feature_shape(count)), model.settings.dtype)
         with executor_for(self.cluster, self.workers) as executor:
-            pieces = transform(
-                model, source, self._engine(executor, ""), n_components=n_components, drop=drop
-            )
-            for first, values in pieces:
-                result[first : first + len(values)] = values
+            engine = self._engine(executor)
+            with engine.run(("transform",)):
+                for first, values in transform(model, source, engine, n_components=n_components, drop=drop):
+                    result[first : first + len(values)] = values
         return result.reshape(len(result), -1)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -285,10 +283,10 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.transformer_tags.preserves_dtype = [self.dtype]
         return tags
 
-    def _engine(self, executor: Any, key: str) -> Engine:
+    def _engine(self, executor: Any, *, checkpointed: bool = False) -> Engine:
         events = EventStream(*([self.on_event] if self.on_event else []))
-        folder = None if self.checkpoint is None or not key else Path(self.checkpoint)
-        return Engine(executor, events, folder, key, StopRequest(), self.on_bad_chunk, self.solve_on)
+        folder = Path(self.checkpoint) if self.checkpoint is not None and checkpointed else None
+        return Engine(executor, events, folder, on_bad_chunk=self.on_bad_chunk, solve_on=self.solve_on)
 
     def _fitted(self, model: Model, records: list[dict[str, Any]]) -> Self:
         self.model_ = model

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,9 +19,7 @@ from smtdist.configuration import Configuration
 from smtdist.data.spilled import forget
 from smtdist.engine.memory import (
     memory_limit,
-    peak_bytes,
     readable,
-    reset_peak,
     resident_bytes,
 )
 from smtdist.engine.passes import Engine
@@ -148,35 +145,12 @@ def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine)
         tiled=statistics.tiled,
         on_workers=engine.solve_on == "workers",
     )
-    projected = baseline + way.working_bytes
-    engine.events.emit(
-        "pass_started",
-        **{"pass": SOLVE},
-        n_samples=0,
-        n_leaves=0,
-        resumed_leaves=0,
-        workers=1,
-        projected_bytes=projected,
-    )
-    started = time.perf_counter()
-    reset_peak()
-    with _means(way, statistics, engine) as means:
-        embedding = solve(statistics, settings, means, way.name == "device")
-    record: Record = {
-        "name": SOLVE,
-        "seconds": time.perf_counter() - started,
-        "n_samples": 0,
-        "n_positions": 0,
-        "read_bytes": 0,
-        "peak_bytes": peak_bytes(),
-        "projected_bytes": projected,
-        "resumed_leaves": 0,
-        "way": way.name,
-    }
-    engine.events.emit(
-        "pass_finished", **{"pass": SOLVE}, **{key: value for key, value in record.items() if key != "name"}
-    )
-    return embedding, record
+
+    def solved() -> Solution:
+        with _means(way, statistics, engine) as means:
+            return solve(statistics, settings, means, way.name == "device")
+
+    return engine.solve(SOLVE, solved, way.working_bytes, way=way.name)
 
 
 @contextmanager

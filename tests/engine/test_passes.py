@@ -249,7 +249,7 @@ def test_a_task_that_reports_again_counts_once():
     assert [event["n_positions"] for event in seen] == [6, 16, 18, 12, 12]
 
 
-def test_rounds_broadcast_and_update_until_nothing_changes():
+def test_a_loop_broadcasts_and_steps_until_nothing_changes():
     """A running mean by rounds: the third update says that nothing changed."""
     seen = []
 
@@ -260,7 +260,7 @@ def test_rounds_broadcast_and_update_until_nothing_changes():
     def update(state, sums, number):
         return None if number == 3 else state + int(sums["numbers"])
 
-    state, records = Engine(SerialExecutor(1)).rounds("r", 0, make, update, 10)
+    state, records = Engine(SerialExecutor(1)).loop("r", 0, make, update, 10)
     once = sum(range(203))
     assert state == 2 * once
     assert seen == [(0, 1), (once, 2), (2 * once, 3)]

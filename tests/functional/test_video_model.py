@@ -47,7 +47,7 @@ def test_the_same_bits_from_any_executor_and_after_a_resume(path, model, tmp_pat
     )
     assert bits(resumed) == bits(plain)
     assert bits(plain) != bits(model)
-    assert all(record["resumed_leaves"] > 0 for record in records[:4])
+    assert all(record["resumed_leaves"] > 0 for record in records[:2])
 
 
 def test_what_is_learned_from_turned_windows_too_holds_for_motion_that_was_never_seen(tmp_path):
@@ -172,7 +172,7 @@ def test_commands(path, tmp_path):
                   *(part for one in sets for part in ("--set", one)))  # fmt: skip
     assert fitted.exit_code == 0, fitted.output
     names = [one["name"] for one in json.loads(fitted.stdout)["passes"]]
-    assert names == ["whitening", "start", "dictionary-1", "dictionary-2", "dictionary-3", "codes"]
+    assert names == ["whitening", "start", "dictionary-1", "dictionary-2", "dictionary-3", "codes", "solve"]
     told = call("judge", out, small, "--clip", "three", "--sequences", 30, "--json")
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["n_sequences"] == 30

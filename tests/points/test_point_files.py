@@ -51,7 +51,7 @@ def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_settings_choose_the_neighbours(context):
     settings = PointSettings(**{**vars(SMALL), "context": context, "order": 2, "lengths": (120, 180)})
-    model, record = fit_table(POINTS, settings, engine())
+    model, (record, _) = fit_table(POINTS, settings, engine())
     assert model.sums.n_positions == (600 if context == "noise" else 300)
     assert record["n_samples"] == 300
     if context not in ("lle", "time"):

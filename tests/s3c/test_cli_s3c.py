@@ -193,7 +193,7 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
     assert code == 0, err
     found = json.loads(out)
     assert (found["units"], found["components"]) == (units, 5)
-    assert [one["name"] for one in found["passes"]][-1] == "statistics"
+    assert [one["name"] for one in found["passes"]][-2:] == ["statistics", "solve"]
     for metric, option in (("svm", "--folds"), ("knn", "--neighbours")):
         code, out, err = run(capsys, "evaluate", fitted, source, *JUDGED, "--metric", metric, option, 5)
         assert code == 0, err

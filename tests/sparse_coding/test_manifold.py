@@ -179,4 +179,4 @@ def test_the_estimator():
     more = {"rounds": 1, "images": 256, "positions": 9}
     fitted = CodedSMT(feature="omp", patch=4, dictionary=10, n_components=3, settings=more).fit(images)
     assert fitted.transform(images[:5]).shape == (5, len(fitted.get_feature_names_out()))
-    assert [one["name"] for one in fitted.passes_] == ["whitening", "start", "round-1", "statistics"]
+    assert [one["name"] for one in fitted.passes_] == ["whitening", "start", "round-1", "statistics", "solve"]

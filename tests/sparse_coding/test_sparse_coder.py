@@ -161,7 +161,7 @@ def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path, learning):
 
     resumed, records = stopped_and_resumed(fit, tmp_path, "round-2")
     assert bits(resumed) == bits(plain(fit)[0])
-    assert all(one["resumed_leaves"] > 0 for one in records[:4])
+    assert all(one["resumed_leaves"] > 0 for one in records[:2])
 
 
 def test_threads_change_no_bit(stored):

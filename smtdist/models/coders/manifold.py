@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts, array_hash
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.device import to_host
@@ -21,6 +23,9 @@ from smtdist.models.coders.coder import Coder, Record, checked_images, patch_row
 from smtdist.models.coders.settings import Settings
 from smtdist.statistics.float_codes import FloatCodeSums
 from smtdist.statistics.patch_rows import PatchRows
+
+if TYPE_CHECKING:
+    from smtdist.solve.solution import Solution
 
 Float64 = NDArray[np.float64]
 ROWS = 4096
@@ -140,19 +145,29 @@ def fit_manifold(
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
     # a coder that is read and used needs no solver, nor SciPy
-    from smtdist.solve.generalized import centred_moment, smallest_components
+    from smtdist.solve.generalized import centred_moment, smallest_components, solve_bytes
 
     patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
     statistic = FloatCodeSums(replace(patches, seed=settings.seed), coder)
-    partial, record = engine.reduce("statistics", statistic, source)
-    state, count = partial.state, int(partial.state["n_positions"])
-    if count == 0:
-        raise ModelError("No position has an active atom; lower the penalty or threshold.")
-    moment = state["second_moment"] / count
-    if settings.moment == "centred":
-        moment = centred_moment(state["second_moment"], state["activity"], count)
-    with single_blas():
-        solution = smallest_components(
-            state["context_scatter"] / count, moment, settings.n_components + settings.drop
-        )
-    return Manifold(coder, settings, solution.components, solution.eigenvalues), [record]
+    with engine.run(["statistics", "solve"], lambda: manifold_facts(source, coder, settings)):
+        partial, record = engine.reduce("statistics", statistic, source)
+        state, count = partial.state, int(partial.state["n_positions"])
+        if count == 0:
+            raise ModelError("No position has an active atom; lower the penalty or threshold.")
+        wanted = settings.n_components + settings.drop
+
+        def solved() -> Solution:
+            moment = state["second_moment"] / count
+            if settings.moment == "centred":
+                moment = centred_moment(state["second_moment"], state["activity"], count)
+            with single_blas():
+                return smallest_components(state["context_scatter"] / count, moment, wanted)
+
+        solution, last = engine.solve("solve", solved, solve_bytes(coder.n_codes, False, wanted))
+    return Manifold(coder, settings, solution.components, solution.eigenvalues), [record, last]
+
+
+def manifold_facts(source: Source, coder: Coder, settings: ManifoldSettings) -> Facts:
+    """Return what a checkpoint of a transform on the codes of a coder depends on."""
+    given = {"the coder": array_hash(coder.basis, coder.mean, coder.whiten)}
+    return Facts.of(source, {**asdict(settings), "coder": json.loads(coder.settings.to_json())}, given)

@@ -23,6 +23,8 @@ from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
 Float64 = NDArray[np.float64]
 
+STEPS = ("whitening", "start", "round")
+"""Of the fit of a coder; rounds are `round-1`, `round-2`, ..."""
 LEAST_LENGTH = 0.1
 """Share of the median length below which a whitened patch is too flat to be an atom."""
 SPARES, FEW = 0.25, 512

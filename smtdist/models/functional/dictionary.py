@@ -85,5 +85,5 @@ def learn_dictionary(
         loss = float(sums["loss"]) / max(1, int(sums["n"]))
         return replace(state, atoms=fresh, second=second, cross=cross, trace=(*state.trace, loss))
 
-    end, records = engine.rounds("dictionary", _Learned(unit[:atoms]), make, update, rounds)
+    end, records = engine.loop("dictionary", _Learned(unit[:atoms]), make, update, rounds)
     return np.ascontiguousarray(end.atoms.T), end.trace, [record, *records]

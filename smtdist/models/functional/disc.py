@@ -121,7 +121,7 @@ def _directions(turn: Float64) -> Float64:
 
 def fit_disc(
     paths: Float64, landmarks: Float64, engine: Engine, n_components: int = FUNCTIONALS
-) -> tuple[PointModel, dict[str, Any]]:
+) -> tuple[PointModel, list[dict[str, Any]]]:
     """Find the functionals that make paths straightest: min ‖PAD‖², D of second order in time, P V Pᵀ = I (SMT 2018, eq. 8).
 
     V is the second moment: every code sums to 1, so the constant lies in the null space of their covariance, and figure 2 has it

@@ -15,8 +15,7 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.contrast import zca
 from smtdist.kernels.features import Features
 from smtdist.kernels.l1 import sparse_codes
-from smtdist.models.points.fit import MOMENTS, PointModel
-from smtdist.solve.generalized import smallest_components
+from smtdist.models.points.fit import MOMENTS, PointModel, solved_points
 from smtdist.statistics.sequences import FrameMoments, SequenceSums, finish
 
 Float64 = NDArray[np.float64]
@@ -36,8 +35,8 @@ def fit_sequences(
     order: int = 2,
     n_components: int,
     moment: str = "centred",
-) -> tuple[PointModel, Record]:
-    """Minimise ‖PAD‖² with P V Pᵀ = I in one pass over sequences, samples (1, T, d), and a solve; return the record too.
+) -> tuple[PointModel, list[Record]]:
+    """Minimise ‖PAD‖² with P V Pᵀ = I in one pass over sequences, samples (1, T, d), and a solve; return the records too.
 
     `moment`: V is the "centred" covariance of the codes (the paper's), or their "second" moment, which keeps the constant where
     codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes (`smtdist.solve.generalized.solve_bytes`).
@@ -49,10 +48,11 @@ def fit_sequences(
             f"{source.name} has sequences of {source.shape[2]} frames, which have no difference of order {order}; "
             f"make them longer."
         )
-    partial, record = engine.reduce("codes", SequenceSums(features, order), source)
-    sums = finish(partial.state, order)
-    V = sums.moment if moment == "second" else sums.covariance
-    return PointModel(features, sums, smallest_components(sums.scatter, V, n_components)), record
+    with engine.run(("codes", "solve")):
+        partial, record = engine.reduce("codes", SequenceSums(features, order), source)
+        sums = finish(partial.state, order)
+        embedding, solved = solved_points(sums, moment, n_components, engine)
+    return PointModel(features, sums, embedding), [record, solved]
 
 
 class Whitens(Protocol):

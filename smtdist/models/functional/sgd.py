@@ -124,7 +124,7 @@ def fit_sgd(
     def update(state: _Between, found: State, number: int) -> _Between:
         return _updated(state, finish(found, settings.order), number, settings, sums is not None)
 
-    end, records = engine.rounds("round", _Between(start, sums), make, update, settings.rounds)
+    end, records = engine.loop("round", _Between(start, sums), make, update, settings.rounds)
     assert end.components is not None
     assert end.sums is not None
     return Learned(end.components, end.sums, end.trace), records

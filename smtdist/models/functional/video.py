@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Final
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.video import Clip, PatchSequences
+from smtdist.engine.manifest import Facts, array_hash
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import (
@@ -162,6 +163,27 @@ def fit_video(
     if below is not None:
         settings = settings.replace(**{name: getattr(below.settings, name) for name in SHARED})
     source = sequences_of(clips, settings)
+    steps = [
+        "whitening",
+        "start",
+        "dictionary",
+        "codes",
+        "solve",
+        *(["round"] if settings.sgd_rounds else []),
+    ]
+    with engine.run(steps, lambda: video_facts(source, settings, below)):
+        return _fitted(source, settings, engine, below)
+
+
+def video_facts(source: PatchSequences, settings: FunctionalSettings, below: VideoModel | None) -> Facts:
+    """Return what a checkpoint of a fit depends on."""
+    given = {} if below is None else {"the lower model": array_hash(below.components, below.coder.dictionary)}
+    return Facts.of(source, asdict(settings), given)
+
+
+def _fitted(
+    source: PatchSequences, settings: FunctionalSettings, engine: Engine, below: VideoModel | None
+) -> tuple[VideoModel, list[Record]]:
     kind = "scale" if settings.whiten == "fourier" or below is not None else "zca"
     own, covariance, first = fit_whitening(
         source,
@@ -183,7 +205,7 @@ def fit_video(
         seed=settings.seed,
     )
     coder = SparseCoder(dictionary, settings.penalty, whitening)
-    fitted, record = fit_sequences(
+    fitted, embedded = fit_sequences(
         source,
         coder,
         engine,
@@ -208,7 +230,7 @@ def fit_video(
         about,
         below,
     )
-    records = [first, *learning, record]
+    records = [first, *learning, *embedded]
     if settings.sgd_rounds:
         model, rounds = localised(model, source, engine)
         records += rounds

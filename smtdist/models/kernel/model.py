@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ModelError
 from smtdist.kernels.augment import Augmentation
@@ -218,12 +219,22 @@ def versions() -> dict[str, str]:
 
 def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:
     """Fit a model on a source: in features by passes over it, or exactly, read whole into this process."""
+    facts = lambda: Facts.of(source, asdict(settings))  # noqa: E731
     if settings.features is not None:
         from smtdist.models.kernel.streamed import fit_streamed
 
-        return fit_streamed(source, settings, engine)
-    with source.opened() as reader:
-        samples = reader.read(0, source.n_samples)
-    if source.shape[1:3] == (1, 1):
-        samples = samples.reshape(len(samples), -1)
-    return fit_exact(samples, settings), []
+        last = ("contrast", "solve") if settings.model == "contrastive" else ("round",)
+        with engine.run(("draw", *last), facts):
+            return fit_streamed(source, settings, engine)
+    from smtdist.models.kernel.plan import EXACT, exact_bytes
+
+    def solved() -> KernelModel:
+        with source.opened() as reader:
+            samples = reader.read(0, source.n_samples)
+        if source.shape[1:3] == (1, 1):
+            samples = samples.reshape(len(samples), -1)
+        return fit_exact(samples, settings)
+
+    with engine.run((EXACT,), facts):
+        model, record = engine.solve(EXACT, solved, exact_bytes(source, settings))
+        return model, [record]

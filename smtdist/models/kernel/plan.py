@@ -47,7 +47,7 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     the costs are those of placeholders as large as what the first pass will draw.
     """
     if settings.features is None:
-        return [_exact(source, settings)]
+        return [_on_driver(EXACT, exact_bytes(source, settings))]
     if settings.model == "contrastive" and settings.features != "nystroem":
         require_memory(settings.n_features, SOLVE_SQUARES, FEWER_FEATURES)
     steps = kernel_steps(source, settings)
@@ -109,14 +109,15 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     return NystroemFeatures(kernel, np.zeros((size, length)), np.zeros((size, size)))
 
 
-def _exact(source: Source, settings: KernelSettings) -> PassCost:
+def exact_bytes(source: Source, settings: KernelSettings) -> int:
+    """Return the bytes that an exact fit takes in this process; what cannot fit is refused."""
     squares, parts = EXACT_SQUARES[settings.model]
     if settings.model == "spectral" and settings.negatives == "one":
         parts += 1
     rows = parts * source.n_samples * (settings.copies if settings.model != "autoencoder" else 1)
     require_memory(rows, squares)
     samples = source.n_samples * int(np.prod(source.shape[1:]))
-    return _on_driver(EXACT, 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples)
+    return 8 * squares * rows**2 + (source.dtype.itemsize + 8 * (parts + 1)) * samples
 
 
 def _on_driver(name: str, working: int) -> PassCost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, map_rows, random_features
 from smtdist.kernels.gram import Kernel, with_bandwidth
-from smtdist.models.kernel.contrastive import top_components
+from smtdist.models.kernel.contrastive import Spectrum, top_components
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
 from smtdist.models.kernel.model import (
@@ -27,6 +27,7 @@ from smtdist.models.kernel.model import (
 )
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import bottomless, resolved_ridge
+from smtdist.models.ways import SOLVE
 from smtdist.solve.positive import gram_root
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.contrast import ContrastSums, finish
@@ -135,12 +136,15 @@ def _contrastive(
     require_memory(ready.features.n_features, SOLVE_SQUARES, FEWER_FEATURES)
     statistic = ContrastSums(ready.features, ready.triplets)
     work = work_per_triplet(ready.features)
+    count = ready.features.n_features
     partial, record = engine.reduce("contrast", statistic, source, work_per_sample=work)
-    spectrum, vectors = top_components(
-        finish(partial.state, ready.features.n_features), settings.n_components, settings.kernel
-    )
+
+    def solved() -> tuple[Spectrum, Float64]:
+        return top_components(finish(partial.state, count), settings.n_components, settings.kernel)
+
+    (spectrum, vectors), last = engine.solve(SOLVE, solved, 8 * SOLVE_SQUARES * count**2)
     encoder = FeatureEncoder(ready.features, vectors)
-    return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [record]
+    return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [record, last]
 
 
 def work_per_triplet(features: FeatureMap) -> float:
@@ -230,7 +234,7 @@ class _Adam:
     weights: list[Float64]
     means: list[Float64]
     squares: list[Float64]
-    losses: list[float]
+    losses: tuple[float, ...]
 
 
 def _descended(
@@ -265,10 +269,10 @@ def _descended(
         parts = zip(names, state.weights, state.means, state.squares, strict=True)
         moved = [_step(sums[name] / n + 2 * penalty * w, w, m, s, number, rate) for name, w, m, s in parts]
         weights, means, squares = (list(part) for part in zip(*moved, strict=True))
-        return _Adam(weights, means, squares, [*state.losses, loss])
+        return _Adam(weights, means, squares, (*state.losses, loss))
 
     zeros = [np.zeros_like(part) for part in start]
-    end, records = engine.rounds("round", _Adam(start, zeros, zeros, []), make, update, settings.rounds)
+    end, records = engine.loop("round", _Adam(start, zeros, zeros, ()), make, update, settings.rounds)
     return end.weights, _settled(end.losses), records
 
 
@@ -281,7 +285,7 @@ def _step(
     return weights - rate * scaled, mean, square
 
 
-def _settled(losses: list[float]) -> Convergence:
+def _settled(losses: Sequence[float]) -> Convergence:
     tenth = max(1, len(losses) // 10)
     last, before = float(np.mean(losses[-tenth:])), float(np.mean(losses[-2 * tenth : -tenth] or losses[:1]))
     change = abs(last - before) / max(abs(last), abs(before), 1e-300)

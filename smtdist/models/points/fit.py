@@ -14,7 +14,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import Features
 from smtdist.models.points.contexts import Context
-from smtdist.solve.generalized import smallest_components
+from smtdist.solve.generalized import smallest_components, solve_bytes
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.points import FinishedPoints, PointSums, finish
 
@@ -70,8 +70,8 @@ def fit_points(
     order: int = 1,
     n_components: int,
     moment: str = "second",
-) -> tuple[PointModel, dict[str, Any]]:
-    """Sum over points and their neighbours in one pass and solve; return the record of the pass too.
+) -> tuple[PointModel, list[dict[str, Any]]]:
+    """Sum over points and their neighbours in one pass and solve; return the records of both too.
 
     `moment`: V is the "second" moment, or "centred" about the mean feature, in which the constant has no part, as in slow
     feature analysis. Noisy pairs count both points in V. Memory: as the pass states, on the driver some 6 K x K arrays.
@@ -89,11 +89,23 @@ def fit_points(
     if moment not in MOMENTS:
         raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
     sums = PointSums(features, order, pairs=isinstance(source, NoisePairs))
-    partial, record = engine.reduce("points", sums, source)
-    found = finish(partial.state)
-    matrix = found.moment if moment == "second" else found.covariance
-    embedding = smallest_components(found.scatter, matrix, n_components)
-    return PointModel(features, found, embedding), record
+    with engine.run(("points", "solve")):
+        partial, record = engine.reduce("points", sums, source)
+        found = finish(partial.state)
+        embedding, solved = solved_points(found, moment, n_components, engine)
+    return PointModel(features, found, embedding), [record, solved]
+
+
+def solved_points(
+    found: FinishedPoints, moment: str, n_components: int, engine: Engine
+) -> tuple[Solution, dict[str, Any]]:
+    """Solve for P with the second or the centred moment as V, as a step of the run; return its record too."""
+
+    def solved() -> Solution:
+        matrix = found.moment if moment == "second" else found.covariance
+        return smallest_components(found.scatter, matrix, n_components)
+
+    return engine.solve("solve", solved, solve_bytes(len(found.mean), False, n_components))
 
 
 def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:

@@ -43,7 +43,7 @@ def two_spirals(count: int, seed: int = 0, scatter: float = 0.01) -> Spirals:
 
 def fit_spirals(
     spirals: Spirals, engine: Engine, *, landmarks: int = 300, noise: float = 0.03, seed: int = 0
-) -> tuple[PointModel, dict[str, Any]]:
+) -> tuple[PointModel, list[dict[str, Any]]]:
     """Embed the spirals from noisy pairs, with landmarks among the points ("sampling the data suffices")."""
     features = Landmarks(spread_points(spirals.points, landmarks))
     return fit_points(noisy_pairs(spirals.points, noise, seed), features, engine, n_components=4)

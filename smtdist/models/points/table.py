@@ -16,6 +16,7 @@ from smtdist.data.fingerprint import fingerprint, sample_digests
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import block_samples
 from smtdist.engine.worker import batches, located
@@ -97,12 +98,14 @@ class PointSettings:
         return cls(**{**read, "lengths": tuple(read["lengths"])})
 
 
-def fit_table(points: Any, settings: PointSettings, engine: Engine) -> tuple[PointModel, dict[str, Any]]:
+def fit_table(
+    points: Any, settings: PointSettings, engine: Engine
+) -> tuple[PointModel, list[dict[str, Any]]]:
     """Embed the rows of a table (SMT 2023, eq. 3): one pass over points and neighbours, then a solve.
 
     `points` are as in `smtdist.data.table.as_table`. Landmarks are rows that tile the others, each the farthest from those
     before it. Memory: the table in float64 on the driver, for landmarks and neighbours, twice for nearest neighbours; on
-    workers as the pass states. Returns the record of the pass too.
+    workers as the pass states. Returns the records of its steps too.
 
     >>> from smtdist.engine.executor import SerialExecutor
     >>> rows = np.random.default_rng(0).uniform(size=(200, 2))
@@ -112,6 +115,13 @@ def fit_table(points: Any, settings: PointSettings, engine: Engine) -> tuple[Poi
     (5, 3)
     """
     table = as_table(points)
+    with engine.run(("points", "solve"), lambda: Facts.of(table, asdict(settings))):
+        return _fitted(table, settings, engine)
+
+
+def _fitted(
+    table: Source, settings: PointSettings, engine: Engine
+) -> tuple[PointModel, list[dict[str, Any]]]:
     rows = read_rows(table).astype(np.float64)
     features = chosen_features(rows, settings)
     if settings.n_components > features.size:
@@ -119,7 +129,7 @@ def fit_table(points: Any, settings: PointSettings, engine: Engine) -> tuple[Poi
             f"n_components is {settings.n_components}, but there are {features.size} features; ask for fewer."
         )
     source, order = _in_context(table, rows, settings)
-    model, record = fit_points(
+    model, records = fit_points(
         source, features, engine, order=order, n_components=settings.n_components, moment=settings.moment
     )
     digests = sample_digests(rows.reshape(len(rows), 1, 1, -1))
@@ -129,7 +139,7 @@ def fit_table(points: Any, settings: PointSettings, engine: Engine) -> tuple[Poi
         "fingerprint": fingerprint(digests),
         "data": table.describe(),
     }
-    return replace(model, settings=settings, n_inputs=rows.shape[1], provenance=provenance), record
+    return replace(model, settings=settings, n_inputs=rows.shape[1], provenance=provenance), records
 
 
 def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Features:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.threads import single_blas
 from smtdist.models.coders.coder import Record
-from smtdist.models.coders.start import begun, dictionary_step, origin
+from smtdist.models.coders.start import STEPS, begun, dictionary_step, origin
 from smtdist.models.s3c.model import GAP, PatchCoder
 from smtdist.models.s3c.mstep import closed_form, gradient_step
 from smtdist.models.s3c.settings import S3CSettings
@@ -37,9 +38,10 @@ def fit_coder(source: Source, settings: S3CSettings, engine: Engine) -> tuple[Pa
     `round-2`, ... over chunk rows drawn by (seed, round). All sums are floating point and meet along the fixed tree: the same
     bits for any number of workers, after losses and after a resume. Memory on a worker: the plan's, stated before each pass.
     """
-    start = begun(source, settings, engine)
     fits = {"s3c": _spike_slab, "omp": _omp, "sc": _sparse_coding}
-    parameters, trace, rounds = fits[settings.model](source, settings, engine, start.patches, start.atoms)
+    with engine.run(STEPS, lambda: Facts.of(source, asdict(settings))):
+        start = begun(source, settings, engine)
+        parameters, trace, rounds = fits[settings.model](source, settings, engine, start.patches, start.atoms)
     coder = PatchCoder(
         settings,
         start.patches.shape,
@@ -81,7 +83,7 @@ def _rounds(
         with single_blas():
             return step(state, sums, number)
 
-    end, records = engine.rounds("round", _Learned(start), make, update, settings.rounds)
+    end, records = engine.loop("round", _Learned(start), make, update, settings.rounds)
     return end.model, end.trace, records
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
 from smtdist.models.coders.coder import Record
-from smtdist.models.coders.start import begun, dictionary_step, origin
+from smtdist.models.coders.start import STEPS, Start, begun, dictionary_step, origin
 from smtdist.models.sparse.model import SparseCoder
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.statistics.base import State, Statistic
@@ -45,7 +46,26 @@ def fit_sparse(source: Source, settings: SparseSettings, engine: Engine) -> tupl
     All sums are floating point and meet along the fixed tree: the same bits for any number of workers, after losses and after a
     resume. Memory on a worker: 8 K (D + 2) bytes a sum, and 8 K² more with learning "sums"; stated before each pass.
     """
-    start = begun(source, settings, engine)
+    with engine.run(STEPS, lambda: Facts.of(source, asdict(settings))):
+        start = begun(source, settings, engine)
+        end, records = _learned_in_rounds(source, settings, engine, start)
+    coder = SparseCoder(
+        settings,
+        start.patches.shape,
+        start.mean,
+        start.whiten,
+        start.unwhiten,
+        end.atoms,
+        end.trace,
+        end.active,
+        origin(source),
+    )
+    return coder, [*start.records, *records]
+
+
+def _learned_in_rounds(
+    source: Source, settings: SparseSettings, engine: Engine, start: Start
+) -> tuple[Learned, list[Record]]:
     units = settings.units
     spares = start.atoms[units:]
 
@@ -67,19 +87,7 @@ def fit_sparse(source: Source, settings: SparseSettings, engine: Engine) -> tupl
             return learned(state, sums, settings, number, spares)
 
     first = Learned(start.atoms[:units].copy(), np.zeros(units, np.int64))
-    end, records = engine.rounds("round", first, make, update, settings.rounds)
-    coder = SparseCoder(
-        settings,
-        start.patches.shape,
-        start.mean,
-        start.whiten,
-        start.unwhiten,
-        end.atoms,
-        end.trace,
-        end.active,
-        origin(source),
-    )
-    return coder, [*start.records, *records]
+    return engine.loop("round", first, make, update, settings.rounds)
 
 
 def learned(state: Learned, sums: State, settings: SparseSettings, number: int, spares: Float64) -> Learned:

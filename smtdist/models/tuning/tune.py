@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -96,16 +95,11 @@ def tune(
             raise DataError(
                 f"There are {len(labels)} labels for {source.n_samples} {name} images; give one each."
             )
-    started = time.perf_counter()
-    engine.events.emit(
-        "run_started", passes=["whitening", "dictionary", "statistics", "solve", "transform", "scores"]
-    )
     settings = [one for _, one in trials]
-    fitted = fit_together(known[0], settings, engine, atoms=atoms)
-
-    judge = _judge(classify, known[1], asked[1], at_once)
-    found = score(fitted, settings, known[0], asked[0], judge, engine)
-    engine.events.emit("run_finished", seconds=time.perf_counter() - started)
+    with engine.run(["whitening", "dictionary", "statistics", "solve", "transform", "scores"]):
+        fitted = fit_together(known[0], settings, engine, atoms=atoms)
+        judge = _judge(classify, known[1], asked[1], at_once)
+        found = score(fitted, settings, known[0], asked[0], judge, engine)
     best = max(found, key=lambda one: one.top1)
     rows = [
         Trial(changes, one, own.top1, own.top5, own.interval, bool(own.top1 >= best.interval[0]))

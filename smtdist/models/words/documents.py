@@ -17,7 +17,7 @@ from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.fit import ordered_digests
 from smtdist.models.solving import Record
 from smtdist.models.words.files import DOCUMENT
-from smtdist.models.words.fit import finished_words, require_some, sums_of, timed_solve
+from smtdist.models.words.fit import finished_words, require_some, sums_of, timed_solve, words_facts
 from smtdist.models.words.model import WordModel
 from smtdist.statistics.origin import Entry, Origin
 from smtdist.statistics.word_pairs import WordSums, finish
@@ -42,14 +42,15 @@ def withdraw_lines(
             "Lines are of one file, but several were given; withdraw from one after another."
         )
     total = sums_of(model)
-    engine.events.emit("run_started", passes=["withdrawn", "solve"])
     records: list[Record] = []
-    for number, (stretch, asked) in enumerate(zip(line_bytes(source, lines), lines, strict=True), 1):
-        total, some = _without_stretch(model, total, source, stretch, asked, engine, f"-{number}")
-        records += some
-    require_some(total)
-    embedding, record = timed_solve(total, model.settings, engine)
-    return finished_words(model, total, embedding), [*records, record]
+    facts = lambda: words_facts(source, model.settings, model=model, lines=lines)  # noqa: E731
+    with engine.run(["withdrawn", "kept", "solve"], facts):
+        for number, (stretch, asked) in enumerate(zip(line_bytes(source, lines), lines, strict=True), 1):
+            total, some = _without_stretch(model, total, source, stretch, asked, engine, f"-{number}")
+            records += some
+        require_some(total)
+        embedding, record = timed_solve(total, model.settings, engine)
+        return finished_words(model, total, embedding), [*records, record]
 
 
 def _without_stretch(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
-import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any, Final
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import fingerprint
 from smtdist.data.text import TextSource
-from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.manifest import Facts, array_hash
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import plan_pass
 from smtdist.errors import ConfigurationError, ModelError
@@ -52,22 +50,21 @@ def fit_words(
     >>> model.vectors().shape, model.most_cooccurring("cat", 1)[0].word, [record["name"] for record in passes]
     ((7, 2), 'a', ['vocabulary', 'statistics', 'solve'])
     """
-    started = time.perf_counter()
-    engine.events.emit("run_started", passes=[*([] if vocabulary else ["vocabulary"]), "statistics", "solve"])
     records: list[Record] = []
-    given = vocabulary is not None
-    if vocabulary is None:
-        partial, record = engine.reduce("vocabulary", TokenCounts(settings.rules, settings.max_words), source)
-        vocabulary = most_frequent(partial.state, settings.vocabulary, settings.min_count)
-        records.append(record)
-    settings = replace(settings, vocabulary=len(vocabulary))
-    _require_words(settings)
-    model = WordModel(settings, vocabulary, None, None)
-    statistics, some = summed_words(source, model, engine, other=given)
-    embedding, record = timed_solve(statistics, settings, engine)
-    result = finished_words(model, statistics, embedding, source.describe())
-    engine.events.emit("run_finished", seconds=time.perf_counter() - started)
-    return result, [*records, *some, record]
+    given, asked, words = vocabulary is not None, settings, None if vocabulary is None else vocabulary.words
+    steps = [*([] if given else ["vocabulary"]), "statistics", "solve"]
+    with engine.run(steps, lambda: words_facts(source, asked, words)):
+        if vocabulary is None:
+            counts = TokenCounts(settings.rules, settings.max_words)
+            partial, record = engine.reduce("vocabulary", counts, source)
+            vocabulary = most_frequent(partial.state, settings.vocabulary, settings.min_count)
+            records.append(record)
+        settings = replace(settings, vocabulary=len(vocabulary))
+        _require_words(settings)
+        model = WordModel(settings, vocabulary, None, None)
+        statistics, some = summed_words(source, model, engine, other=given)
+        embedding, record = timed_solve(statistics, settings, engine)
+        return finished_words(model, statistics, embedding, source.describe()), [*records, *some, record]
 
 
 def summed_words(
@@ -205,12 +202,12 @@ def update_words(
     refused (ModelError); a file that was added as a file is in as the same blocks.
     """
     present = sums_of(model)
-    engine.events.emit("run_started", passes=["statistics", "solve"])
-    more, records = summed_words(source, model, engine)
-    total = present - more if withdraw else present.plus(more, repeats=repeats)
-    require_some(total)
-    embedding, record = timed_solve(total, model.settings, engine)
-    return finished_words(model, total, embedding), [*records, record]
+    with engine.run(["statistics", "solve"], lambda: words_facts(source, model.settings, model=model)):
+        more, records = summed_words(source, model, engine)
+        total = present - more if withdraw else present.plus(more, repeats=repeats)
+        require_some(total)
+        embedding, record = timed_solve(total, model.settings, engine)
+        return finished_words(model, total, embedding), [*records, record]
 
 
 def finished_words(
@@ -229,38 +226,31 @@ def finished_words(
     return replace(model, statistics=statistics, embedding=embedding, provenance=provenance)
 
 
-def words_key(source: TextSource, settings: WordSettings, base: WordModel | None = None) -> str:
-    """Return a hash of all that the sums depend on (the text by names and sizes), for checkpoints."""
-    digest = hashlib.blake2b(digest_size=16)
-    sums = replace(settings, n_components=1, drop=0, moment="second")
-    digest.update(repr((source.describe(), source.files, sums)).encode())
-    digest.update(b"" if base is None else base.basis.encode())
-    return digest.hexdigest()
+def words_facts(
+    source: TextSource,
+    settings: WordSettings,
+    words: Sequence[str] | None = None,
+    model: WordModel | None = None,
+    lines: Sequence[tuple[int, int]] = (),
+) -> Facts:
+    """Return what a checkpoint of a fit, of one with given words, of an update or of a withdrawal of lines depends on."""
+    given = {} if words is None else {"the words": array_hash(np.array("\n".join(words).encode()))}
+    if model is not None:
+        given["the model"] = model.basis
+    if lines:
+        given["the lines"] = ", ".join(f"{first}-{last}" for first, last in lines)
+    return Facts.of(source, asdict(settings), given)
 
 
 def timed_solve(statistics: WordSums, settings: WordSettings, engine: Engine) -> tuple[Solution, Record]:
-    """Solve on the driver, as a pass of its own in the stream of events."""
-    engine.heed_stop()
+    """Solve on the driver, as a step of the run."""
     # the sums as CSR in whole numbers, their scaled values, and the vectors the iterations keep
-    projected = (
-        resident_bytes()
-        + SOLVE_ALLOWANCE
+    working = (
+        SOLVE_ALLOWANCE
         + 56 * len(statistics.pair)
         + 8 * statistics.n_words * (3 * (settings.n_components + settings.drop) + 20)
     )
-    nothing = {"n_samples": 0, "resumed_leaves": 0, "projected_bytes": projected}
-    engine.events.emit("pass_started", **{"pass": "solve"}, n_leaves=0, workers=1, **nothing)
-    started = time.perf_counter()
-    reset_peak()
-    embedding = solve_words(statistics, settings)
-    record = {
-        "seconds": time.perf_counter() - started,
-        "n_positions": 0,
-        "read_bytes": 0,
-        "peak_bytes": peak_bytes(),
-    }
-    engine.events.emit("pass_finished", **{"pass": "solve"}, **record, **nothing)
-    return embedding, {"name": "solve", **record, **nothing}
+    return engine.solve("solve", lambda: solve_words(statistics, settings), working)
 
 
 def _require_words(settings: WordSettings) -> None:
