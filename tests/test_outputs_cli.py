@@ -1,6 +1,5 @@
 """Outputs that are inputs of the same command: refused with and without --overwrite, and nothing is changed."""
 
-import json
 import os
 
 import h5py
@@ -134,7 +133,7 @@ def test_a_resumed_fit_keeps_its_input(at):
     fit = ["fit", at / "a.h5", "--dataset", "images", *SETTINGS, "--checkpoint", at / "keep"]
     assert run(*fit, "--out", at / "c.h5").exit_code == 0
     state = at / "keep" / "run.json"
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"out": str(at / "a.h5")}))
+    state.write_text(state.read_text().replace(str(at / "c.h5"), str(at / "a.h5")))
     refused(at, "resume", at / "keep")
 
 

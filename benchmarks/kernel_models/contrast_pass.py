@@ -74,7 +74,7 @@ def measure_pass(path: Path, settings: KernelSettings, workers: int) -> dict[str
     before = children_seconds()
     with local_executor(workers) as executor:
         model, records = fit_model(as_table((path, "x")), settings, Engine(executor))
-    (draw, contrast) = records
+    (draw, contrast, _) = records
     encoder = model.encoder
     assert isinstance(encoder, FeatureEncoder)
     return {

@@ -15,9 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from smtdist.cli.commands import COMMANDS, load
+from smtdist.cli.commands import COMMANDS, WORDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
-from smtdist.cli.runfile import WORDS
 from smtdist.errors import InterruptedRun, SmtdistError
 
 FAILED, USAGE = 1, 2

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import typer
 
 from smtdist.cli.options import with_cluster_options
+
+WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
+"""The words of the command line under way, `smtdist` left out: a checkpoint folder remembers them."""
 
 
 class Command(NamedTuple):

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from smtdist.cli.commands import WORDS
 from smtdist.errors import CheckpointError
 
 NAME: Final = "run.json"
 SCHEMA: Final = 3
 """1 and 2 held settings of a fit of images."""
-WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
-"""The words of the command line under way."""
 RESUMED: Final = (
     ("fit",),
     ("update",),

@@ -184,6 +184,7 @@ def _searched(
         found = np.concatenate([found, random_projection(scores, missing, settings.seed, engine)], 1)
     report = _reporting(engine, settings)
     done = descend(scores, found, settings.descent, engine, on_sweep=report, step=f"descent{suffix}")
+    engine.events.emit("pass_finished", **{"pass": "sweeps"}, n_samples=settings.sweeps)
     return done.concepts, done.history, notes
 
 

@@ -21,6 +21,9 @@ OWN_PAGES = 4 * 2**20
 """Bytes from which an array has pages of its own, which go back when it is dropped; smaller ones use the same heap again."""
 IDLE_HEAP = 16 * 2**20
 """Free bytes at the end of a heap that are kept for what comes next."""
+SOLVE_LEAST = 4 * 2**20
+"""The least a solve takes: a process's first has pages of BLAS, LAPACK and NumPy come into memory, 2.2 MiB as measured, beside
+matrices of a few atoms; those of more than 200 are counted generously enough to cover them."""
 
 
 @functools.cache

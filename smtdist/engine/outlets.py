@@ -49,7 +49,8 @@ class Outlet:
         self._waiting: list[Event] = []
         self._lock = threading.Lock()  # of the list
         self._sending = threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._timer: threading.Timer | None = None  # will hand on what waits
+        self._ended: threading.Timer | None = None  # the one before
         self._broken = False  # or closed: nothing is taken any more
 
     def __call__(self, event: Event) -> None:
@@ -77,16 +78,20 @@ class Outlet:
         self.settle()
         with self._lock:
             self._broken = True
-            timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-            atexit.unregister(self.flush)
+            last = self._timer or self._ended
+        if last is not None:
+            last.cancel()
+            last.join(timeout=PATIENCE)
 
     def flush(self) -> None:
         """Hand on what waits."""
         with self._sending:
             with self._lock:
-                events, self._waiting, self._timer = self._waiting, [], None
+                events, self._waiting = self._waiting, []
+                # one that has begun is this thread, or waits for it
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._ended, self._timer = self._timer, None
             atexit.unregister(self.flush)
             if not events or self._broken:
                 return

@@ -23,7 +23,7 @@ from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.lastwords import Attendance, LastWords
 from smtdist.engine.lock import held
 from smtdist.engine.manifest import Facts, require_same
-from smtdist.engine.memory import device_memory, peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.memory import SOLVE_LEAST, device_memory, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
 from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
@@ -359,7 +359,11 @@ class Engine:
         `working_bytes` is what it takes at most beside what is in use now, which `pass_started` states. `about` joins the record.
         """
         self.heed_stop()
-        nothing = {"n_samples": 0, "resumed_leaves": 0, "projected_bytes": resident_bytes() + working_bytes}
+        nothing = {
+            "n_samples": 0,
+            "resumed_leaves": 0,
+            "projected_bytes": resident_bytes() + max(SOLVE_LEAST, working_bytes),
+        }
         self.events.emit("pass_started", **{"pass": name}, n_leaves=0, workers=1, **nothing)
         started = time.perf_counter()
         reset_peak()

@@ -11,7 +11,7 @@ from typing import Final
 
 from smtdist.configuration import Configuration
 from smtdist.data.spilled import Spill
-from smtdist.engine.memory import device_memory, memory_limit, readable, resident_bytes
+from smtdist.engine.memory import SOLVE_LEAST, device_memory, memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan
 from smtdist.engine.spread import require_workers
@@ -26,10 +26,6 @@ from smtdist.statistics.cooccurrence import CodeSums
 SOLVE: Final = "solve"
 DEVICE_SHARE: Final = 0.85
 """Of a GPU's memory, for the matrices of a solve: kernels and their libraries are there too."""
-
-LIBRARIES: Final = 4 * 2**20
-"""The least a solve takes: a process's first has pages of BLAS, LAPACK and NumPy come into memory, 2.2 MiB as measured, beside
-matrices of a few atoms; those of more than 200 are counted generously enough to cover them."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def solve_way(
     baseline = resident_bytes() if baseline is None else baseline
     limit = memory_limit() if limit is None else limit
     ways = (
-        replace(way, working_bytes=max(LIBRARIES, way.working_bytes))
+        replace(way, working_bytes=max(SOLVE_LEAST, way.working_bytes))
         for way in ways_to_solve(n_atoms, settings, held_bytes, tiled, on_workers)
     )
     return first_that_fits(n_atoms, ways, baseline, limit)

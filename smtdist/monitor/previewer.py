@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from smtdist.engine.events import Event
+from smtdist.engine.outlets import PATIENCE
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
 from smtdist.monitor.preview import Chosen, preview
@@ -45,11 +46,13 @@ class Previewer:
             self._over.set()  # of the thread of the pass before
             self._changed, self._over = threading.Event(), threading.Event()
             self._thread, self._pass, self._apart = None, event["pass"], 0.0
-        elif event["kind"] in ("pass_finished", "pass_failed", "run_failed"):
+        elif event["kind"] in ("pass_finished", "pass_failed", "run_finished", "run_failed"):
             self._over.set()
             self._changed.set()
             with self._calculating:
                 pass  # what comes after the pass must have all threads of BLAS: with fewer, its last bits differ
+            if self._thread is not None and event["kind"] in ("run_finished", "run_failed"):
+                self._thread.join(timeout=PATIENCE)
         elif self._grew(event) and not self._over.is_set():
             self._changed.set()
             if self._thread is None:

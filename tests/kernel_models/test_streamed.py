@@ -200,7 +200,7 @@ def test_the_same_bits_from_any_executor(name, features, stored):
         model, records = fit_model(as_table((stored, "x")), wanted, Engine(executor))
         found.append(model.encoder.weights.tobytes())
         assert records[0]["name"] == "draw"
-        assert all(record["n_samples"] in (1300, 600) for record in records)
+        assert all(record["n_samples"] in (1300, 600) for record in records if record["name"] != "solve")
     assert len(set(found)) == 1
 
 
