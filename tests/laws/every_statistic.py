@@ -54,7 +54,8 @@ class Case:
     samples : makes (n, ...) of a seed and n. finish : what a family makes of a state, where it has a function for that; the
     state is its own. additive : whether what `finish` returns adds and subtracts, bit for bit. drawn : arrays of an exact
     state that are samples themselves, and may be floats. tolerance : of sums of floats, as a share of the largest entry, for
-    samples that are cut into other batches. counters : bytes of a state that `state_bytes` leaves out.
+    samples that are cut into other batches. counters : bytes of a state that `state_bytes` leaves out. bulk : makes one so large
+    that its arrays outweigh all else, with samples for it, to measure memory; None where tests/kernels/test_memory.py does.
     """
 
     statistic: Statistic
@@ -64,6 +65,7 @@ class Case:
     drawn: tuple[str, ...] = ()
     tolerance: float = 1e-6
     counters: int = 100
+    bulk: Callable[[], tuple[Statistic, np.ndarray]] | None = None
 
 
 def arrays_of(value: Any, name: str = "") -> dict[str, np.ndarray]:
@@ -73,7 +75,9 @@ def arrays_of(value: Any, name: str = "") -> dict[str, np.ndarray]:
     if isinstance(value, tuple):
         value = dict(enumerate(value))
     if isinstance(value, dict):
-        return {key: array for at, one in value.items() for key, array in arrays_of(one, f"{name}.{at}").items()}
+        return {
+            key: array for at, one in value.items() for key, array in arrays_of(one, f"{name}.{at}").items()
+        }
     return {} if value is None else {name: np.asarray(value)}
 
 
@@ -138,7 +142,10 @@ JOINT = Together(
     )
 )
 WITH_FLOATS = Together(
-    (("moment", PatchMoment(unwhitened_of(PLAIN), True)), ("rows", RowMoments(PatchRows((7, 6, 1), 3, 4, 0.01, 2))))
+    (
+        ("moment", PatchMoment(unwhitened_of(PLAIN), True)),
+        ("rows", RowMoments(PatchRows((7, 6, 1), 3, 4, 0.01, 2))),
+    )
 )
 IMAGES = {
     "moment": moment("context"),
@@ -175,9 +182,6 @@ IMAGES = {
 # Patches of images as rows of numbers, and codes of them that are numbers.
 
 PATCHES = PatchRows((7, 6, 1), 3, 4, 0.01, 2, np.full(9, 0.1), np.eye(9) + 0.01)
-FLOAT_ATOMS = DRAW.normal(size=(12, 9)).astype(np.float32)
-FLOAT_ATOMS /= np.linalg.norm(FLOAT_ATOMS, axis=1, keepdims=True)
-SLABS = SpikeSlab(FLOAT_ATOMS, np.zeros(12), np.ones(12), np.full(12, -1.0), np.full(9, 3.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,26 +205,56 @@ class Rectified:
         return replace(self, atoms=self.atoms[:4])
 
 
+def on_patches(make, units=150, **more):
+    """Return a case of sums over patches with atoms, the bulky one with many of both."""
+
+    def bulk():
+        patches = PatchRows((20, 18, 1), 8, 20, 0.01, 2, np.zeros(64), np.eye(64))
+        return make(patches, atoms_of(units, 64)), small_images(4, 120, 20, 18)
+
+    return Case(make(PATCHES, atoms_of(12, 9)), images, bulk=bulk, **more)
+
+
+def atoms_of(units, inputs):
+    atoms = np.random.default_rng(units).normal(size=(units, inputs)).astype(np.float32)
+    return atoms / np.linalg.norm(atoms, axis=1, keepdims=True)
+
+
+def codes_of(sparse):
+    return on_patches(lambda patches, atoms: FloatCodeSums(patches, Rectified(atoms, sparse)))
+
+
 def l1(method, second):
-    return Case(L1Sums(PATCHES, FLOAT_ATOMS, 0.2, True, method, 1e-5, 1, second), images, tolerance=1e-4)
+    def make(patches, atoms):
+        return L1Sums(patches, atoms, 0.2, True, method, 1e-4, 1, second)
+
+    return on_patches(make, tolerance=1e-4)
 
 
 def slabs(schedule, second):
-    return Case(
-        SpikeSlabSums(PATCHES, SLABS.astype(np.float32), schedule, 1, second), images, tolerance=1e-4
-    )
+    def make(patches, atoms):
+        units, inputs = atoms.shape
+        start = np.zeros(units), np.ones(units), np.full(units, -1.0), np.full(inputs, 3.0)
+        return SpikeSlabSums(patches, SpikeSlab(atoms, *start).astype(np.float32), schedule, 1, second)
+
+    return on_patches(make, tolerance=1e-4)
+
+
+def bare(patches):
+    return replace(patches, mean=None, whiten=None)
 
 
 ROWS = {
-    "row-moments": Case(
-        RowMoments(replace(PATCHES, mean=None, whiten=None)),
-        images,
-        lambda state: zca(state["total"], state["moment"], int(state["n"])),
+    "row-moments": on_patches(
+        lambda patches, _: RowMoments(bare(patches)),
+        finish=lambda state: zca(state["total"], state["moment"], int(state["n"])),
     ),
-    "row-sample": Case(RowSample(PATCHES, 9, 2), images, drawn=("rows",)),
-    "float-codes-sparse": Case(FloatCodeSums(PATCHES, Rectified(FLOAT_ATOMS, True)), images),
-    "float-codes-dense": Case(FloatCodeSums(PATCHES, Rectified(FLOAT_ATOMS, False)), images),
-    "omp": Case(OmpSums(PATCHES, FLOAT_ATOMS, 1), images),
+    "row-sample": on_patches(
+        lambda patches, _: RowSample(patches, 9 if patches is PATCHES else 400, 2), drawn=("rows",)
+    ),
+    "float-codes-sparse": codes_of(True),
+    "float-codes-dense": codes_of(False),
+    "omp": on_patches(lambda patches, atoms: OmpSums(patches, atoms, 1)),
     "l1-gradient": l1("coordinate", False),
     "l1-closed": l1("fista", True),
     "spike-slab-gradient": slabs(Schedule(), False),
@@ -229,53 +263,91 @@ ROWS = {
 
 # Rows of numbers: contrast, gradients, draws, tables.
 
-POOL = DRAW.normal(size=(5, 6)).astype(np.float32)
-TRIPLETS = TripletMaker(3, Augmentation(0.3), POOL, np.arange(5))
-FEATURES = random_features(Kernel(), "fourier", 6, 10, 0)
-DECODE = random_features(Kernel("relu"), "relu", 2, 8, 1)
-
 
 def numbers(seed, n, width=6):
     return np.random.default_rng(seed).normal(size=(n, 1, 1, width)).astype(np.float32)
 
 
-def scores(seed, n):
+def scores(seed, n, width=6):
     """Whole steps of a grid, as the concepts' scores are."""
-    return np.rint(1000 * numbers(seed, n))
+    return np.rint(1000 * numbers(seed, n, width))
 
 
 def weights(*shape):
     return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
 
 
+def on_rows(make, size, many, rows=4096, width=6, **more):
+    """Return a case of rows of numbers: `make` takes a size, of features that is, and how many samples negatives are drawn from."""
+    return Case(
+        make(size, 5),
+        numbers,
+        bulk=lambda: (make(many, 300), numbers(4, rows, width)),
+        tolerance=1e-4,
+        **more,
+    )
+
+
+def features_of(size, n_inputs=6):
+    return random_features(Kernel(), "fourier", n_inputs, size, 0)
+
+
+def triplets_of(pool):
+    return TripletMaker(3, Augmentation(0.3), numbers(5, pool)[:, 0, 0], np.arange(pool))
+
+
+def contrast_of(size, pool):
+    return contrast.ContrastSums(features_of(size), triplets_of(pool))
+
+
+def spectral(all_negatives):
+    def make(size, pool):
+        return SpectralGradient(features_of(size), triplets_of(pool), weights(size, 2), all_negatives)
+
+    return on_rows(make, 10, 300)
+
+
+def autoencoder(size, _):
+    decode = random_features(Kernel("relu"), "relu", 2, size - 2, 1)
+    parts = features_of(size), decode, weights(size, 2), weights(size - 2, 6)
+    return AutoencoderGradient(*parts, Augmentation(0.2), 9)
+
+
+def projection(annealing):
+    """Return a case of candidates that are whole numbers, so that no sign hangs by a rounding."""
+
+    def make(rank, width):
+        return Projection(np.rint(100 * weights(rank, width)), rank, annealing)
+
+    return Case(make(4, 3), scores, bulk=lambda: (make(32, 100), scores(4, 9000, 32)))
+
+
 TABLES = {
-    "row-draw": Case(RowDraw(4, 6, 1), numbers, drawn=("rows",)),
-    "contrast": Case(
-        contrast.ContrastSums(FEATURES, TRIPLETS),
+    "row-draw": Case(
+        RowDraw(4, 6, 1),
         numbers,
-        lambda state: contrast.finish(state, FEATURES.n_features),
+        drawn=("rows",),
+        bulk=lambda: (RowDraw(300, 200, 1), numbers(4, 900, 200)),
     ),
-    "contrast-triplets": Case(
-        contrast.ContrastSums(random_features(Kernel(), "fourier", 2, 10, 0), TripletMaker(3)),
-        numbers,
-        lambda state: contrast.finish(state, 10),
+    "contrast": on_rows(contrast_of, 10, 300, finish=lambda state: contrast.finish(state, 10)),
+    "contrast-triplets": on_rows(
+        lambda size, _: contrast.ContrastSums(features_of(size, 2), TripletMaker(3)),
+        10,
+        300,
+        finish=lambda state: contrast.finish(state, 10),
     ),
-    "spectral": Case(SpectralGradient(FEATURES, TRIPLETS, weights(10, 2), False), numbers),
-    "spectral-all-negatives": Case(SpectralGradient(FEATURES, TRIPLETS, weights(10, 2), True), numbers),
-    "autoencoder": Case(
-        AutoencoderGradient(FEATURES, DECODE, weights(10, 2), weights(8, 6), Augmentation(0.2), 9), numbers
-    ),
-    "table": Case(TableSums(np.linspace(-1, 1, 6)), numbers),
-    "projection": Case(Projection(np.rint(100 * weights(4, 3)), 4), scores),
-    "projection-annealed": Case(
-        Projection(np.rint(100 * weights(4, 3)), 4, Annealing(1e5, 1, 2, 0)), scores
-    ),
+    "spectral": spectral(False),
+    "spectral-all-negatives": spectral(True),
+    "autoencoder": on_rows(autoencoder, 10, 300),
+    "table": on_rows(lambda size, _: TableSums(np.linspace(-1, 1, size)), 6, 90, width=90),
+    "projection": projection(None),
+    "projection-annealed": projection(Annealing(1e5, 1, 2, 0)),
 }
 
 # Sequences in time, and points with their neighbours.
 
 CODER = SparseCoder(
-    FLOAT_ATOMS[:, :3].T.astype(float), 0.2, RowWhitening(np.zeros(3), np.eye(3) * 0.9, np.eye(3) / 0.9), 1e-5
+    atoms_of(12, 3).T.astype(float), 0.2, RowWhitening(np.zeros(3), np.eye(3) * 0.9, np.eye(3) / 0.9), 1e-5
 )
 BASIS = RadialBasis(DRAW.normal(size=(6, 3)), 1.0)
 
@@ -304,8 +376,13 @@ SEQUENCES = {
     "frames-through": Case(sequences.FrameMoments(12, CODER), clips, tolerance=1e-4),
     "dictionary": Case(sequences.DictionarySums(CODER), clips, tolerance=1e-4),
     "points": Case(points.PointSums(BASIS, 1), neighbourhoods, points.finish),
-    "points-second-order": Case(points.PointSums(RandomFourier(3, 7, 0.8, 1), 2), neighbourhoods, points.finish),
-    "points-pairs": Case(points.PointSums(Landmarks(BASIS.points), 1, True), neighbourhoods, points.finish),
+    "points-second-order": Case(
+        points.PointSums(RandomFourier(3, 7, 0.8, 1), 2), neighbourhoods, points.finish
+    ),
+    "points-pairs": Case(points.PointSums(BASIS, 1, True), neighbourhoods, points.finish),
+    "points-landmarks": Case(
+        points.PointSums(Landmarks(BASIS.points), 1, True), neighbourhoods, points.finish
+    ),
 }
 
 # Text.
@@ -328,8 +405,15 @@ def pairs(**changes):
     return Case(one, text, word_pairs.finish, additive=True)
 
 
+def many_words():
+    said = " ".join(map(str, np.random.default_rng(4).integers(0, 10**6, 9000)))
+    return TokenCounts(RULES, 2**14), np.frombuffer(said.encode(), np.uint8).reshape(1, 1, 1, -1)
+
+
 TEXT = {
-    "vocabulary": Case(TokenCounts(RULES, 2**10), text, lambda state: most_frequent(state, 5)),
+    "vocabulary": Case(
+        TokenCounts(RULES, 2**10), text, lambda state: most_frequent(state, 5), bulk=many_words
+    ),
     "words": pairs(),
     "words-skip": pairs(unknown="skip"),
     "words-rows": pairs(rows=(1, 3)),

@@ -27,6 +27,8 @@ MANY = 100
 """Samples of which memory is measured, and which fill what keeps few of many."""
 FINISHED = [name for name, case in CASES.items() if case.finish]
 ADDITIVE = [name for name, case in CASES.items() if case.additive]
+OBJECTS = 2**14
+"""Bytes of Python's objects, and of NumPy's buffers, beside the arrays of a merge."""
 ROUNDING = 1e-12
 """Share of the largest entry by which sums of the same numbers in another order may differ."""
 
@@ -92,11 +94,11 @@ def assert_same_bits(left, right):
 
 
 def assert_close(left, right, tolerance):
-    """Whole numbers are equal; floats differ by at most a share of the largest entry of their array."""
+    """What is no float is equal; floats differ by at most a share of the largest entry of their array."""
     assert left.keys() == right.keys()
     for name, value in left.items():
         assert value.dtype == right[name].dtype
-        if value.dtype.kind in "iu":
+        if value.dtype.kind != "f":
             np.testing.assert_array_equal(value, right[name], err_msg=name)
         else:
             largest = np.abs(right[name]).max(initial=0)
@@ -259,8 +261,9 @@ def test_exact_sums_are_of_whole_numbers(name):
 def test_the_sum_is_not_trivial(name):
     """A law about zeros would prove nothing."""
     state = sum_of(CASES[name].statistic, CASES[name].samples(4, SAMPLES))
-    empty = {key for key, value in state.items() if not np.any(value)}
-    assert not {key for key in empty if not key.endswith(("deficit", "_high", "first"))}
+    # a wide number is two arrays, and a small one, or a round one, is all in one of them
+    told = {key.removesuffix("_high").removesuffix("_low") for key, value in state.items() if np.any(value)}
+    assert {key.removesuffix("_high").removesuffix("_low") for key in state if "deficit" not in key} <= told
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -300,29 +303,32 @@ def peak_of(work):
         tracemalloc.stop()
 
 
+def bulk_of(case):
+    return case.bulk() if case.bulk else (case.statistic, case.samples(4, MANY))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_takes_what_is_stated(name):
     """On a worker that has warmed up, and has made nothing yet of what is kept between batches."""
-    case = CASES[name]
-    samples = case.samples(4, MANY)
-    sum_of(case.statistic.miniature(), samples[:1])
-    sent = pickle.loads(pickle.dumps(case.statistic))
+    statistic, samples = bulk_of(CASES[name])
+    sum_of(statistic.miniature(), samples[:1])
+    sent = pickle.loads(pickle.dumps(statistic))
     state = sent.zero()
     peak = peak_of(lambda: sent.update(state, samples, 0))
-    print("PEAK", name, peak, sent.batch_bytes(MANY))
-    assert peak <= sent.batch_bytes(MANY)
+    print("PEAK", name, peak, sent.batch_bytes(len(samples)))
+    assert peak <= sent.batch_bytes(len(samples))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_merge_takes_what_is_stated(name):
-    """What is planned for a merge is `merge_bytes`, or the workspace of a batch."""
-    case, statistic = CASES[name], CASES[name].statistic
-    left, right = (sum_of(statistic, case.samples(seed, MANY), seed * MANY) for seed in (4, 5))
+    """That is `merge_bytes`, or the workspace of a batch: what a pass plans, with 16 MiB to spare."""
+    statistic, samples = bulk_of(CASES[name])
+    left, right = (sum_of(statistic, samples, at * len(samples)) for at in range(2))
     statistic.merge(copied(left), right)
     peak = peak_of(lambda: statistic.merge(left, right))
     stated = statistic.merge_bytes() if hasattr(statistic, "merge_bytes") else statistic.batch_bytes(1)
     print("MERGE", name, peak, stated)
-    assert peak <= stated
+    assert peak <= stated + OBJECTS
 
 
 @pytest.mark.parametrize("name", FINISHED)
