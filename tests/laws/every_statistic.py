@@ -107,10 +107,10 @@ VQ = make_encoder(PLAIN.replace(feature="vq"), WHITENER, ATOMS)
 SPARES = Candidates(WHITENER, True, 5, 3)
 
 
-def code_sums(size=12, whitener=None, **changes):
+def code_sums(atoms=ATOMS, whitener=None, **changes):
     base = {"patch": 3, "threshold": 0.4, "dictionary": 12, "flip": True}
     settings = Configuration(**{**base, **changes})
-    encoder = make_encoder(settings, whitener or whitener_of(settings), ATOMS[:size])
+    encoder = make_encoder(settings, whitener or whitener_of(settings), atoms)
     return CodeSums(encoder, settings.context, settings.order, settings.flip, 100)
 
 
@@ -126,14 +126,29 @@ def moment(mean, **changes):
 
 
 BESIDE = whitener_of(PLAIN.replace(mean="patch"))
-NESTED = NestedSums(
-    (
-        ("low", code_sums(12, BESIDE, threshold=0.3)),
-        ("high", code_sums(12, BESIDE, threshold=0.6, zero_code="activate_best")),
-        ("few", code_sums(5, BESIDE, threshold=0.3, context=1)),
-        ("second", code_sums(7, BESIDE, threshold=0.3, context=2, order=2)),
-    )
-)
+
+
+def nested_of(atoms):
+    """Return sums whose codes follow from the first part's: another threshold, the first of its atoms, second order."""
+    few, some = (atoms[: len(atoms) * share // 12] for share in (5, 7))
+    parts = {
+        "low": code_sums(atoms, BESIDE, threshold=0.3),
+        "high": code_sums(atoms, BESIDE, threshold=0.6, zero_code="activate_best"),
+        "few": code_sums(few, BESIDE, threshold=0.3, context=1),
+        "second": code_sums(some, BESIDE, threshold=0.3, context=2, order=2),
+    }
+    return NestedSums(tuple(parts.items()))
+
+
+def many_atoms():
+    return nested_of(atoms_to_grid(np.random.default_rng(6).normal(size=(360, 9)))), images(4, 60)
+
+
+def sketch_of_many():
+    return Candidates(WHITENER, True, 900, 1), images(4, 60)
+
+
+NESTED = nested_of(ATOMS)
 JOINT = Together(
     (
         ("moment", PatchMoment(unwhitened_of(PLAIN.replace(mean="patch")), True)),
@@ -151,7 +166,7 @@ IMAGES = {
     "moment": moment("context"),
     "moment-global": moment("global"),
     "moment-drawn": moment("context", sampling=Sampling(2, 3, 7)),
-    "candidates": Case(Candidates(WHITENER, True, 9, 1), images),
+    "candidates": Case(Candidates(WHITENER, True, 9, 1), images, bulk=sketch_of_many),
     "candidates-stride": Case(Candidates(FEW, True, 9, 1), images),
     "centroids": Case(Centroids(VQ, True, SPARES), images),
     "centroids-drawn": Case(
@@ -174,7 +189,7 @@ IMAGES = {
     "vq-window-kept": codes(feature="vq", context=2, constant_patch="keep"),
     "vq-stride": codes(feature="vq", context=2, stride=2),
     "vq-drawn-second-order": codes(feature="vq", order=2, positions=4),
-    "nested": Case(NESTED, images, counters=300),
+    "nested": Case(NESTED, images, counters=300, bulk=many_atoms),
     "together": Case(JOINT, images, counters=500),
     "together-floats": Case(WITH_FLOATS, images, counters=200),
 }
@@ -278,7 +293,7 @@ def weights(*shape):
 
 
 def on_rows(make, size, many, rows=4096, width=6, **more):
-    """Return a case of rows of numbers: `make` takes a size, of features that is, and how many samples negatives are drawn from."""
+    """Return a case of rows of numbers: `make` takes a size, of features, and how many samples negatives are drawn from."""
     return Case(
         make(size, 5),
         numbers,
