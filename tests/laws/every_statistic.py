@@ -15,7 +15,7 @@ from smtdist.configuration import Configuration
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.contrast import zca
 from smtdist.kernels.feature_maps import random_features
-from smtdist.kernels.features import Landmarks, RadialBasis, RandomFourier
+from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.spike_slab import SpikeSlab
@@ -394,6 +394,10 @@ SEQUENCES = {
     "points-second-order": Case(
         points.PointSums(RandomFourier(3, 7, 0.8, 1), 2), neighbourhoods, points.finish
     ),
+    "points-quadratic": Case(points.PointSums(Quadratic(3), 1), neighbourhoods, points.finish),
+    "points-interpolation": Case(
+        points.PointSums(Interpolation(BASIS.points, 3), 2), neighbourhoods, points.finish
+    ),
     "points-pairs": Case(points.PointSums(BASIS, 1, True), neighbourhoods, points.finish),
     "points-landmarks": Case(
         points.PointSums(Landmarks(BASIS.points), 1, True), neighbourhoods, points.finish
@@ -406,12 +410,15 @@ WORDS = ("a", "b", "c", ".", "'")
 RULES = Normalisation()
 
 
+PIECES = ("a", "b", "c", "dd", "Emu", ".", "don't", "\n", "<br />", "\t", "é", "É", "\u3000", ";", '"')
+
+
 def text(seed, n):
-    """Rows of bytes: words that are known and others, marks, ends of lines."""
-    rng, rows = np.random.default_rng(seed), np.zeros((n, 1, 1, 90), np.uint8)
-    for row in rows[:, 0, 0]:
-        said = " ".join(rng.choice(["a", "b", "c", "dd", "Emu", ".", "don't", "\n"], rng.integers(1, 14)))
-        row[: len(said)] = np.frombuffer(said.encode(), np.uint8)
+    """Rows of bytes: words that are known and others, marks, letters of two bytes, ends of lines; one row has no word."""
+    rng, rows = np.random.default_rng(seed), np.zeros((n, 1, 1, 110), np.uint8)
+    for row in rows[: max(1, n - 1), 0, 0]:
+        said = " ".join(["a", "b", *rng.choice(PIECES, rng.integers(1, 12))]).encode()
+        row[: len(said)] = np.frombuffer(said, np.uint8)
     return rows
 
 

@@ -108,6 +108,11 @@ def sum_of(statistic, samples, first=0, state=None):
     return state
 
 
+def bulk_of(case):
+    """Return the bulky statistic of a case and its samples, or the small one and many samples."""
+    return case.bulk() if case.bulk else (case.statistic, case.samples(4, MANY))
+
+
 def copied(state):
     return {name: value.copy() for name, value in state.items()}
 
@@ -154,13 +159,14 @@ def along_the_tree(statistic, states):
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=6)
 @given(st.data())
 def test_a_stream_may_be_cut_anywhere(name, data):
     """Batches and partial sums of any size, merged in any order: the sum over all samples, exact ones bit for bit."""
     case, statistic = CASES[name], CASES[name].statistic
     samples = case.samples(data.draw(st.integers(0, 2**16)), SAMPLES)
-    whole = sum_of(statistic, samples)
+    whole = statistic.zero()
+    positions = statistic.update(whole, samples, 0)
     edges = [0, *sorted(data.draw(st.sets(st.integers(1, SAMPLES - 1), min_size=1, max_size=3))), SAMPLES]
     parts = []
     for start, stop in itertools.pairwise(edges):
@@ -168,8 +174,9 @@ def test_a_stream_may_be_cut_anywhere(name, data):
         part = statistic.zero()
         for begin, end in ((start, middle), (middle, stop)):
             if begin < end:
-                sum_of(statistic, samples[begin:end], begin, part)
+                positions -= statistic.update(part, samples[begin:end], begin)
         parts.append(part)
+    assert positions == 0, "each is counted once"
     while len(parts) > 1:
         left, right, *rest = data.draw(st.permutations(parts)) if statistic.exact else parts
         before = copied(right)
@@ -211,11 +218,11 @@ def test_the_same_tree_gives_the_same_bits(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_threads_change_no_bit(name):
-    case, before, found = CASES[name], threads(), []
+    (statistic, samples), before, found = bulk_of(CASES[name]), threads(), []
     try:
         for number in (1, 3):
             set_threads(number)
-            found.append(sum_of(case.statistic, case.samples(4, 20)))
+            found.append(sum_of(statistic, samples))
     finally:
         set_threads(before)
     assert_same_bits(*found)
@@ -339,10 +346,6 @@ def peak_of(work):
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-def bulk_of(case):
-    return case.bulk() if case.bulk else (case.statistic, case.samples(4, MANY))
 
 
 @pytest.fixture(params=[1, 3])
