@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -225,9 +226,14 @@ def on_patches(make, units=150, **more):
 
     def bulk():
         patches = PatchRows((20, 18, 1), 8, 20, 0.01, 2, np.zeros(64), np.eye(64))
-        return make(patches, atoms_of(units, 64)), small_images(4, 120, 20, 18)
+        return make(patches, atoms_of(units, 64)), large_images()
 
     return Case(make(PATCHES, atoms_of(12, 9)), images, bulk=bulk, **more)
+
+
+@cache
+def large_images():
+    return small_images(4, 50, 20, 18)
 
 
 def atoms_of(units, inputs):
