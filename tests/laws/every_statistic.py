@@ -221,7 +221,7 @@ class Rectified:
         return replace(self, atoms=self.atoms[:4])
 
 
-def on_patches(make, units=150, **more):
+def on_patches(make, units=300, **more):
     """Return a case of sums over patches with atoms, the bulky one with many of both."""
 
     def bulk():
@@ -249,7 +249,7 @@ def l1(method, second):
     def make(patches, atoms):
         return L1Sums(patches, atoms, 0.2, True, method, 1e-4, 1, second)
 
-    return on_patches(make, tolerance=1e-4)
+    return on_patches(make, 150, tolerance=1e-4)
 
 
 def slabs(schedule, second):
@@ -350,7 +350,7 @@ TABLES = {
         drawn=("rows",),
         bulk=lambda: (RowDraw(300, 200, 1), numbers(4, 900, 200)),
     ),
-    "contrast": on_rows(contrast_of, 10, 300, finish=lambda state: contrast.finish(state, 10)),
+    "contrast": on_rows(contrast_of, 10, 600, rows=2000, finish=lambda state: contrast.finish(state, 10)),
     "contrast-triplets": on_rows(
         lambda size, _: contrast.ContrastSums(features_of(size, 2), TripletMaker(3)),
         10,
