@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smtdist.concepts.keyed import uniforms
 from smtdist.kernels.cpu.jit import compiled
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.statistics.base import State
 
 TILE: Final = 512
@@ -186,10 +186,19 @@ class Projection:
         """Return the bytes of the rows in order and of a few tiles' signs and sums."""
         width, sums = self.aim.shape[1], self.aim.size + self.aim.shape[1]
         groups, held = -(-images // ROUNDED), min(images, ROUNDED)
-        return int(
-            4 * images * self.used + 16 * TILE * width + 8 * groups * sums + 8 * -(-held // TILE) * sums
-        )
+        # a thread's signs, and with annealing its noise in float64 with what is made of it
+        tiles = (16 + threads() * (4 if self.annealing is None else 40)) * TILE * width
+        return int(4 * images * self.used + tiles + 8 * groups * sums + 8 * -(-held // TILE) * sums)
 
     def miniature(self) -> Projection:
-        """Return a twin of one candidate."""
-        return Projection(self.aim[:, :1], self.used)
+        """Return a twin of one candidate, which meets more rows than a tile has."""
+        return _Rehearsal(self.aim[:, :1], self.used, self.annealing)
+
+
+class _Rehearsal(Projection):
+    """Sums that take the ways of one tile and of several, whatever the rows: the second is compiled too."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add the rows as they are, and as often as to fill more than a tile."""
+        several = np.resize(images, (TILE + 1, *images.shape[1:]))
+        return sum(super(_Rehearsal, self).update(state, one, first_sample) for one in (images, several))

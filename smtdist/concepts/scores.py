@@ -73,7 +73,8 @@ class TableSums:
         rows = images.reshape(len(images), -1)
         with single_blas():
             for at in range(0, len(rows), TILE):
-                x = rows[at : at + TILE].astype(np.float64) - self.shift
+                x = rows[at : at + TILE].astype(np.float64)
+                x -= self.shift
                 state["total"] += x.sum(0)
                 state["gram"] += x.T @ x
                 np.maximum(

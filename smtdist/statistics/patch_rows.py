@@ -178,7 +178,7 @@ class RowSample:
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Keep what is drawn of a batch."""
+        """Keep what is drawn of a batch; return how many it was drawn from."""
         digests = sample_digests(images)
         seed, positions = self.patches.seed, self.patches.positions
         places = drawn_places(digests, positions, self.each, seed, self.view)
@@ -190,7 +190,7 @@ class RowSample:
             raw[at] = self.patches.raw(images[i : i + 1], places[i : i + 1, k : k + 1])[0]
         more = self.patches.prepared(raw)
         _keep(state, hashes.reshape(-1)[order], more, self.size)
-        return len(order)
+        return int(hashes.size)
 
     def merge(self, left: State, right: State) -> State:
         """Keep the smallest hashes of both."""

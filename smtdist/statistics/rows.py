@@ -81,6 +81,10 @@ class RowDraw:
         """Return the workspace of a batch: hashes, its rows that are drawn, and two draws while they are joined."""
         return 48 * images + min(images, self.size) * 12 * self.n_inputs + 2 * self.state_bytes()
 
+    def merge_bytes(self) -> int:
+        """Return the workspace of `merge`: two draws joined, their order, and the draw that is kept."""
+        return 3 * self.state_bytes() + 64 * self.size
+
     def miniature(self) -> RowDraw:
         """Return a draw of few."""
         return replace(self, size=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from smtdist.kernels.device import is_host, place
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.cooccurrence import CodeSums
+from smtdist.statistics.cooccurrence import FEW, CodeSums
 from smtdist.statistics.draw import drawn_views
 
 
@@ -78,7 +77,7 @@ class Together:
         """Return the largest workspace of a part on a device."""
         return max(getattr(one, "device_batch_bytes", one.batch_bytes)(images) for _, one in self.parts)
 
-    def miniature(self) -> Self:
+    def miniature(self) -> Together:
         """Return the miniatures of all parts."""
         return replace(self, parts=tuple((name, one.miniature()) for name, one in self.parts))
 
@@ -134,15 +133,25 @@ class NestedSums(Together):
         lists = sum(2 * one.capacity(images) for _, one in self.parts[1:]) if len(encoders) > 1 else 0
         return super().batch_bytes(images) + extra + lists
 
-    def miniature(self) -> Self:
+    def miniature(self) -> NestedSums:
         """Return the same sums over few atoms, which nest still."""
         small: dict[int, Encoder] = {}
         for _, one in self.parts:
-            small.setdefault(id(one.encoder), replace(one.encoder, atoms=one.encoder.atoms[:8]))
-        return replace(
-            self,
-            parts=tuple((name, replace(one, encoder=small[id(one.encoder)])) for name, one in self.parts),
+            small.setdefault(id(one.encoder), replace(one.encoder, atoms=one.encoder.atoms[:FEW]))
+        return _Rehearsal(
+            tuple((name, replace(one, encoder=small[id(one.encoder)])) for name, one in self.parts)
         )
+
+
+class _Rehearsal(NestedSums):
+    """Sums that take the ways of many and of few active atoms in every part too; see `CodeSums.miniature`."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch together, and to the twin of every part."""
+        positions = super().update(state, images, first_sample)
+        for name, one in self.parts:
+            one.miniature().update(self.part(state, name), images, first_sample)
+        return positions
 
 
 def _named(name: str, state: State) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, Self
 
@@ -126,8 +126,17 @@ class WordPairs:
         return fixed + images * _ROW * _TOKEN_BYTES // 2
 
     def miniature(self) -> WordPairs:
-        """Return the sums over few words."""
-        return replace(self, words=self.words[:8], rows=None, most_pairs=36)
+        """Return the sums over few words, which the twin meets."""
+        return _Rehearsal(self.words[:8], self.window, self.rules, 36, self.unknown)
+
+
+class _Rehearsal(WordPairs):
+    """Sums that have pairs to merge, whatever the text."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add blocks of text, and one of all its words."""
+        spelled = np.frombuffer(" ".join(self.words).encode(), np.uint8).reshape(1, 1, 1, -1)
+        return sum(super(_Rehearsal, self).update(state, one, first_sample) for one in (images, spelled))
 
 
 def most_pairs(counts: NDArray[np.int64], window: int) -> int:

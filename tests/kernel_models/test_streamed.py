@@ -27,7 +27,7 @@ from smtdist.kernels.feature_maps import (
 )
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.symmetric import add_symmetrised, packed_size, unpacked
-from smtdist.kernels.threads import set_threads, threads
+from smtdist.kernels.threads import threads
 from smtdist.models.kernel.model import fit_model
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.statistics import contrast
@@ -130,49 +130,6 @@ def test_a_packed_sum_is_the_upper_triangle(n):
     np.testing.assert_array_equal(total - np.arange(packed_size(n)), whole[np.triu_indices(n)])
     matrix = unpacked(whole[np.triu_indices(n)], n, 2.0)
     np.testing.assert_array_equal(matrix, 2 * whole)
-
-
-@settings(deadline=None, max_examples=15)
-@given(cut=st.integers(1, 39), n_threads=st.sampled_from([1, 2, 3]))
-def test_a_draw_is_that_of_its_parts_and_a_sum_the_sum_of_its_parts(cut, n_threads):
-    rows = rows_of(5, 40).reshape(40, 1, 1, 4)
-    before = threads()
-    set_threads(n_threads)
-    try:
-        features = random_features(Kernel(), "fourier", 4, 300, 0)
-        draw, sums = RowDraw(6, 4, 1), ContrastSums(features, maker_of(rows_of(5, 40)))
-        whole = {}
-        for statistic in (draw, sums):
-            state = statistic.zero()
-            statistic.update(state, rows, 0)
-            parts = [statistic.zero(), statistic.zero()]
-            statistic.update(parts[0], rows[:cut], 0)
-            statistic.update(parts[1], rows[cut:], cut)
-            merged = statistic.merge(*parts)
-            for name, value in state.items():
-                if statistic.exact:
-                    np.testing.assert_array_equal(merged[name], value)
-                np.testing.assert_allclose(merged[name], value, atol=1e-4)
-            whole[statistic] = state
-        assert sorted(whole[draw]["sample"]) == sorted(set(whole[draw]["sample"]))
-    finally:
-        set_threads(before)
-
-
-def test_threads_do_not_change_a_bit():
-    rows = rows_of(6, 1500)
-    features = random_features(Kernel(), "fourier", 4, 700, 0)
-    statistic = ContrastSums(features, maker_of(rows))
-    before, found = threads(), []
-    try:
-        for n_threads in (1, 2, 3):
-            set_threads(n_threads)
-            state = statistic.zero()
-            statistic.update(state, rows.reshape(-1, 1, 1, 4), 0)
-            found.append(state["scatter"].tobytes())
-    finally:
-        set_threads(before)
-    assert len(set(found)) == 1
 
 
 @pytest.fixture(scope="module")

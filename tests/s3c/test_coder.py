@@ -10,8 +10,6 @@ import pytest
 from coding import everywhere, on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
 from drawing import small_images
 from executors import ThreadsExecutor
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.linear_model import Lasso
 
 from smtdist.data.array import ArraySource
@@ -22,16 +20,14 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.contrast import drawn_places, normalised, patches_at, pixels, zca
 from smtdist.kernels.grid_pool import grid_pool
 from smtdist.kernels.sparse_codes import omp1, soft_threshold
-from smtdist.kernels.spike_slab import PARAMETERS, SpikeSlab, infer
+from smtdist.kernels.spike_slab import PARAMETERS, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
-from smtdist.kernels.threads import set_threads, threads
 from smtdist.models.coders.features import features_of
 from smtdist.models.coders.start import dictionary_step
 from smtdist.models.s3c.estimators import SpikeSlabCoder
 from smtdist.models.s3c.files import load_coder, save_coder
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
-from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.spike_slab import SpikeSlabSums
 
 SMALL = S3CSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2))
@@ -112,38 +108,6 @@ def test_learning_lowers_the_loss_of_the_rivals(stored, model):
     coder, _ = fit_coder(stored, SMALL.replace(model=model, rounds=8, images=0), Engine(SerialExecutor()))
     assert coder.trace[-1] > coder.trace[0]
     np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
-
-
-@settings(deadline=None, max_examples=10)
-@given(cut=st.integers(1, 39), n_threads=st.sampled_from([1, 3]))
-def test_sums_of_parts_are_the_sum(cut, n_threads):
-    images = small_images(3, 40, 9, 9)
-    patches = PatchRows((9, 9, 1), 3, 2, 0.001, 0)
-    before = threads()
-    set_threads(n_threads)
-    try:
-        start = RowSample(patches, 20, 2)
-        state = start.zero()
-        start.update(state, images, 0)
-        rng = np.random.default_rng(0)
-        atoms = rng.standard_normal((8, 9))
-        atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
-        model = SpikeSlab(atoms, np.zeros(8), np.ones(8), np.full(8, -1.0), np.full(9, 3.0)).astype(
-            np.float32
-        )
-        for one in (start, RowMoments(patches), SpikeSlabSums(patches, model, Schedule(), 0, True)):
-            whole, parts = one.zero(), [one.zero(), one.zero()]
-            one.update(whole, images, 0)
-            one.update(parts[0], images[:cut], 0)
-            one.update(parts[1], images[cut:], cut)
-            merged = one.merge(*parts)
-            for name, value in whole.items():
-                if one.exact:
-                    np.testing.assert_array_equal(merged[name], value)
-                np.testing.assert_allclose(merged[name], value, rtol=1e-3, atol=1e-3)
-            assert sum(value.nbytes for value in whole.values()) <= one.state_bytes() + 64
-    finally:
-        set_threads(before)
 
 
 def test_a_batch_never_shrinks_for_lack_of_memory(stored):

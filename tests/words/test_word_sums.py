@@ -96,21 +96,6 @@ def test_the_vocabulary_is_exact_and_its_ties_are_settled(drawn, rules, size):
 
 
 @law
-@given(texts, st.integers(0, 5), st.booleans())
-def test_pieces_merge_in_any_order_bit_for_bit(drawn, cut, swap):
-    data = rows(drawn)
-    for one in (statistic(), TokenCounts(Normalisation())):
-        whole = summed(one, data)
-        left, right = summed(one, data[:cut]), summed(one, data[cut:])
-        assert_equal(one.merge(right, left) if swap else one.merge(left, right), whole)
-        single = one.zero()
-        for number in range(len(data)):
-            one.update(single, data[number : number + 1], number)
-        assert_equal(single, whole)
-        assert_equal(one.merge(summed(one, data), one.zero()), whole)
-
-
-@law
 @given(texts, st.integers(0, 5))
 def test_parts_of_the_rows_make_the_whole(drawn, cut):
     whole = summed(statistic(), rows(drawn))
