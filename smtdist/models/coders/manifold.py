@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts, array_hash
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.representation import pool, pooled_shape
@@ -21,8 +21,10 @@ from smtdist.kernels.threads import single_blas
 from smtdist.models.checks import require_whole
 from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
 from smtdist.models.coders.settings import Settings
-from smtdist.statistics.float_codes import FloatCodeSums
+from smtdist.statistics.operators import Whole
 from smtdist.statistics.patch_rows import PatchRows
+from smtdist.statistics.sites import DrawnPatches
+from smtdist.statistics.values import ValueSums, finish
 
 if TYPE_CHECKING:
     from smtdist.solve.solution import Solution
@@ -114,13 +116,13 @@ class Manifold:
         return self.coder.row_numbers + 4 * self.settings.n_components
 
     @property
-    def dictionary_bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of what the coder holds, and of P."""
-        return self.coder.dictionary_bytes + self.components.nbytes
+        return self.coder.held_bytes + self.components.nbytes
 
     def embed(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return β = P f / ‖P f‖ of whitened patches (n, p); zero where a patch has no code."""
-        codes = to_host(self.coder.embeddable(rows))
+        codes = to_host(self.coder(rows))
         with single_blas():
             return np.asarray(unit_rows(codes @ self._projection))
 
@@ -145,25 +147,20 @@ def fit_manifold(
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
     # a coder that is read and used needs no solver, nor SciPy
-    from smtdist.solve.generalized import centred_moment, smallest_components, solve_bytes
+    from smtdist.solve.generalized import smallest_components, solve_bytes
 
     patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
-    statistic = FloatCodeSums(replace(patches, seed=settings.seed), coder)
+    sums = ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, Whole())
     with engine.run(["statistics", "solve"], lambda: manifold_facts(source, coder, settings)):
-        partial, record = engine.reduce("statistics", statistic, source)
-        state, count = partial.state, int(partial.state["n_positions"])
-        if count == 0:
-            raise ModelError("No position has an active atom; lower the penalty or threshold.")
+        partial, record = engine.reduce("statistics", sums, source)
+        found = finish(partial.state, sums)
         wanted = settings.n_components + settings.drop
 
         def solved() -> Solution:
-            moment = state["second_moment"] / count
-            if settings.moment == "centred":
-                moment = centred_moment(state["second_moment"], state["activity"], count)
             with single_blas():
-                return smallest_components(state["context_scatter"] / count, moment, wanted)
+                return smallest_components(found.scatter, found.constraint(settings.moment), wanted)
 
-        solution, last = engine.solve("solve", solved, solve_bytes(coder.n_codes, False, wanted))
+        solution, last = engine.solve("solve", solved, solve_bytes(coder.size, False, wanted))
     return Manifold(coder, settings, solution.components, solution.eigenvalues), [record, last]
 
 

@@ -1,0 +1,236 @@
+"""V and A D Dᵀ Aᵀ of codes that are values: in whole steps of a grid, and so exact in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import DataError
+from smtdist.kernels.device import gpu_available, to_host
+from smtdist.kernels.features import Features
+from smtdist.kernels.float_sums import add_weighted_pairs, entries
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.statistics import limbs
+from smtdist.statistics.base import State
+from smtdist.statistics.operators import Operator, Whole
+from smtdist.statistics.sites import Group, Sites
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+GRID: Final = 2**16
+"""Steps of a code between 0 and 1. Codes of whitened rows are of the order of 1 and known to about a thousandth."""
+EXACT: Final = 2.0**53
+"""Whole numbers up to here, and their sums, are exact in float64."""
+MOST: Final = 2.0**62
+"""What is summed in one int64 before it is carried on."""
+PANEL: Final = 256
+"""Rows of one panel of a product, which one thread makes."""
+SUMS: Final = ("second_moment", "context_scatter")
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSums:
+    """A 1, A Aᵀ and A D Dᵀ Aᵀ of the codes of sites, in whole steps of 1 / grid.
+
+    sites : what turns samples into rows. encoder : what turns rows into codes. context : the operator D. State: n_samples,
+    n_positions (sites that count in V), activity (K,), and two limbs (K, K) of either sum (`smtdist.statistics.limbs`).
+    Memory: 32 K² bytes.
+    """
+
+    sites: Sites
+    encoder: Features
+    context: Operator
+    grid: int = GRID
+    exact: bool = True
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return the sums over no samples."""
+        size = self.encoder.size
+        state: State = {name: np.zeros((), np.int64) for name in ("n_samples", "n_positions")}
+        state["activity"] = np.zeros(size, np.int64)
+        return state | {
+            f"{name}_{limb}": np.zeros((size, size), np.int64) for name in SUMS for limb in ("high", "low")
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch; return the rows that were coded."""
+        parts = {name: _Part(state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS}
+        added = 0
+        for group in self.sites.groups(images, self._numbers):
+            found = np.asarray(to_host(self.encoder(group.rows)), np.float64)
+            codes = np.rint(found * self.grid).reshape(-1, group.sites, self.encoder.size)
+            state["n_positions"] += self._add(parts, codes, group, state["activity"])
+            added += len(group.rows)
+        for part in parts.values():
+            part.carry()
+        state["n_samples"] += len(images)
+        return added
+
+    def _add(self, parts: dict[str, _Part], codes: Float64, group: Group, activity: Int64) -> int:
+        """Add the codes (samples, sites, K) of a group; return how many of them count."""
+        second, scatter = (parts[name] for name in SUMS)
+        if isinstance(self.context, Whole):
+            return _add_whole(second, scatter, codes, activity, sparse=self.encoder.sparse)
+        own = self.context.own(codes)
+        second.add(own)
+        scatter.add(self.context.columns(codes, group.weights))
+        activity += own.sum(axis=0).astype(np.int64)
+        return len(own)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum of both."""
+        for name in SUMS:
+            limbs.merge(*(state[f"{name}_{limb}"] for state in (left, right) for limb in ("high", "low")))
+        for name in ("n_samples", "n_positions", "activity"):
+            left[name] += right[name]
+        return left
+
+    @property
+    def _numbers(self) -> int:
+        """float32 numbers a row: what coding takes, and the code six times in float64."""
+        return self.encoder.row_numbers + 12 * self.encoder.size
+
+    def state_bytes(self) -> int:
+        """Return 32 K² + 8 K."""
+        return 32 * self.encoder.size**2 + 8 * self.encoder.size + 16
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace: a group, what the encoder holds, two sums not carried yet, a product and a limb of it."""
+        size = self.encoder.size
+        copies = 2 if gpu_available() else 1
+        return copies * self.sites.group_bytes(self._numbers) + self.encoder.held_bytes + 40 * size * size
+
+    def miniature(self) -> ValueSums:
+        """Return the same with few atoms."""
+        return replace(self, encoder=self.encoder.few())
+
+
+def _add_whole(second: _Part, scatter: _Part, codes: Float64, activity: Int64, *, sparse: bool) -> int:
+    kept = (codes != 0).any(axis=2).sum(axis=1)
+    sums = codes.sum(axis=1)
+    largest = float(np.abs(codes).max(initial=1.0))
+    # samples of a part have room in both sums
+    step = max(1, int(MOST / (largest**2 * codes.shape[1] * max(1, int(kept.max(initial=1))))))
+    for start in range(0, len(codes), step):
+        some, counts = codes[start : start + step], kept[start : start + step]
+        rows = some.shape[0] * some.shape[1]
+        second.make_room(rows * largest**2)
+        scatter.make_room(rows * largest**2 * float(counts.max(initial=0)))
+        if sparse:
+            found = entries(some.reshape(-1, some.shape[2]).astype(np.int64))
+            weights = np.repeat(counts.astype(np.int64), some.shape[1])
+            add_weighted_pairs(second.total, scatter.total, found, weights)
+        else:
+            # one product for all samples of which as many sites count
+            for count in np.unique(counts).tolist():
+                product = gram(some[counts == count].reshape(-1, some.shape[2]))
+                second.total += product
+                scatter.total += count * product
+    scatter.add(sums, sign=-1)
+    activity += sums.sum(axis=0).astype(np.int64)
+    return int(kept.sum())
+
+
+class _Part:
+    """Sums of a batch in one int64, carried into two limbs before they could pass it, and at the end."""
+
+    def __init__(self, high: Int64, low: Int64) -> None:
+        self.high, self.low = high, low
+        self.total, self.bound = np.zeros_like(high), 0.0
+
+    def make_room(self, bound: float) -> None:
+        """Carry where sums of at most `bound` more would have no room."""
+        if not bound <= MOST:
+            raise DataError(
+                "Codes are too large for exact sums; bring the rows to a variance around 1, or scale the points."
+            )
+        if self.bound + bound > MOST:
+            self.carry()
+        self.bound += bound
+
+    def add(self, columns: Float64, sign: int = 1) -> None:
+        """Add Σ c cᵀ of whole-number columns (n, K)."""
+        largest = float(np.abs(columns).max(initial=1.0))
+        step = max(1, int(MOST / largest**2))
+        for start in range(0, len(columns), step):
+            some = columns[start : start + step]
+            self.make_room(len(some) * largest**2)
+            if sign > 0:
+                self.total += gram(some)
+            else:
+                self.total -= gram(some)
+
+    def carry(self) -> None:
+        """Add what was summed to the limbs."""
+        limbs.add(self.high, self.low, self.total)
+        self.total[...] = 0
+        self.bound = 0.0
+
+
+def gram(columns: Float64) -> Int64:
+    """Return Σ c cᵀ of whole-number columns (n, K), exactly; entries must be below 2^62.
+
+    Products are taken in float64, of rows so few that no sum passes 2^53; larger numbers are cut in two.
+
+    >>> int(gram(np.array([[2.0**30 + 1]]))[0, 0]) == (2**30 + 1) ** 2
+    True
+    """
+    largest = float(np.abs(columns).max(initial=1.0))
+    if largest**2 > EXACT:
+        high = np.floor(columns / 2.0**15)
+        low = columns - high * 2.0**15
+        cross = product(high, low)
+        return (gram(high) << 30) + ((cross + cross.T) << 15) + gram(low)
+    return product(columns, columns)
+
+
+def product(left: Float64, right: Float64) -> Int64:
+    """Return leftᵀ right of whole numbers (n, K), in panels that threads share."""
+    step = max(
+        1, int(EXACT / max(1.0, float(np.abs(left).max(initial=0.0)) * float(np.abs(right).max(initial=0.0))))
+    )
+    total = np.zeros((left.shape[1], right.shape[1]), np.int64)
+    for start in range(0, len(left), step):
+        one, other = left[start : start + step], right[start : start + step]
+
+        def panel(first: int, last: int, one: Float64 = one, other: Float64 = other) -> None:
+            total[first:last] += (one[:, first:last].T @ other).astype(np.int64)
+
+        with single_blas():
+            run_ranges(panel, even_ranges(len(total), PANEL))
+    return total
+
+
+@dataclass(frozen=True)
+class SecondOrder:
+    """Sums divided by the number of positions: V uncentred, C = A D Dᵀ Aᵀ, and the mean code."""
+
+    n_positions: int
+    moment: Float64
+    scatter: Float64
+    mean: Float64
+
+    @property
+    def covariance(self) -> Float64:
+        """V about the mean."""
+        return self.moment - np.outer(self.mean, self.mean)
+
+    def constraint(self, moment: str) -> Float64:
+        """Return V: the "second" moment, or the "centred" one."""
+        return self.moment if moment == "second" else self.covariance
+
+
+def finish(state: State, sums: ValueSums) -> SecondOrder:
+    """Return the sums of a pass as float64, each rounded once."""
+    count, grid = int(state["n_positions"]), float(sums.grid)
+    if count == 0:
+        raise DataError("No position has a code; lower the penalty or threshold, or give more data.")
+    moment, scatter = (limbs.rounded(state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS)
+    moment /= grid * grid * count
+    scatter /= grid * grid * count * sums.context.scale**2
+    return SecondOrder(count, moment, scatter, state["activity"] / (grid * count))
