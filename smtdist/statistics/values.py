@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smtdist.errors import DataError
 from smtdist.kernels.device import gpu_available, to_host
 from smtdist.kernels.features import Features
-from smtdist.kernels.float_sums import add_weighted_pairs, entries
+from smtdist.kernels.float_sums import Entries, add_weighted_pairs, entries
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
@@ -62,20 +62,24 @@ class ValueSums:
         parts = {name: _Part(state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS}
         added = 0
         for group in self.sites.groups(images, self._numbers):
-            found = np.asarray(to_host(self.encoder(group.rows)), np.float64)
-            codes = np.rint(found * self.grid).reshape(-1, group.sites, self.encoder.size)
-            state["n_positions"] += self._add(parts, codes, group, state["activity"])
+            found = to_host(self.encoder(group.rows))
+            state["n_positions"] += self._add(parts, found, group, state["activity"])
             added += len(group.rows)
         for part in parts.values():
             part.carry()
         state["n_samples"] += len(images)
         return added
 
-    def _add(self, parts: dict[str, _Part], codes: Float64, group: Group, activity: Int64) -> int:
-        """Add the codes (samples, sites, K) of a group; return how many of them count."""
+    def _add(
+        self, parts: dict[str, _Part], found: NDArray[np.floating], group: Group, activity: Int64
+    ) -> int:
+        """Add the codes (samples x sites, K) of a group; return how many of them count."""
         second, scatter = (parts[name] for name in SUMS)
+        if isinstance(self.context, Whole) and self.encoder.sparse:
+            return _add_sparse(second, scatter, _steps(entries(found), self.grid), group.sites, activity)
+        codes = np.rint(found.astype(np.float64) * self.grid).reshape(-1, group.sites, self.encoder.size)
         if isinstance(self.context, Whole):
-            return _add_whole(second, scatter, codes, activity, sparse=self.encoder.sparse)
+            return _add_dense(second, scatter, codes, activity)
         own = self.context.own(codes)
         second.add(own)
         scatter.add(self.context.columns(codes, group.weights))
@@ -110,30 +114,60 @@ class ValueSums:
         return replace(self, encoder=self.encoder.few())
 
 
-def _add_whole(second: _Part, scatter: _Part, codes: Float64, activity: Int64, *, sparse: bool) -> int:
+def _steps(found: Entries, grid: int) -> Entries:
+    """Return codes in whole steps, without those that round to none."""
+    values = np.rint(found.values.astype(np.float64) * grid).astype(np.int64)
+    there = values != 0
+    bounds = np.concatenate([[0], np.cumsum(there)])[found.bounds]
+    return Entries(bounds, found.atoms[there], values[there])
+
+
+def _add_sparse(second: _Part, scatter: _Part, found: Entries, sites: int, activity: Int64) -> int:
+    """Add the whole-image sums of codes of which most entries are zero."""
+    size, samples = len(activity), (len(found.bounds) - 1) // sites
+    active = np.diff(found.bounds)
+    kept = (active > 0).reshape(samples, sites).sum(axis=1)
+    weights = np.repeat(kept, sites).astype(np.int64)
+    largest = float(np.abs(found.values).max(initial=1))
+    step = _samples_at_once(largest, sites, kept)
+    for start in range(0, samples, step):
+        rows = slice(start * sites, min(start + step, samples) * sites)
+        count = rows.stop - rows.start
+        second.make_room(count * largest**2)
+        scatter.make_room(count * largest**2 * float(weights[rows].max(initial=0)))
+        some = found._replace(bounds=found.bounds[rows.start : rows.stop + 1])
+        add_weighted_pairs(second.total, scatter.total, some, weights[rows])
+    sample = np.repeat(np.arange(samples * sites) // sites, active)
+    # whole numbers below 2^53, so exact in any order
+    sums = np.bincount(sample * size + found.atoms, found.values, samples * size).reshape(samples, size)
+    scatter.add(sums.astype(np.float64), sign=-1)
+    activity += sums.sum(axis=0).astype(np.int64)
+    return int(kept.sum())
+
+
+def _add_dense(second: _Part, scatter: _Part, codes: Float64, activity: Int64) -> int:
+    """Add the whole-image sums of codes (samples, sites, K): one product for all samples of which as many sites count."""
     kept = (codes != 0).any(axis=2).sum(axis=1)
     sums = codes.sum(axis=1)
     largest = float(np.abs(codes).max(initial=1.0))
-    # samples of a part have room in both sums
-    step = max(1, int(MOST / (largest**2 * codes.shape[1] * max(1, int(kept.max(initial=1))))))
+    step = _samples_at_once(largest, codes.shape[1], kept)
     for start in range(0, len(codes), step):
         some, counts = codes[start : start + step], kept[start : start + step]
         rows = some.shape[0] * some.shape[1]
         second.make_room(rows * largest**2)
         scatter.make_room(rows * largest**2 * float(counts.max(initial=0)))
-        if sparse:
-            found = entries(some.reshape(-1, some.shape[2]).astype(np.int64))
-            weights = np.repeat(counts.astype(np.int64), some.shape[1])
-            add_weighted_pairs(second.total, scatter.total, found, weights)
-        else:
-            # one product for all samples of which as many sites count
-            for count in np.unique(counts).tolist():
-                product = gram(some[counts == count].reshape(-1, some.shape[2]))
-                second.total += product
-                scatter.total += count * product
+        for count in np.unique(counts).tolist():
+            product = gram(some[counts == count].reshape(-1, some.shape[2]))
+            second.total += product
+            scatter.total += count * product
     scatter.add(sums, sign=-1)
     activity += sums.sum(axis=0).astype(np.int64)
     return int(kept.sum())
+
+
+def _samples_at_once(largest: float, sites: int, kept: NDArray[np.integer]) -> int:
+    """Return how many samples have room in both sums together."""
+    return max(1, int(MOST / (largest**2 * sites * max(1, int(kept.max(initial=1))))))
 
 
 class _Part:
