@@ -7,6 +7,7 @@ array that they write is compared bit by bit. The exit code is 0 where all are t
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,19 +18,21 @@ from pathlib import Path
 from benchmarks.same_bits.compare import LEFT_OUT, folder_differences
 from benchmarks.same_bits.data import make_data
 from benchmarks.same_bits.fits import FITS, TRANSLATIONS, Fit, chosen
-from benchmarks.same_bits.trees import Failed, require_own, run_fit, unpack
+from benchmarks.same_bits.trees import Failed, Tree, require_own, unpack
 
 HERE = Path(__file__).resolve().parents[2]
 """The tree that this file is part of."""
 
 
-def compared(fit: Fit, old: Path, new: Path, folder: Path) -> tuple[bool, str]:
+def compared(fit: Fit, old: Tree, new: Tree, folder: Path) -> tuple[bool, str]:
     """Run a fit with both trees; return whether all bits are the same, and what to print."""
     started, remarks = time.perf_counter(), []
     for name, tree in (("old", old), ("new", new)):
         try:
-            said = run_fit(fit, tree, folder / name / fit.name, TRANSLATIONS[name])
-        except (Failed, subprocess.TimeoutExpired) as error:
+            said = tree.run_fit(fit, folder / "work" / fit.name)
+            (folder / "work" / fit.name).rename(folder / name / fit.name)
+        except (Failed, OSError, subprocess.TimeoutExpired) as error:
+            shutil.rmtree(folder / "work" / fit.name, ignore_errors=True)
             return False, f"{fit.name}: FAILED with the {name} tree\n    {error}"
         remarks += [f"the {name} run {one}" for one in said]
     count, differences = folder_differences(*(folder / name / fit.name for name in ("old", "new")))
@@ -83,16 +86,16 @@ def _run(fits: Sequence[Fit], commit: str | None, tree: Path | None, new: Path, 
             return 2
     for one in (tree, new):
         require_own(one)
-    make_data(folder / "data")
-    # every fit sees the data as ../data, from a folder for each tree
+    # both trees work in the same place, so that paths in files are the same too
+    make_data(folder / "work" / "data")
     for name in ("old", "new"):
         (folder / name).mkdir()
-        (folder / name / "data").symlink_to(folder / "data", target_is_directory=True)
     bad = 0
-    for fit in fits:
-        same, said = compared(fit, tree, new, folder)
-        print(said, flush=True)
-        bad += not same
+    with Tree(tree, TRANSLATIONS["old"]) as old, Tree(new, TRANSLATIONS["new"]) as changed:
+        for fit in fits:
+            same, said = compared(fit, old, changed, folder)
+            print(said, flush=True)
+            bad += not same
     print(f"{len(fits) - bad} of {len(fits)} fits are the same")
     return int(bool(bad))
 

@@ -85,9 +85,9 @@ FITS: Final = (
         f"fit ../data/images.h5 --dataset 0/images --out base.h5 {GQ}",
         "fit ../data/images.h5 --dataset 1/images --out one.h5 --from-model base.h5",
         "update base.h5 ../data/images.h5 --dataset 2/images --out more.h5",
-        "update more.h5 ../data/images.h5 --dataset 0/images --withdraw --out less.h5",
         "merge more.h5 one.h5 --out all.h5",
-        "merge all.h5 --subtract base.h5 --out rest.h5",
+        "update all.h5 ../data/images.h5 --dataset 2/images --withdraw --out less.h5",
+        "merge all.h5 --subtract one.h5 --out rest.h5",
     ),
     _fit(
         "tune",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 from benchmarks.same_bits.fits import Command, Fit, Translation
 
 LIMIT = 300
-"""Seconds after which a command is given up."""
+"""Seconds after which a run that is to be stopped is given up."""
 
 
 class Failed(RuntimeError):
@@ -59,27 +60,57 @@ def require_own(tree: Path) -> None:
         raise Failed(f"{tree} is not imported; {said.stdout.strip()} is.")
 
 
-def run_fit(fit: Fit, tree: Path, folder: Path, translation: Translation) -> list[str]:
-    """Run a fit's commands in a folder; return remarks, such as that a run was over before it could be stopped."""
-    folder.mkdir(parents=True)
-    remarks = []
-    for number, command in enumerate(fit.commands):
-        words = translation(command)
-        if number == 0 and fit.stopped is not None:
-            if not _stopped(words, tree, folder, *fit.stopped):
-                remarks.append("was over before it was stopped")
-        else:
-            _run(words, tree, folder)
-    return remarks
+class Tree:
+    """A tree and a process in which its commands run; a context that ends the process."""
 
+    def __init__(self, path: Path, translation: Translation) -> None:
+        self.path, self.translation = path.resolve(), translation
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("commands.py"))],
+            env=environment(path),
+            cwd=path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
-def _run(words: Command, tree: Path, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "smtdist", *words],
-        cwd=folder, env=environment(tree), capture_output=True, text=True, errors="replace", timeout=LIMIT,
-    )  # fmt: skip
-    if done.returncode:
-        raise Failed(f"smtdist {' '.join(words)}\nexit code {done.returncode}: {done.stderr.strip()[-600:]}")
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def run_fit(self, fit: Fit, folder: Path) -> list[str]:
+        """Run a fit's commands in a folder; return remarks, such as that a run was over before it could be stopped."""
+        folder.mkdir(parents=True)
+        remarks = []
+        for number, command in enumerate(fit.commands):
+            words = self.translation(command)
+            if number == 0 and fit.stopped is not None:
+                if not _stopped(words, self.path, folder, *fit.stopped):
+                    remarks.append("was over before it was stopped")
+            else:
+                self.run(words, folder)
+        return remarks
+
+    def run(self, words: Command, folder: Path) -> None:
+        """Run one command in a folder; raises Failed with what it said."""
+        if self.process.stdin is None or self.process.stdout is None:
+            raise Failed("the process has no pipes")
+        self.process.stdin.write(json.dumps({"folder": str(folder), "words": words}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise Failed(f"smtdist {' '.join(words)}\nthe process died")
+        answer = json.loads(line)
+        if answer["code"]:
+            raise Failed(f"smtdist {' '.join(words)}\nexit code {answer['code']}: {answer['said']}")
 
 
 def _stopped(words: Command, tree: Path, folder: Path, files: int, name: str) -> bool:
