@@ -17,6 +17,9 @@ from benchmarks.same_bits.fits import Command, Fit, Translation
 LIMIT = 300
 """Seconds after which a run that is to be stopped is given up."""
 
+RESUMABLE = "run.json"
+"""File of a checkpoint from which on it can be resumed."""
+
 
 class Failed(RuntimeError):
     """A command of a fit ended badly."""
@@ -122,7 +125,8 @@ def _stopped(words: Command, tree: Path, folder: Path, files: int, name: str) ->
     try:
         until = time.monotonic() + LIMIT
         while process.poll() is None and time.monotonic() < until:
-            if sum(path.is_file() for path in (folder / "ck").rglob("*")) >= files:
+            found = [path for path in (folder / "ck").rglob("*") if path.is_file()]
+            if len(found) >= files and (folder / "ck" / RESUMABLE).exists():
                 process.send_signal(getattr(signal, name))
                 break
             time.sleep(0.005)
