@@ -88,6 +88,9 @@ class Tree:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def run_fit(self, fit: Fit, folder: Path) -> list[str]:
         """Run a fit's commands in a folder; return remarks, such as that a run was over before it could be stopped."""
