@@ -171,7 +171,7 @@ def test_a_corrupt_first_header_does_not_hide_the_others(tmp_path):
     path = write_encoded(tmp_path / "a.h5", set())
     with h5py.File(path, "a") as file:
         file["train/bytes"][:4] = 0
-    with pytest.raises(DataError, match="sample 0: the bytes are no JPEG"):
+    with pytest.raises(DataError, match="sample 0: the bytes are no image"):
         open_source(path, "train")
     model, _ = fitted(path, name="train")
     assert model.provenance["skipped"][0]["ranges"] == [[0, 1]]
