@@ -96,6 +96,7 @@ def test_scale(tmp_path):
 SMALL_RECOVERY = ["--points", "32", "--seeds", "1", "--snr", "20", "--kinds", "independent"]
 
 
+@pytest.mark.benchmark
 def test_a_recovery_that_was_cut_short_goes_on(tmp_path):
     keep = tmp_path / "kept.jsonl"
     few = [*SMALL_RECOVERY, "--keep", str(keep), "--methods", "rejection"]
