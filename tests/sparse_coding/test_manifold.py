@@ -97,9 +97,8 @@ def test_large_codes_are_summed_exactly_or_refused(seed, sizes, scale, sparse):
         codes = rng.standard_normal((size, 1, 7, 3)) * scale
         try:
             statistic.update(state, codes, 0)
-        except DataError as error:
+        except DataError:
             assert scale == 2000  # codes of 2^28 steps
-            assert "too large for exact sums" in str(error)
             return
         for image in np.rint(codes[:, 0] * GRID).astype(np.int64).astype(object):
             s = image.sum(axis=0)
