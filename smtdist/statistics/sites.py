@@ -16,11 +16,16 @@ ROWS: Final = 2048
 
 
 class Group(NamedTuple):
-    """Raw rows (samples x sites, p) of whole samples, one after another, and weights (samples, sites - 1) of neighbours."""
+    """Raw rows (samples x sites, p) of whole samples, one after another.
+
+    weights : (samples, sites - 1), of neighbours that the samples bring. places : (samples, sites), numbers of the sites on their
+    lattice, row by row.
+    """
 
     rows: NDArray[np.floating]
     sites: int
     weights: NDArray[np.float64] | None = None
+    places: NDArray[np.int64] | None = None
 
 
 class Sites(Protocol):
@@ -80,9 +85,11 @@ class DrawnPatches:
 
     def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
         """Yield the patches of whole images."""
-        rows = self.patches.group_rows(numbers)
-        for found in self.patches.groups(images, self.view, rows):
-            yield Group(found, self.patches.drawn)
+        step = max(1, self.patches.group_rows(numbers) // self.patches.drawn)
+        for start in range(0, len(images), step):
+            part = images[start : start + step]
+            places = self.patches.places(part, self.view)
+            yield Group(self.patches.rows(part, places), self.patches.drawn, places=places)
 
     def group_bytes(self, numbers: int) -> int:
         """Return the workspace of a group."""

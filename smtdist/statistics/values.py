@@ -81,8 +81,8 @@ class ValueSums:
         if isinstance(self.context, Whole):
             return _add_dense(second, scatter, codes, activity)
         own = self.context.own(codes)
-        second.add(own)
-        scatter.add(self.context.columns(codes, group.weights))
+        second.add(own, own)
+        scatter.add(*self.context.factors(codes, group))
         activity += own.sum(axis=0).astype(np.int64)
         return len(own)
 
@@ -97,7 +97,8 @@ class ValueSums:
     @property
     def _numbers(self) -> int:
         """float32 numbers a row: what coding takes, and the code six times in float64."""
-        return self.encoder.row_numbers + 12 * self.encoder.size
+        size = self.encoder.size
+        return self.encoder.row_numbers + 12 * size + self.context.row_numbers(size)
 
     def state_bytes(self) -> int:
         """Return 32 K² + 8 K."""
@@ -140,7 +141,7 @@ def _add_sparse(second: _Part, scatter: _Part, found: Entries, sites: int, activ
     sample = np.repeat(np.arange(samples * sites) // sites, active)
     # whole numbers below 2^53, so exact in any order
     sums = np.bincount(sample * size + found.atoms, found.values, samples * size).reshape(samples, size)
-    scatter.add(sums.astype(np.float64), sign=-1)
+    scatter.take(sums.astype(np.float64))
     activity += sums.sum(axis=0).astype(np.int64)
     return int(kept.sum())
 
@@ -149,7 +150,7 @@ def _add_dense(second: _Part, scatter: _Part, codes: Float64, activity: Int64) -
     """Add the whole-image sums of codes (samples, sites, K): one product for all samples of which as many sites count."""
     kept = (codes != 0).any(axis=2).sum(axis=1)
     sums = codes.sum(axis=1)
-    largest = float(np.abs(codes).max(initial=1.0))
+    largest = _largest(codes)
     step = _samples_at_once(largest, codes.shape[1], kept)
     for start in range(0, len(codes), step):
         some, counts = codes[start : start + step], kept[start : start + step]
@@ -157,10 +158,11 @@ def _add_dense(second: _Part, scatter: _Part, codes: Float64, activity: Int64) -
         second.make_room(rows * largest**2)
         scatter.make_room(rows * largest**2 * float(counts.max(initial=0)))
         for count in np.unique(counts).tolist():
-            product = gram(some[counts == count].reshape(-1, some.shape[2]))
-            second.total += product
-            scatter.total += count * product
-    scatter.add(sums, sign=-1)
+            rows_of = some[counts == count].reshape(-1, some.shape[2])
+            found = product(rows_of, rows_of)
+            second.total += found
+            scatter.total += count * found
+    scatter.take(sums)
     activity += sums.sum(axis=0).astype(np.int64)
     return int(kept.sum())
 
@@ -187,17 +189,18 @@ class _Part:
             self.carry()
         self.bound += bound
 
-    def add(self, columns: Float64, sign: int = 1) -> None:
-        """Add Σ c cᵀ of whole-number columns (n, K)."""
-        largest = float(np.abs(columns).max(initial=1.0))
-        step = max(1, int(MOST / largest**2))
-        for start in range(0, len(columns), step):
-            some = columns[start : start + step]
-            self.make_room(len(some) * largest**2)
-            if sign > 0:
-                self.total += gram(some)
-            else:
-                self.total -= gram(some)
+    def add(self, left: Float64, right: Float64, sign: int = 1) -> None:
+        """Add leftᵀ right of whole numbers (n, K)."""
+        bound = _largest(left) * _largest(right)
+        step = max(1, int(MOST / bound))
+        for start in range(0, len(left), step):
+            one, other = left[start : start + step], right[start : start + step]
+            self.make_room(len(one) * bound)
+            self.total += sign * product(one, other)
+
+    def take(self, columns: Float64) -> None:
+        """Take Σ c cᵀ of whole-number columns (n, K) away."""
+        self.add(columns, columns, sign=-1)
 
     def carry(self) -> None:
         """Add what was summed to the limbs."""
@@ -206,28 +209,22 @@ class _Part:
         self.bound = 0.0
 
 
-def gram(columns: Float64) -> Int64:
-    """Return Σ c cᵀ of whole-number columns (n, K), exactly; entries must be below 2^62.
+def product(left: Float64, right: Float64) -> Int64:
+    """Return leftᵀ right of whole numbers (n, K), exactly; its entries must be below 2^62.
 
-    Products are taken in float64, of rows so few that no sum passes 2^53; larger numbers are cut in two.
+    Products are taken in float64, of rows so few that no sum passes 2^53; larger numbers are cut in two. Threads share panels.
 
-    >>> int(gram(np.array([[2.0**30 + 1]]))[0, 0]) == (2**30 + 1) ** 2
+    >>> large = np.array([[2.0**30 + 1]])
+    >>> int(product(large, large)[0, 0]) == (2**30 + 1) ** 2
     True
     """
-    largest = float(np.abs(columns).max(initial=1.0))
-    if largest**2 > EXACT:
-        high = np.floor(columns / 2.0**15)
-        low = columns - high * 2.0**15
-        cross = product(high, low)
-        return (gram(high) << 30) + ((cross + cross.T) << 15) + gram(low)
-    return product(columns, columns)
-
-
-def product(left: Float64, right: Float64) -> Int64:
-    """Return leftᵀ right of whole numbers (n, K), in panels that threads share."""
-    step = max(
-        1, int(EXACT / max(1.0, float(np.abs(left).max(initial=0.0)) * float(np.abs(right).max(initial=0.0))))
-    )
+    largest = _largest(left), _largest(right)
+    if largest[0] * largest[1] > EXACT:
+        if largest[0] > largest[1]:
+            return product(right, left).T
+        high = np.floor(right / 2.0**15)
+        return (product(left, high) << 15) + product(left, right - high * 2.0**15)
+    step = max(1, int(EXACT / (largest[0] * largest[1])))
     total = np.zeros((left.shape[1], right.shape[1]), np.int64)
     for start in range(0, len(left), step):
         one, other = left[start : start + step], right[start : start + step]
@@ -238,6 +235,10 @@ def product(left: Float64, right: Float64) -> Int64:
         with single_blas():
             run_ranges(panel, even_ranges(len(total), PANEL))
     return total
+
+
+def _largest(numbers: Float64) -> float:
+    return float(np.abs(numbers).max(initial=1.0))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.l1_codes import L1Sums
-from smtdist.statistics.operators import Listed, Temporal, Whole
+from smtdist.statistics.operators import Listed, Temporal, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.rows import RowDraw, TripletMaker
 from smtdist.statistics.sites import DrawnPatches, Neighbourhoods, Sequences
@@ -242,10 +242,14 @@ def atoms_of(units, inputs):
     return atoms / np.linalg.norm(atoms, axis=1, keepdims=True)
 
 
-def codes_of(sparse):
-    return on_patches(
-        lambda patches, atoms: ValueSums(DrawnPatches(patches), Rectified(atoms, sparse), Whole())
-    )
+def codes_of(sparse, order=0):
+    """Whole images, or windows with an order."""
+
+    def make(patches, atoms):
+        context = Window(patches.drawn, patches.grid[1], 2, order) if order else Whole()
+        return ValueSums(DrawnPatches(patches), Rectified(atoms, sparse), context)
+
+    return on_patches(make)
 
 
 def l1(method, second):
@@ -278,6 +282,8 @@ ROWS = {
     ),
     "float-codes-sparse": codes_of(True),
     "float-codes-dense": codes_of(False),
+    "float-codes-window": codes_of(True, 1),
+    "float-codes-window-second-order": codes_of(True, 2),
     "omp": on_patches(lambda patches, atoms: OmpSums(patches, atoms, 1)),
     "l1-gradient": l1("coordinate", False),
     "l1-closed": l1("fista", True),

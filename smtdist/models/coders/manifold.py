@@ -1,4 +1,4 @@
-"""A sparse manifold transform whose code f is that of a coder, L1 or spike-and-slab: whole-image context."""
+"""A sparse manifold transform whose code f is that of a coder, L1 or spike-and-slab."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from smtdist.kernels.threads import single_blas
 from smtdist.models.checks import require_whole
 from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
 from smtdist.models.coders.settings import Settings
-from smtdist.statistics.operators import Whole
+from smtdist.statistics.operators import Operator, Whole, Window, require_order
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
 from smtdist.statistics.values import ValueSums, finish
@@ -38,15 +38,18 @@ ROWS = 4096
 class ManifoldSettings(Settings):
     """What is asked of the embedding.
 
-    n_components : rows of P kept, after the first `drop`. positions : of an image in the fit, drawn (0: all). stride : of the
-    positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018). pool_size, pool_stride : in
-    strides. seed : of the draw.
+    n_components : rows of P kept, after the first `drop`. context : range of the neighbourhood in pixels, or "whole". order : 1
+    for differences of neighbours, 2 for a position minus the mean of its neighbours. positions : of an image in the fit, drawn
+    (0: all). stride : of the positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018).
+    pool_size, pool_stride : in strides. seed : of the draw.
     """
 
     OF: ClassVar[str] = "the embedding"
 
     n_components: int = 64
     drop: int = 0
+    context: int | str = "whole"
+    order: int = 1
     positions: int = 0
     stride: int = 1
     moment: str = "second"
@@ -65,6 +68,11 @@ class ManifoldSettings(Settings):
             "seed": 0,
         }
         require_whole(self, least)
+        if self.context != "whole" and (type(self.context) is not int or self.context < 1):
+            raise ConfigurationError(
+                f'context is {self.context!r}; it must be a whole number of pixels of at least 1, or "whole".'
+            )
+        require_order(self.order)
         if self.moment not in ("second", "centred"):
             raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
 
@@ -142,7 +150,7 @@ class Manifold:
 def fit_manifold(
     source: Source, coder: Coder, settings: ManifoldSettings, engine: Engine
 ) -> tuple[Manifold, list[Record]]:
-    """Sum the codes of drawn positions in a pass, and solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, equation 8; whole image).
+    """Sum the codes of drawn positions in a pass, and solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, eq. 8; SMT 2023, section 2).
 
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
@@ -150,7 +158,11 @@ def fit_manifold(
     from smtdist.solve.generalized import smallest_components, solve_bytes
 
     patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
-    sums = ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, Whole())
+    context: Operator = Whole()
+    if settings.context != "whole" or settings.order == 2:
+        reach = None if settings.context == "whole" else int(settings.context)
+        context = Window(patches.drawn, patches.grid[1], reach, settings.order)
+    sums = ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, context)
     with engine.run(["statistics", "solve"], lambda: manifold_facts(source, coder, settings)):
         partial, record = engine.reduce("statistics", sums, source)
         found = finish(partial.state, sums)
