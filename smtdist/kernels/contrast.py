@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from smtdist.errors import DataError
 from smtdist.kernels.device import array_module, like
 from smtdist.kernels.hashing import keyed_hashes
+from smtdist.kernels.pixels import LUMINANCE
 from smtdist.kernels.types import Array
 
 CONTRAST_BIAS: Final = 10.0 / 255**2
@@ -28,6 +29,22 @@ def pixels(images: Array, pixel_range: tuple[float, float] | None = None) -> Arr
         return images.astype(xp.float32) / xp.float32(255)
     black, white = pixel_range or (0.0, 1.0)
     return ((images - black) / (white - black)).astype(xp.float32)
+
+
+def luminance(images: Array) -> Array:
+    """Return (77 R + 150 G + 29 B) / 256 of images (m, H, W, 3), (m, H, W, 1), each sum in one order.
+
+    >>> luminance(np.ones((1, 1, 1, 3), np.float32)).tolist()
+    [[[[1.0]]]]
+    """
+    if images.shape[3] != 3:
+        raise DataError(
+            f"Images have {images.shape[3]} channels; grey turns three into one, so set grey=false."
+        )
+    red, green, blue = (
+        images[..., channel : channel + 1] * weight for channel, weight in enumerate(LUMINANCE)
+    )
+    return (red + green + blue) / images.dtype.type(256)
 
 
 def drawn_places(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import sample_digests
-from smtdist.kernels.contrast import drawn_places, normalised, patches_at, pixels, whitened
+from smtdist.kernels.contrast import drawn_places, luminance, normalised, patches_at, pixels, whitened
 from smtdist.kernels.hashing import keyed_hashes
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics.base import State
@@ -30,7 +30,8 @@ class PatchRows:
     """Whitened patches of images (height, width, channels) as rows of p numbers.
 
     patch : side in pixels. count : patches an image that a fit takes, None for all. mean, whiten : (p,), (p, p), None before
-    they are known: rows are then contrast-normalised only. pixel_range : (black, white) of float images.
+    they are known: rows are then contrast-normalised only. pixel_range : (black, white) of float images. flip : every image is
+    seen mirrored left to right too, with patches drawn anew. grey : colour becomes luminance first.
     """
 
     shape: tuple[int, int, int]
@@ -41,11 +42,18 @@ class PatchRows:
     mean: Float64 | None = None
     whiten: Float64 | None = None
     pixel_range: tuple[float, float] | None = None
+    flip: bool = False
+    grey: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Channels of a patch."""
+        return 1 if self.grey else self.shape[2]
 
     @property
     def n_inputs(self) -> int:
         """p."""
-        return self.patch * self.patch * self.shape[2]
+        return self.patch * self.patch * self.channels
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -70,7 +78,8 @@ class PatchRows:
 
     def raw(self, images: NDArray[np.generic], places: NDArray[np.int64]) -> Float32:
         """Return the patches at `places` as they are, float32 (m k, p) in [0, 1]."""
-        return np.asarray(patches_at(pixels(images, self.pixel_range), places, self.patch))
+        found = pixels(images, self.pixel_range)
+        return np.asarray(patches_at(luminance(found) if self.grey else found, places, self.patch))
 
     def prepared(self, raw: Float32) -> Float32:
         """Return raw patches normalised, and whitened where that is known."""
@@ -92,10 +101,19 @@ class PatchRows:
 
     def groups(self, images: NDArray[np.generic], view: int, rows: int) -> Iterator[Float32]:
         """Yield drawn patches in groups of whole images, about `rows` of them, from the start of the batch."""
+        for patches, _ in self.placed_groups(images, view, rows):
+            yield patches
+
+    def placed_groups(
+        self, images: NDArray[np.generic], view: int, rows: int
+    ) -> Iterator[tuple[Float32, NDArray[np.int64]]]:
+        """Yield the same with the places of the patches; mirrored images follow those they are of."""
         step = max(1, rows // self.drawn)
         for start in range(0, len(images), step):
             part = images[start : start + step]
-            yield self.rows(part, self.places(part, view))
+            for seen in (part, np.ascontiguousarray(part[:, :, ::-1])) if self.flip else (part,):
+                places = self.places(seen, view)
+                yield self.rows(seen, places), places
 
     def group_rows(self, numbers: int) -> int:
         """Return the rows of a group that needs so many float32 numbers a row; never of memory or threads."""
@@ -105,7 +123,8 @@ class PatchRows:
         """Return the workspace of a group: its numbers, patches in four steps, whole images in float, the whitening."""
         rows = max(self.group_rows(numbers), self.drawn)
         step = max(1, rows // self.drawn)
-        image = 8 * int(np.prod(self.shape)) + 24 * self.positions
+        # in float, in grey, and mirrored
+        image = (8 + 8 * self.grey + 8 * self.flip) * int(np.prod(self.shape)) + 24 * self.positions
         return rows * (4 * numbers + 20 * self.n_inputs) + step * image + self.whitening_bytes
 
     @property

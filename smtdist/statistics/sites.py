@@ -85,11 +85,9 @@ class DrawnPatches:
 
     def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
         """Yield the patches of whole images."""
-        step = max(1, self.patches.group_rows(numbers) // self.patches.drawn)
-        for start in range(0, len(images), step):
-            part = images[start : start + step]
-            places = self.patches.places(part, self.view)
-            yield Group(self.patches.rows(part, places), self.patches.drawn, places=places)
+        rows = self.patches.group_rows(numbers)
+        for found, places in self.patches.placed_groups(images, self.view, rows):
+            yield Group(found, self.patches.drawn, places=places)
 
     def group_bytes(self, numbers: int) -> int:
         """Return the workspace of a group."""

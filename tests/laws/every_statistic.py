@@ -282,6 +282,11 @@ ROWS = {
     ),
     "float-codes-sparse": codes_of(True),
     "float-codes-dense": codes_of(False),
+    "float-codes-flip": on_patches(
+        lambda patches, atoms: ValueSums(
+            DrawnPatches(replace(patches, flip=True)), Rectified(atoms, True), Whole()
+        )
+    ),
     "float-codes-window": codes_of(True, 1),
     "float-codes-window-second-order": codes_of(True, 2),
     "omp": on_patches(lambda patches, atoms: OmpSums(patches, atoms, 1)),

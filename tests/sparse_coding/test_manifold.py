@@ -1,6 +1,6 @@
 """A manifold transform on L1 codes: its sums by brute force, its constraint, the same bits anywhere, its representation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import h5py
 import numpy as np
@@ -25,7 +25,7 @@ from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.statistics.limbs import exact
-from smtdist.statistics.operators import Whole
+from smtdist.statistics.operators import Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches, Sequences
 from smtdist.statistics.values import GRID, ValueSums, finish
@@ -220,3 +220,33 @@ def test_the_estimator():
     fitted = CodedSMT(feature="omp", patch=4, dictionary=10, n_components=3, settings=more).fit(images)
     assert fitted.transform(images[:5]).shape == (5, len(fitted.get_feature_names_out()))
     assert [one["name"] for one in fitted.passes_] == ["whitening", "start", "round-1", "statistics", "solve"]
+
+
+@pytest.mark.parametrize("context", [Whole(), Window(12, 7, 2, 2)])
+def test_a_flip_sums_mirrored_images_too(coder, context):
+    images = small_images(5, 60, 12, 10)
+    patches = PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten)
+    flipped = ValueSums(DrawnPatches(replace(patches, flip=True)), coder, context)
+    plain = ValueSums(DrawnPatches(patches), coder, context)
+    both, apart = flipped.zero(), plain.zero()
+    flipped.update(both, images, 0)
+    plain.update(apart, np.concatenate([images, images[:, :, ::-1]]), 0)
+    assert (both.pop("n_samples"), apart.pop("n_samples")) == (60, 120)
+    for name, value in apart.items():
+        np.testing.assert_array_equal(both[name], value)
+
+
+def test_grey_patches_are_those_of_luminance():
+    images = small_images(6, 5, 9, 8, 3)
+    grey = (images.astype(np.float64) @ [77, 150, 29] / 256 / 255)[..., None].astype(np.float32)
+    places = np.array([[0, 7, 11]] * 5)
+    patches = PatchRows((9, 8, 3), 3, 3, 0.0, 0, grey=True)
+    assert (patches.channels, patches.n_inputs) == (1, 9)
+    found = patches.raw(images, places)
+    np.testing.assert_allclose(found, PatchRows((9, 8, 1), 3, 3, 0.0, 0).raw(grey, places), atol=1e-6)
+    with pytest.raises(ConfigurationError, match="has 1 channels; grey turns three into one"):
+        fit_sparse(
+            ArraySource(small_images(0, 20, 8, 8)),
+            SparseSettings(grey=True, patch=4),
+            Engine(SerialExecutor()),
+        )

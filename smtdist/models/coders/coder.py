@@ -119,7 +119,7 @@ class Coder(Features):
 
     def _patches(self, atoms: Float64) -> Float64:
         side = self.settings.patch
-        return atoms.reshape(-1, side, side, self.shape[2])
+        return atoms.reshape(-1, side, side, self.patches.channels)
 
 
 def checked_images(images: NDArray[np.generic], shape: tuple[int, int, int]) -> NDArray[np.generic]:
@@ -150,4 +150,6 @@ def patch_rows(
         mean,
         whiten,
         settings.pixel_range,
+        settings.flip,
+        settings.grey,
     )

@@ -21,6 +21,10 @@ class PatchSettings(Protocol):
     @property
     def seed(self) -> int: ...  # noqa: D102
     @property
+    def flip(self) -> bool: ...  # noqa: D102
+    @property
+    def grey(self) -> bool: ...  # noqa: D102
+    @property
     def pixel_range(self) -> tuple[float, float] | None: ...  # noqa: D102
 
 

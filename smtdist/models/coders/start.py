@@ -80,6 +80,10 @@ def _shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
         raise ConfigurationError(
             f"patch is {settings.patch}, but {source.name} has images of {height} x {width}; use a smaller patch."
         )
+    if settings.grey and channels != 3:
+        raise ConfigurationError(
+            f"{source.name} has {channels} channels; grey turns three into one, so set grey=false."
+        )
     if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
         raise ConfigurationError(f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range.")
     return height, width, channels

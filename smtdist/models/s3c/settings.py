@@ -36,6 +36,8 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "beta": BETAS,
     "feature": (None, *FEATURES),
     "start": STARTS,
+    "flip": (True, False),
+    "grey": (True, False),
 }
 _WHOLE: Final = {
     "units": 1,
@@ -69,7 +71,8 @@ class S3CSettings(Settings):
     decay : rounds after which the step is halved, 0 for never. penalty_..., ..._bounds : of the parameters. penalty,
     threshold : of the rivals.
     feature : h, hs or both of E_Q[h] and E_Q[h s], signs for positive and negative parts of E_Q[h s] (rivals: always). pooling :
-    grids, such as [3] or [1, 2, 3]. pixel_range : (black, white) of float images.
+    grids, such as [3] or [1, 2, 3]. pixel_range : (black, white) of float images. flip : see every image mirrored left to right
+    too. grey : turn colour into luminance first.
     """
 
     OF: ClassVar[str] = "patch coders"
@@ -114,6 +117,8 @@ class S3CSettings(Settings):
     feature: str | None = None
     pooling: tuple[int, ...] = (3,)
     pixel_range: tuple[float, float] | None = None
+    flip: bool = False
+    grey: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:

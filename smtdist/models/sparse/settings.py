@@ -25,6 +25,8 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "feature": FEATURES,
     "start": ("patches", "random"),
     "positive": (True, False),
+    "flip": (True, False),
+    "grey": (True, False),
 }
 _WHOLE: Final = {
     "units": 1, "patch": 1, "patches": 0, "images": 0, "whiten_images": 0, "rounds": 0, "idle": 1, "sweeps": 1, "k": 1, "seed": 0,
@@ -45,7 +47,8 @@ class SparseSettings(Settings):
     gradient's step, and rounds after which it is halved (0: never). memory : what a round keeps of the sums, or of the Hessian,
     of those before it. idle : rounds in a row without a use after which an atom is replaced by a drawn patch. start : atoms
     from patches, or random. feature : l1, omp of k atoms, or linear above `threshold`; pooling : grids, such as [2].
-    pixel_range : (black, white) of float images.
+    pixel_range : (black, white) of float images. flip : see every image mirrored left to right too. grey : turn colour into
+    luminance first.
     """
 
     OF: ClassVar[str] = "sparse coding"
@@ -74,6 +77,8 @@ class SparseSettings(Settings):
     threshold: float = 0.25
     pooling: tuple[int, ...] = (2,)
     pixel_range: tuple[float, float] | None = None
+    flip: bool = False
+    grey: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
