@@ -330,6 +330,8 @@ class Engine:
             if kept is not None:
                 learned = kept.read(type(theta), self.note) or learned
                 self._require_nothing_skipped(learned.records)
+                # sums of the last round, where a kill came between the two
+                shutil.rmtree(kept.path.with_name(f"{name}-{learned.rounds}"), ignore_errors=True)
             while learned.rounds < most and not learned.over:
                 number = learned.rounds + 1
                 statistic, source = make(learned.theta, number)
@@ -338,9 +340,9 @@ class Engine:
                 # as they will be read again: the layout of an array decides which way a product takes
                 last = learned.theta if changed is None else unpacked(type(theta), packed(changed))
                 learned = Learned(last, number, [*learned.records, record], over=changed is None)
-                if kept is not None and folder is not None:
+                if kept is not None:
                     kept.write(learned)
-                    shutil.rmtree(folder / f"{name}-{number}", ignore_errors=True)
+                    shutil.rmtree(kept.path.with_name(f"{name}-{number}"), ignore_errors=True)
             return learned.theta, learned.records
 
     def _require_nothing_skipped(self, records: list[dict[str, Any]]) -> None:

@@ -94,7 +94,9 @@ def test_a_stopped_loop_goes_on_after_its_last_round(tmp_path):
     assert not any((tmp_path / f"r-{number}").exists() for number in (1, 2, 3))  # their sums
     found, made, _ = looped(tmp_path)
     assert (found, made) == (expected, [4, 5])
+    (tmp_path / "r-5").mkdir()  # as a kill may leave it
     assert looped(tmp_path)[:2] == (expected, [])
+    assert not (tmp_path / "r-5").exists()
     # more rounds go on too
     assert looped(tmp_path, most=6)[:2] == (looped(None, most=6)[0], [6])
 
