@@ -43,7 +43,9 @@ def main(arguments: list[str] | None = None) -> dict[int, dict[str, Any]]:
     parser.add_argument("--work", required=True, type=Path, help="folder for models")
     parser.add_argument("--out", required=True, type=Path, help="folder for the pictures")
     parser.add_argument("--only", nargs="+", type=int, choices=FIGURES, default=FIGURES, help="figures")
-    parser.add_argument("--small", action="store_true", help="seconds instead of minutes, to see that it runs")
+    parser.add_argument(
+        "--small", action="store_true", help="seconds instead of minutes, to see that it runs"
+    )
     options = parser.parse_args(arguments)
     data = data_folder(options.data)
     if data is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,9 @@ from PIL import Image
 WIDTH: Final = 980
 """Pixels across a picture."""
 DPI: Final = 100
+TITLE: Final = 24
+"""Pixels above a panel, for its title."""
+BETWEEN: Final = 8
 MARK: Final = "#e00000"
 MOST_BYTES: Final = 240_000
 """Of a PNG in all colours."""
@@ -78,8 +82,21 @@ def grid(pictures: NDArray[np.uint8], columns: int, gap: int) -> NDArray[np.uint
     return whole
 
 
-def show(axes: Any, picture: NDArray[np.uint8], title: str = "") -> None:
-    """Show a picture, without axes."""
-    axes.imshow(picture, interpolation="nearest")
-    axes.set_axis_off()
-    axes.set_title(title, fontsize=10)
+Panel = tuple[str, NDArray[np.uint8]]
+
+
+def page(rows: Sequence[Sequence[Panel]]) -> NDArray[np.uint8]:
+    """Return panels, each a title and a picture below it, row after row, every pixel of a picture where it belongs."""
+    width = max(sum(picture.shape[1] + BETWEEN for _, picture in row) for row in rows) + BETWEEN
+    height = sum(max(picture.shape[0] for _, picture in row) + TITLE for row in rows) + BETWEEN
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
+    FigureCanvasAgg(figure)
+    top = 0
+    for row in rows:
+        left = BETWEEN
+        for title, picture in row:
+            figure.text(left / width, 1 - (top + TITLE - 6) / height, title, fontsize=9, va="baseline")
+            figure.figimage(picture, left, height - top - TITLE - picture.shape[0], origin="upper")
+            left += picture.shape[1] + BETWEEN
+        top += max(picture.shape[0] for _, picture in row) + TITLE
+    return drawn(figure)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import smtdist
-from benchmarks.figures.drawing import canvas, drawn, enlarged, framed, grid, show
+from benchmarks.figures.drawing import enlarged, framed, grid, page
 from benchmarks.figures.work import Work
 from benchmarks.quality.images import Images
 from smtdist.configuration import Configuration, preset
@@ -27,7 +27,7 @@ COLUMNS: Final = 5
 KEPT: Final = 0.1
 """Share of the windows that are shown of a neighbour: those most alike to the asked image's at the same place."""
 FADED: Final = 0.22
-SCALE, GAP = 3, 4
+SCALE, GAP = 3, 2
 RED, WRONG = (224, 0, 0), (0, 114, 178)
 
 
@@ -75,7 +75,9 @@ def _represented(work: Work, file: Path, model: Model, name: str, images: Images
         flat = smt.transform(images.array)
         return flat.reshape(len(flat), -1, model.components().shape[1]).astype(np.float32)
 
-    found: NDArray[np.float32] = work.steps.array(f"z-{name}-{len(images.labels)}-{model.settings.digest()}", make)
+    found: NDArray[np.float32] = work.steps.array(
+        f"z-{name}-{len(images.labels)}-{model.settings.digest()}", make
+    )
     return found
 
 
@@ -112,19 +114,19 @@ def figure_of(look: Mistakes, figure: int) -> tuple[NDArray[np.uint8], dict[str,
     right = [enlarged(_shown(image, same.mean(axis=0), look.model), SCALE)]
     right[0] = framed(right[0], 3, RED)
     right += [enlarged(_shown(one, row, look.model), SCALE) for one, row in zip(pictures, same, strict=True)]
-    drawing = canvas(518)
-    axes = drawing.subplots(1, 2)
     of_found, of_own = int((classes == found).sum()), int((classes == own).sum())
-    show(
-        axes[0],
-        grid(np.stack(left), COLUMNS, GAP),
-        f"a {CLASSES[own]} (red) taken for a {CLASSES[found]}: of {len(near)} neighbours "
-        f"{of_found} {CLASSES[found]}, {of_own} {CLASSES[own]}",
-    )
-    show(
-        axes[1],
-        grid(np.stack(right), COLUMNS, GAP),
-        f"the {KEPT:.0%} of windows most alike at the same place",
+    title = f"a {CLASSES[own]} taken for a {CLASSES[found]}; of {len(near)} neighbours {of_found} {CLASSES[found]}"
+    title += f", {of_own} {CLASSES[own]} (blue)" if own != found else ""
+    pixels = page(
+        [
+            [
+                (title, grid(np.stack(left), COLUMNS, GAP)),
+                (
+                    f"the {KEPT:.0%} of windows most alike at the same place",
+                    grid(np.stack(right), COLUMNS, GAP),
+                ),
+            ]
+        ]
     )
     names, counts = np.unique(classes, return_counts=True)
     facts = {
@@ -135,7 +137,7 @@ def figure_of(look: Mistakes, figure: int) -> tuple[NDArray[np.uint8], dict[str,
         "cosines": [float(look.cosines[number, 0]), float(look.cosines[number, len(near) - 1])],
         "top1": float((look.found == look.asked.labels).mean()),
     }
-    return drawn(drawing), facts
+    return pixels, facts
 
 
 def _shown(image: NDArray[np.uint8], alike: NDArray[np.float32], model: Model) -> NDArray[np.uint8]:

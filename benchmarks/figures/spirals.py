@@ -16,6 +16,8 @@ NOISE: Final = 0.03
 MARKED: Final = 0.7
 """How far along its spiral the point lies whose neighbours are shown."""
 COMPONENTS: Final = 4
+NEAR: Final = 0.13
+"""Half the side of the square that is shown nearer."""
 
 
 def figure_2(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
@@ -59,10 +61,20 @@ def figure_2(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
 
 
 def _draw_landmarks(axes: Any, landmarks: NDArray[np.float64], point: NDArray[np.float64]) -> None:
-    """Draw landmarks, a noisy pair as crosses, and the landmarks that they become as dots."""
+    """Draw landmarks and, nearer, a noisy pair as crosses and the landmarks that they become as dots."""
     pair = point + NOISE * np.random.default_rng(13).standard_normal((2, 2))
-    axes.scatter(*landmarks.T, c="0.45", s=6, linewidths=0)
     nearest = squared_distances(pair, landmarks).argmin(axis=1)
+    nearer = axes.inset_axes((-0.05, -0.16, 0.34, 0.34))
+    axes.scatter(*landmarks.T, c="0.45", s=6, linewidths=0)
+    nearer.scatter(*landmarks.T, c="0.45", s=14, linewidths=0)
     for copy, number, colour in zip(pair, nearest, (MARK, "#009000"), strict=True):
-        axes.scatter(*copy, c=colour, marker="x", s=45)
-        axes.scatter(*landmarks[number], c=colour, s=30, linewidths=0)
+        nearer.scatter(*copy, c=colour, marker="x", s=40)
+        nearer.scatter(*landmarks[number], c=colour, s=30, linewidths=0)
+    nearer.set(
+        xlim=point[0] + np.array([-NEAR, NEAR]),
+        ylim=point[1] + np.array([-NEAR, NEAR]),
+        xticks=[],
+        yticks=[],
+        aspect="equal",
+    )
+    axes.indicate_inset_zoom(nearer, edgecolor="0.2")

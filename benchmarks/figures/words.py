@@ -28,9 +28,7 @@ NEAREST: Final = 10
 
 def figure_5(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
     """Return the picture, and the nearest words of each word."""
-    settings = WordSettings(
-        vocabulary=work.sizes.vocabulary, min_count=work.sizes.min_count, moment="degree"
-    )
+    settings = WordSettings(vocabulary=work.sizes.vocabulary, min_count=work.sizes.min_count, moment="degree")
 
     def fit(path: Path) -> None:
         source = TextSource.open([str(work.file(name)) for name in TEXTS])

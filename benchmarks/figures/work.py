@@ -30,14 +30,14 @@ class Sizes:
     cifar_test: int = 1000
     cifar_atoms: int = 2048
     rounds: int = 10
-    patches: int = 48
+    patches: int = 44
     vocabulary: int = 8000
     min_count: int = 20
 
 
 SMALL = Sizes(
     points=800, landmarks=80, mnist=60, mnist_atoms=64, cifar=60, cifar_known=80, cifar_test=40, cifar_atoms=64, rounds=2,
-    vocabulary=200, min_count=1, patches=36,
+    vocabulary=200, min_count=1, patches=33,
 )  # fmt: skip
 
 

@@ -52,10 +52,10 @@ def draw_words(
                 [one.cosine for one in near], [one.times for one in near], c=colour, marker=mark, label=label
             )
         axis.margins(x=0.15)
-        left, right = axis.get_xlim()
-        axis.set_xlim(left, right + ROOM / panel[0] * (right - left))
         axis.set_yscale("symlog", linthresh=1)
         axis.set_ylim(bottom=-0.4)
+        left, right = axis.get_xlim()
+        axis.set_xlim(left, right + ROOM / panel[0] * (right - left))
         axis.set_title(word)
         axis.set_xlabel("cosine in the embedding")
         axis.set_ylabel("times beside it")
