@@ -22,7 +22,7 @@ AROUND: Final = 4
 """Pixels on each side of a patch that are shown where it comes from."""
 MNIST_ATOMS: Final = (640, 417)
 CIFAR_ATOMS: Final = (345, 209)
-"""Elements that are shown, chosen by eye: a curve, strokes that meet; a patch on a car, one on the face of a dog."""
+"""Elements that are shown, chosen by eye: a curve, strokes that meet; the wheel of a truck, the nose of a dog."""
 
 
 def mnist_settings(work: Work) -> Configuration:
@@ -33,7 +33,7 @@ def mnist_settings(work: Work) -> Configuration:
 def cifar_settings(work: Work) -> Configuration:
     """Return the settings of the fit of natural images with the 1-sparse feature."""
     return preset("cifar10-gq").replace(
-        feature="vq", dictionary=work.sizes.cifar_atoms, context=3, n_components=64, drop=1, flip=False
+        feature="vq", dictionary=work.sizes.cifar_atoms, context=3, n_components=work.sizes.vq_components, drop=1, flip=False
     )  # fmt: skip
 
 
@@ -59,6 +59,7 @@ def figure_4(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
             sources.append((f"where the patches of ({letter}) come from", _sources(model, images, near)))
             labels = images.labels[model.dictionary.source_sample[near]]
             facts[letter]["classes"] = np.bincount(labels, minlength=10).tolist()
+    facts["same_class"], facts["chance"] = same_class(natural, images.labels, work.sizes.patches)
     return page([pictures[:2], pictures[2:], sources]), facts
 
 
@@ -68,6 +69,15 @@ def neighbours(model: Model, atom: int, count: int) -> tuple[NDArray[np.int64], 
     cosines, near = nearest(columns[[atom]], columns, count + 1)
     others = near[0] != atom
     return np.append(atom, near[0][others])[:count], np.append(np.float32(1), cosines[0][others])[:count]
+
+
+def same_class(model: Model, labels: NDArray[np.int64], count: int) -> tuple[float, float]:
+    """Return how often the nearest of an element come from an image of its class, over all elements, and by chance."""
+    classes = labels[model.dictionary.source_sample]
+    columns = model.components()
+    _, near = nearest(columns, columns, count)
+    shares = np.bincount(classes) / len(classes)
+    return float((classes[near[:, 1:]] == classes[:, None]).mean()), float((shares * shares).sum())
 
 
 def _with_margin(patches: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -50,7 +50,7 @@ class Mistakes:
 
 def settings_of(work: Work) -> Configuration:
     """Return the settings of the fit."""
-    return preset("cifar10-gq").replace(dictionary=work.sizes.cifar_atoms)
+    return preset("cifar10-gq").replace(dictionary=work.sizes.cifar_atoms, n_components=work.sizes.components)
 
 
 def looked(work: Work) -> Mistakes:

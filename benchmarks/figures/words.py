@@ -18,7 +18,7 @@ from smtdist.models.words.model import WordSettings
 from smtdist.models.words.picture import draw_words
 
 TEXTS: Final = ("text/corpus.txt.gz", "text/wikitext2_valid.txt", "text/wikitext2_test.txt")
-ASKED: Final = ("wolf", "february", "paris", "fever")
+ASKED: Final[tuple[str, ...]] = ("wolf", "february", "paris", "fever")
 """An animal, a month, a city and, as there is no aspirin in old books, an illness."""
 COMMON: Final = 100
 """Most frequent words, which are beside every word and not shown."""
@@ -28,13 +28,18 @@ NEAREST: Final = 10
 
 def figure_5(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
     """Return the picture, and the nearest words of each word."""
-    settings = WordSettings(vocabulary=work.sizes.vocabulary, min_count=work.sizes.min_count, moment="degree")
+    settings = WordSettings(
+        vocabulary=work.sizes.vocabulary,
+        min_count=work.sizes.min_count,
+        n_components=work.sizes.word_components,
+        moment="degree",
+    )
 
     def fit(path: Path) -> None:
         source = TextSource.open([str(work.file(name)) for name in TEXTS])
         save_words(with_engine(lambda engine: fit_words(source, settings, engine)[0]), path)
 
-    model = load_words(work.kept(f"words-{settings.vocabulary}-{settings.min_count}.h5", fit))
+    model = load_words(work.kept(f"words-{settings.vocabulary}-{settings.min_count}-{settings.n_components}.h5", fit))
     common = min(COMMON, len(model.vocabulary) // 4)
     asked = [word for word in ASKED if word in model.numbers] or list(model.vocabulary.words[:4])
     room = io.BytesIO()

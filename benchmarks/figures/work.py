@@ -29,15 +29,18 @@ class Sizes:
     cifar_known: int = 10_000
     cifar_test: int = 1000
     cifar_atoms: int = 2048
+    components: int = 384
+    vq_components: int = 64
     rounds: int = 10
     patches: int = 44
     vocabulary: int = 8000
     min_count: int = 20
+    word_components: int = 100
 
 
 SMALL = Sizes(
-    points=800, landmarks=80, mnist=60, mnist_atoms=64, cifar=60, cifar_known=80, cifar_test=40, cifar_atoms=64, rounds=2,
-    vocabulary=200, min_count=1, patches=33,
+    points=800, landmarks=80, mnist=60, mnist_atoms=64, rounds=2, cifar=60, cifar_known=80, cifar_test=40, cifar_atoms=64,
+    components=32, vq_components=32, patches=33, vocabulary=200, min_count=1, word_components=8,
 )  # fmt: skip
 
 
