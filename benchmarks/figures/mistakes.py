@@ -28,7 +28,7 @@ KEPT: Final = 0.1
 """Share of the windows that are shown of a neighbour: those most alike to the asked image's at the same place."""
 FADED: Final = 0.22
 SCALE, GAP = 3, 2
-RED, WRONG = (224, 0, 0), (0, 114, 178)
+RED, BLUE = (224, 0, 0), (0, 114, 178)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def figure_of(look: Mistakes, figure: int) -> tuple[NDArray[np.uint8], dict[str,
 
     left = [framed(enlarged(image, SCALE), 3, RED)]
     left += [
-        enlarged(one, SCALE) if label != own else framed(enlarged(one, SCALE), 3, WRONG)
+        enlarged(one, SCALE) if label != own else framed(enlarged(one, SCALE), 3, BLUE)
         for one, label in zip(pictures, classes, strict=True)
     ]
     right = [enlarged(_shown(image, same.mean(axis=0), look.model), SCALE)]

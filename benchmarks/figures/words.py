@@ -39,7 +39,9 @@ def figure_5(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         source = TextSource.open([str(work.file(name)) for name in TEXTS])
         save_words(with_engine(lambda engine: fit_words(source, settings, engine)[0]), path)
 
-    model = load_words(work.kept(f"words-{settings.vocabulary}-{settings.min_count}-{settings.n_components}.h5", fit))
+    model = load_words(
+        work.kept(f"words-{settings.vocabulary}-{settings.min_count}-{settings.n_components}.h5", fit)
+    )
     common = min(COMMON, len(model.vocabulary) // 4)
     asked = [word for word in ASKED if word in model.numbers] or list(model.vocabulary.words[:4])
     room = io.BytesIO()
