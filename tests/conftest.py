@@ -12,6 +12,16 @@ settings.register_profile("explore", derandomize=False, deadline=None, max_examp
 settings.load_profile("repeatable")
 
 
+def pytest_configure(config):
+    """With `-n`, each process and those it starts leave BLAS one thread: threads that spin cost the others their cores.
+
+    The processes of xdist are started after this, so that theirs is set before NumPy is loaded.
+    """
+    if getattr(config.option, "numprocesses", None):
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
+
+
 @pytest.fixture(scope="session")
 def real_data():
     """The folder of real data: $SMTDIST_DATA, where nothing may be missing, else one beside the checkout, else skip."""

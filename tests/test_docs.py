@@ -1,5 +1,6 @@
 """The reference is built from the code, and README names what there is."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -20,6 +21,13 @@ COMMANDS = {name: load(name) for name in commands.COMMANDS}
 
 
 @pytest.fixture(scope="module")
+def build():
+    """The program that writes the reference, for what takes no pictures and no pages."""
+    pytest.importorskip("pdoc", reason="needs the extra docs")
+    return importlib.import_module("docs.build")
+
+
+@pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reference")
     pytest.importorskip("pdoc", reason="needs the extra docs")
@@ -27,8 +35,14 @@ def reference(tmp_path_factory):
     return folder
 
 
-def test_every_command_and_option_is_in_the_reference(reference):
-    text = (reference / "commands.md").read_text()
+@pytest.mark.docs
+def test_the_reference_has_every_command_and_setting(reference, build):
+    assert (reference / "commands.md").read_text() == build.commands()
+    assert (reference / "settings.md").read_text() == build.settings()
+
+
+def test_every_command_and_option_is_in_the_reference(build):
+    text = build.commands()
     for name, command in COMMANDS.items():
         section = text.split(f"## smtdist {name}\n")[1].split("\n## ")[0]
         assert "smtdist " + name in section, "an example"
@@ -37,8 +51,8 @@ def test_every_command_and_option_is_in_the_reference(reference):
             assert parameter.opts[-1].strip("-") in section or parameter.metavar in section
 
 
-def test_every_setting_is_in_the_reference_and_in_readme(reference):
-    text = (reference / "settings.md").read_text()
+def test_every_setting_is_in_the_reference_and_in_readme(build):
+    text = build.settings()
     for name, about in described().items():
         assert f"| `{name}` |" in text
         assert about["meaning"].endswith("."), name
@@ -46,12 +60,14 @@ def test_every_setting_is_in_the_reference_and_in_readme(reference):
     assert not missing
 
 
+@pytest.mark.docs
 def test_the_public_names_are_in_the_api_reference(reference):
     page = (reference / "api" / "smtdist.html").read_text()
     for name in ("SMT", "Configuration", "Model", "load"):
         assert name in page
 
 
+@pytest.mark.docs
 def test_the_gallery_shows_every_picture_and_every_notebook(reference):
     page = (reference / "gallery.md").read_text()
     drawing = [name for name in plot.__all__ if name not in ("sheet", "atoms_as_patches")]

@@ -83,8 +83,3 @@ def test_public_names():
 def test_plot_is_there_without_an_import_of_its_own():
     program = "import smtdist, sys; assert 'matplotlib' not in sys.modules; smtdist.plot.spectrum; assert 'plot' in dir(smtdist)"
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_files_stay_short():
-    long = [str(path) for path in ROOT.rglob("*.py") if len(path.read_text().splitlines()) >= 400]
-    assert not long

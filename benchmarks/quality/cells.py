@@ -14,7 +14,10 @@ from smtdist.evaluate.run import Directions
 
 SOLVES: Final = ("spectral", "codes", "whitened", "pca", "pca-whitened")
 """What makes components of the sums: the generalised eigenproblem, or what an ablation puts in its place."""
-SHARED: Final = {"n_components": 1, "drop": 0, "pool_size": 1, "pool_stride": 1}
+SHARED: Final = {
+    **{"n_components": 1, "drop": 0, "pool_size": 1, "pool_stride": 1},
+    **{"neighbours": 1, "temperature": 1.0, "vote": "exp", "mirrored_votes": False},
+}
 """Settings that readings of one fit may differ in, as they stand in its key."""
 SOLVED: Final = {"null_tolerance": None, "moment": "second"}
 """Settings that fits with the same sums may differ in beside those, as they stand in the key of the sums."""
@@ -51,8 +54,13 @@ class Votes:
     temperature: float
     mirrored: bool
 
+    @classmethod
+    def of(cls, settings: Configuration) -> Votes:
+        """Return those that a preset brings."""
+        return cls(settings.neighbours, settings.temperature, settings.mirrored_votes)
 
-VOTES: Final = {"paper": Votes(30, 0.03, False), "ours": Votes(50, 0.06, True)}
+
+VOTES: Final = {"paper": Votes.of(preset("paper-cifar10-gq")), "ours": Votes.of(preset("cifar10-gq"))}
 """Votes by name: as SMT 2023 prints them, and as they were chosen here."""
 CALLED: Final = {"paper": "the paper's votes", "ours": "our votes"}
 """What texts call them."""

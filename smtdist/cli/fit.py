@@ -64,7 +64,7 @@ def fit(
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
     --set feature=l1, s3c or omp fits a transform on a code of floats, whose settings are those of its coder and n_components,
-    drop, positions, stride, moment, pool_size and pool_stride; repeat such a fit with --checkpoint to resume it.
+    drop, context, order, positions, stride, moment, pool_size and pool_stride.
     """
     opt.refuse_model(model, tuple(Kind))
     kind, feature = Kind(model), coded_feature(set_)

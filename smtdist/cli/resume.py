@@ -45,6 +45,6 @@ def resume(
     flags = {"--overwrite": overwrite, "--quiet": quiet, "--json": json}
     words += [flag for flag, wanted in flags.items() if wanted]
     begun = read_command(checkpoint)
-    again = begun.again(checkpoint.absolute(), words, moved=workers is not None or cluster is not None)
+    again = begun.again(checkpoint.resolve(), words, moved=workers is not None or cluster is not None)
     with contextlib.chdir(begun.folder), get_command(app).make_context("smtdist", again) as context:
         context.command.invoke(context)

@@ -192,7 +192,9 @@ class DaskExecutor:
                     return self._scattered(value, everywhere)
             except OSError as error:  # the worker that was to hold it is gone, a TimeoutError among them
                 lost = error
-        raise TaskLost(str(lost)) from lost
+        # whoever notices the time-out first, Dask's thread or ours; asyncio's error has no text
+        text = str(lost) or f"bringing a value to workers timed out after {SHARE_SECONDS:g} s"
+        raise TaskLost(text) from lost
 
     def _scattered(self, value: Any, everywhere: bool) -> Handle:
         holders = HOLDERS if everywhere else False

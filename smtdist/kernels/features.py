@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +18,36 @@ REGULARISATION: Final = 1e-3
 """Share of its trace that is added to the diagonal of a local Gram matrix, as in scikit-learn."""
 
 
-class Features(Protocol):
-    """What turns points (m, d) into features (m, K); frozen and picklable."""
+class Features(ABC):
+    """What turns rows (m, p) into codes of values (m, K), the same bits beside whichever others; frozen and picklable.
+
+    size : number of features, K. sparse : whether most entries of a code are exactly zero.
+    """
+
+    size: int
+    sparse: bool = False
+
+    @abstractmethod
+    def __call__(self, points: Any) -> Any:
+        """Return the codes of rows, (m, K), where they are placed."""
 
     @property
-    def size(self) -> int:
-        """Number of features, K."""
-        ...
+    def row_numbers(self) -> int:
+        """float32 numbers that coding a row takes beside the row and its code."""
+        return 0
 
-    def __call__(self, points: Rows) -> Rows:
-        """Return the features of points, (m, K)."""
-        ...
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of what is held while coding."""
+        return 0
+
+    def few(self) -> Self:
+        """Return a small one of the same kind, or itself where nothing is compiled."""
+        return self
 
 
 @dataclass(frozen=True, eq=False)
-class Landmarks:
+class Landmarks(Features):
     """One-hot codes: 1 for the nearest of K landmarks, the first of equally near ones (SMT 2023, figure 2).
 
     >>> Landmarks(np.array([[0.0], [2.0]]))(np.array([[0.4], [3.0]]))
@@ -42,7 +58,7 @@ class Landmarks:
     points: Rows
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Number of landmarks."""
         return len(self.points)
 
@@ -52,9 +68,13 @@ class Landmarks:
         codes[np.arange(len(points)), squared_distances(points, self.points).argmin(axis=1)] = 1.0
         return codes
 
+    def few(self) -> Self:
+        """Return few landmarks."""
+        return replace(self, points=self.points[:8])
+
 
 @dataclass(frozen=True, eq=False)
-class Interpolation:
+class Interpolation(Features):
     """Codes that rebuild a point from its k nearest landmarks, with weights that sum to 1 (locally linear landmarks).
 
     A point that is a landmark is that landmark.
@@ -65,7 +85,7 @@ class Interpolation:
     regularisation: float = REGULARISATION
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Number of landmarks."""
         return len(self.points)
 
@@ -87,7 +107,7 @@ class Interpolation:
 
 
 @dataclass(frozen=True, eq=False)
-class RadialBasis:
+class RadialBasis(Features):
     """exp(-|x - c|² / (2 width²)) for K centres c."""
 
     points: Rows
@@ -97,7 +117,7 @@ class RadialBasis:
         _require_width(self.width)
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Number of centres."""
         return len(self.points)
 
@@ -111,7 +131,7 @@ class RadialBasis:
 
 
 @dataclass(frozen=True)
-class RandomFourier:
+class RandomFourier(Features):
     """sqrt(2 / K) cos(w·x + b), with inner products near exp(-|x - y|² / (2 width²)) (Rahimi and Recht 2007)."""
 
     n_inputs: int
@@ -140,13 +160,13 @@ class RandomFourier:
 
 
 @dataclass(frozen=True)
-class Quadratic:
+class Quadratic(Features):
     """All x_i and all x_i x_j with i <= j: the expansion of slow feature analysis (Wiskott and Sejnowski 2002)."""
 
     n_inputs: int
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """d + d (d + 1) / 2."""
         return self.n_inputs * (self.n_inputs + 3) // 2
 

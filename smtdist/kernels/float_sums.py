@@ -1,4 +1,4 @@
-"""Σ a aᵀ and Σ a xᵀ over sparse codes of floats, in float64: the same bits for any number of threads."""
+"""Σ a aᵀ and Σ a xᵀ over sparse codes that are values: the same bits for any number of threads."""
 
 from __future__ import annotations
 
@@ -40,6 +40,23 @@ def add_pairs(total: NDArray[np.float64], found: Entries) -> None:
     [[9.0, 6.0], [6.0, 4.0]]
     """
     run_ranges(lambda start, stop: cpu.add_pairs(*found, start, stop, total), _ranges(len(total)))
+
+
+def add_weighted_pairs(
+    total: NDArray[np.int64], weighted: NDArray[np.int64], found: Entries, weights: NDArray[np.int64]
+) -> None:
+    """Add Σ a aᵀ to total and Σ w a aᵀ to weighted, (K, K), of whole numbers a and a weight for each row.
+
+    >>> total, weighted = np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int64)
+    >>> add_weighted_pairs(total, weighted, entries(np.array([[3, 2]])), np.array([10]))
+    >>> weighted.tolist()
+    [[90, 60], [60, 40]]
+    """
+
+    def part(start: int, stop: int) -> None:
+        cpu.add_weighted_pairs(*found, weights, start, stop, total, weighted)
+
+    run_ranges(part, _ranges(len(total)))
 
 
 def add_rows(total: NDArray[np.float64], found: Entries, rows: Array) -> None:

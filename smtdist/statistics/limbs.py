@@ -44,3 +44,17 @@ def exact(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[Any]:
     """Return the sums as Python integers in an object array."""
     value: NDArray[Any] = high.astype(object) * (1 << _LOW) + low.astype(object)
     return value
+
+
+def rounded(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the sums in float64, rounded once; high below 2^53.
+
+    >>> high, low = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    >>> add(high, low, np.array([2**62 + 1]))
+    >>> float(rounded(high, low)[0]) == float(2**62 + 1)
+    True
+    """
+    value = high.astype(np.float64)
+    value *= 1 << _LOW
+    value += low
+    return value

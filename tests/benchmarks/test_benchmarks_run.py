@@ -44,6 +44,7 @@ def test_pass3_of_one_tile_of_rows_in_batches_of_two_sizes(tmp_path):
     assert [path.stem.endswith("-tiles2") for path in tmp_path.glob("*.json")] == [True]
 
 
+@pytest.mark.benchmark
 def test_decode(tmp_path):
     sizes = ["--images", "12", "--fitted", "8", "--atoms", "64", "--batch", "4", "--repeats", "1"]
     result = decode.main([*sizes, "--json", str(tmp_path)])
@@ -53,6 +54,7 @@ def test_decode(tmp_path):
     assert json.loads(record.read_text())["result"] == result
 
 
+@pytest.mark.benchmark
 def test_import_images(tmp_path):
     path = tmp_path / "jpegs.h5"
     room = io.BytesIO()
@@ -99,6 +101,7 @@ def test_others_are_the_nearest_but_the_image_itself():
         np.testing.assert_array_equal(found, direct[0])
 
 
+@pytest.mark.benchmark
 @pytest.mark.parametrize(
     "job", ["cifar", *(pytest.param(job, marks=pytest.mark.slow) for job in ("mnist", "window"))]
 )
@@ -132,6 +135,7 @@ def test_plans(job, tmp_path):
     assert json.loads(record.read_text())["result"][job]["samples"] == 600
 
 
+@pytest.mark.benchmark
 def test_memory_and_disk(digits):
     (result,) = memory_and_disk.main(
         ["--data", digits, "--samples", "280", "--workers", "1", "--set", "dictionary=64"]
@@ -140,6 +144,7 @@ def test_memory_and_disk(digits):
     assert 0 <= result["partials_at_once"] <= 3
 
 
+@pytest.mark.benchmark
 def test_tune(digits, tmp_path, capsys):
     sizes = ["--train", "200", "--validation", "60", "--dictionary", "48", "--separate", "3"]
     grid = ["--grid", "ridge=0.01,0.1", "--grid", "n_components=8,16", "--set", "patch=4"]
@@ -152,6 +157,7 @@ def test_tune(digits, tmp_path, capsys):
     assert len(list(tmp_path.glob("*tune*.json"))) == 1
 
 
+@pytest.mark.benchmark
 def test_tune_commands(tmp_path):
     bunch, encoded = load_digits(), []
     for image in bunch.images[:150]:

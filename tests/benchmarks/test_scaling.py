@@ -20,6 +20,7 @@ def records(tmp_path_factory):
     return folder, run, met
 
 
+@pytest.mark.benchmark
 def test_a_simulated_pass_adds_every_sample_once_and_says_what_it_took(records):
     folder, run, _ = records
     assert (run["samples"], run["leaves"], run["tasks"]["accumulate"]) == (3000, 3, 3)
@@ -27,6 +28,7 @@ def test_a_simulated_pass_adds_every_sample_once_and_says_what_it_took(records):
     assert json.loads(path.read_text())["result"]["runs"] == [run]
 
 
+@pytest.mark.benchmark
 def test_workers_that_share_processes_all_work(tmp_path):
     small = ["--images", "20000", "--side", "64", "--factor", "400", "--workers", "8", "--processes", "2"]
     (run,) = simulated.main(small)
@@ -44,6 +46,7 @@ def test_slowness_and_noise_are_drawn_by_key_and_have_mean_one():
     assert np.std(draws) == pytest.approx(0.2, abs=0.02)
 
 
+@pytest.mark.benchmark
 def test_sums_that_meet_are_whole_and_three_a_process(records):
     _, _, met = records
     assert [row["merges"] for row in met["rounds"]] == [1]
@@ -53,6 +56,7 @@ def test_sums_that_meet_are_whole_and_three_a_process(records):
     )  # a small sum disappears among what libraries allocate: no upper bound here
 
 
+@pytest.mark.benchmark
 def test_the_model_takes_records_and_draws(records, tmp_path):
     folder, _, met = records
     (simulated_path,), (exchange_path,) = folder.glob("*simulated*"), folder.glob("*exchange*")

@@ -27,6 +27,7 @@ def test_manifest(tmp_path):
     recorded(tmp_path, result)
 
 
+@pytest.mark.benchmark
 def test_out_of_core(tmp_path):
     sizes = ["--gigabytes", "0.003", "--side", "20", "--workers", "1", "--limit", "1"]
     result = out_of_core.main([*sizes, "--folder", str(tmp_path), "--json", str(tmp_path), *TINY])

@@ -35,6 +35,7 @@ def test_eigen_beside_lapack(tmp_path):
     assert json.loads(record.read_text())["result"]["runs"][0]["eigh_seconds"] > 0
 
 
+@pytest.mark.benchmark
 def test_large_k_in_tiles_and_whole(monkeypatch):
     monkeypatch.setattr(ways, "memory_limit", ways.memory_limit)
     monkeypatch.setattr(fitting, "timed_solve", fitting.timed_solve)

@@ -19,7 +19,13 @@ def place(tmp_path):
     return ["--tiny", "--out", str(tmp_path), "--readme", str(tmp_path / "README.md")]
 
 
-@pytest.mark.parametrize("bench", suite.BENCHES, ids=lambda bench: bench.name)
+@pytest.mark.parametrize(
+    "bench",
+    [
+        pytest.param(bench, id=bench.name, marks=() if bench.name == "kmeans" else pytest.mark.benchmark)
+        for bench in suite.BENCHES
+    ],
+)
 def test_runs_tiny(bench, place, tmp_path):
     if (reason := bench.missing({}, gpu=False)) is not None:
         pytest.skip(f"the benchmark {reason}")

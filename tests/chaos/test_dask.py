@@ -88,7 +88,10 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(images, want, worke
     assert [record["read_bytes"] for record in records] == [raw, raw, raw, 0]
 
 
-@pytest.mark.parametrize(("checkpointed", "victims"), [(False, 1), (True, 1), (False, 2), (True, 2)])
+MORE_KILLS = [pytest.param(*case, marks=pytest.mark.chaos) for case in ((True, 1), (False, 2))]
+
+
+@pytest.mark.parametrize(("checkpointed", "victims"), [(False, 1), (True, 2), *MORE_KILLS])
 def test_killed_workers_change_nothing(images, want, checkpointed, victims, tmp_path):
     folder = tmp_path if checkpointed else None
     with local_executor(2, threads=1) as executor:

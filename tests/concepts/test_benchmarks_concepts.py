@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from benchmarks.concepts import analograms, mnist, recovery, scale, synthetic, words
 
 
+@pytest.mark.benchmark
 def test_recovery(tmp_path):
     rows = recovery.main(
         [
@@ -43,6 +44,7 @@ def test_analograms():
     assert result["partial_cubes"][0]["exact"] == 5
 
 
+@pytest.mark.benchmark
 def test_words(tmp_path):
     rng = np.random.default_rng(0)
     names = ["king", "queen", "man", "woman", *(f"w{i}" for i in range(196))]
@@ -56,6 +58,7 @@ def test_words(tmp_path):
     assert result["four"]["exact"]
 
 
+@pytest.mark.benchmark
 def test_mnist(tmp_path):
     digits = load_digits()
     with h5py.File(tmp_path / "digits.h5", "w") as file:
@@ -76,6 +79,7 @@ def test_a_formula_is_the_best_of_its_triple():
     assert [row["test_f1"] for row in rows] == [1, 1]
 
 
+@pytest.mark.benchmark
 def test_scale(tmp_path):
     for what, more in (
         ("iteration", ["--points", "6000", "--block", "32", "--workers", "0"]),
@@ -92,6 +96,7 @@ def test_scale(tmp_path):
 SMALL_RECOVERY = ["--points", "32", "--seeds", "1", "--snr", "20", "--kinds", "independent"]
 
 
+@pytest.mark.benchmark
 def test_a_recovery_that_was_cut_short_goes_on(tmp_path):
     keep = tmp_path / "kept.jsonl"
     few = [*SMALL_RECOVERY, "--keep", str(keep), "--methods", "rejection"]

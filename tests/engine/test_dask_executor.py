@@ -187,6 +187,17 @@ def test_a_value_that_cannot_be_brought_to_all_is_given_up(executor, monkeypatch
 
     monkeypatch.setattr(dask_executor, "SHARE_SECONDS", 0.1)
     monkeypatch.setattr(dask_executor, "SHARES", 2)
+    monkeypatch.setattr(dask_executor, "NOTICE_SECONDS", 0.0)
     monkeypatch.setattr(executor.client, "_scatter", forever)
     with pytest.raises(TaskLost, match="timed out"):
+        executor.share(1)
+
+
+def test_a_time_out_that_dask_notices_itself_is_said_too(executor, monkeypatch):
+    async def late(*_, **__):
+        raise TimeoutError
+
+    monkeypatch.setattr(dask_executor, "NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(executor.client, "_scatter", late)
+    with pytest.raises(TaskLost, match="timed out after 120 s"):
         executor.share(1)

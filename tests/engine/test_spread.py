@@ -70,6 +70,7 @@ def test_the_order_of_sums_is_that_of_the_tiles():
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.chaos
 def test_a_killed_worker_changes_nothing():
     events = []
     with local_executor(2, 1) as executor:

@@ -8,18 +8,19 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.features import Landmarks, RadialBasis
+from smtdist.kernels.features import Features, Landmarks, RadialBasis
 from smtdist.models.functional.fit import SparseCoder, Whitening
 from smtdist.models.functional.straightness import straightness
-from smtdist.statistics.sequences import (
-    DictionarySums,
-    FrameMoments,
-    SequenceSums,
-    finish,
-    temporal_differences,
-)
+from smtdist.statistics.operators import Temporal, temporal_differences
+from smtdist.statistics.sequences import DictionarySums, FrameMoments
+from smtdist.statistics.sites import Sequences
+from smtdist.statistics.values import ValueSums, finish
 
 FEATURES = RadialBasis(np.random.default_rng(1).standard_normal((7, 3)), 1.0)
+
+
+def sequence_sums(features, order, width=3):
+    return ValueSums(Sequences(width), features, Temporal(order))
 
 
 def printed_operator(length, order):
@@ -36,8 +37,9 @@ def printed_operator(length, order):
 @pytest.mark.parametrize("order", [1, 2])
 def test_sums_are_those_of_the_printed_operator(order):
     rows = np.random.default_rng(0).standard_normal((40, 1, 6, 3))
-    partial, _ = Engine(SerialExecutor()).reduce("codes", SequenceSums(FEATURES, order), ArraySource(rows))
-    found = finish(partial.state, order)
+    sums = sequence_sums(FEATURES, order)
+    partial, _ = Engine(SerialExecutor()).reduce("codes", sums, ArraySource(rows))
+    found = finish(partial.state, sums)
     moment, scatter, mean = np.zeros((7, 7)), np.zeros((7, 7)), np.zeros(7)
     for sequence in rows[:, 0]:
         A = np.exp(-((sequence[:, None] - FEATURES.points) ** 2).sum(axis=2) / 2).T
@@ -53,13 +55,13 @@ def test_sums_are_those_of_the_printed_operator(order):
 
 def test_cuts_between_sequences_are_respected():
     rows = np.random.default_rng(2).standard_normal((50, 1, 4, 3))
-    sums = SequenceSums(FEATURES, 2)
+    sums = sequence_sums(FEATURES, 2)
     apart, joined = sums.zero(), sums.zero()
     sums.update(apart, rows, 0)
     sums.update(joined, rows.reshape(1, 1, 200, 3), 0)
     # the same frames as one long sequence have differences across the joints, and other sums
-    assert not np.array_equal(joined["scatter"], apart["scatter"])
-    assert np.array_equal(joined["moment"], apart["moment"])
+    assert not np.array_equal(joined["context_scatter_low"], apart["context_scatter_low"])
+    assert np.array_equal(joined["second_moment_low"], apart["second_moment_low"])
 
 
 def test_straight_codes_cost_nothing_and_short_sequences_are_refused():
@@ -68,19 +70,20 @@ def test_straight_codes_cost_nothing_and_short_sequences_are_refused():
     with pytest.raises(DataError, match="longer"):
         temporal_differences(np.zeros((1, 2, 1)), 2)
     with pytest.raises(ConfigurationError, match="order"):
-        SequenceSums(Landmarks(np.zeros((3, 2))), 3)
-    with pytest.raises(DataError, match="no row"):
-        finish(SequenceSums(Landmarks(np.zeros((3, 2))), 1).zero(), 1)
+        sequence_sums(Landmarks(np.zeros((3, 2))), 3)
+    none = sequence_sums(Landmarks(np.zeros((3, 2))), 1)
+    with pytest.raises(DataError, match="No position has a code"):
+        finish(none.zero(), none)
 
 
 def test_codes_too_large_for_exact_sums_are_refused():
-    class Large:
+    class Large(Features):
         size = 2
 
         def __call__(self, rows):
             return np.full((len(rows), 2), 1e5)
 
-    sums = SequenceSums(Large(), 1)
+    sums = sequence_sums(Large(), 1, 1)
     with pytest.raises(DataError, match="variance around 1"):
         sums.update(sums.zero(), np.zeros((2, 1, 3, 1)), 0)
 
@@ -124,7 +127,7 @@ def test_sums_do_not_follow_the_threads_of_blas(name):
     whitening = Whitening(np.zeros(64), draw.standard_normal((64, 64)) / 8, np.eye(64))
     coder = SparseCoder(dictionary, 0.5, whitening)
     statistic = {
-        "codes": SequenceSums(coder, 2),
+        "codes": sequence_sums(coder, 2, 90),
         "dictionary": DictionarySums(coder),
         "whitening": FrameMoments(90, coder),
     }[name]

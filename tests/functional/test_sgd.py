@@ -22,7 +22,9 @@ from smtdist.models.functional.sgd import (
 )
 from smtdist.models.functional.warm import eigenvectors_from
 from smtdist.solve.generalized import smallest_components
-from smtdist.statistics.sequences import SequenceSums, finish
+from smtdist.statistics.operators import Temporal
+from smtdist.statistics.sites import Sequences
+from smtdist.statistics.values import ValueSums, finish
 
 SETTINGS = SgdSettings(n_components=10, rounds=60, batch=256, steps=20, memory=1.0, moment="second", seed=1)
 
@@ -36,8 +38,9 @@ def moving():
     """Points on the disc with 80 landmarks, and the analytic solution from all of them."""
     features = Triangulated(disc_landmarks(80))
     source = ArraySource(moving_points(6000, 0, 0.35)[:, None])
-    partial, _ = engine().reduce("codes", SequenceSums(features, 2), source)
-    sums = finish(partial.state, 2)
+    statistic = ValueSums(Sequences(source.shape[3]), features, Temporal(2))
+    partial, _ = engine().reduce("codes", statistic, source)
+    sums = finish(partial.state, statistic)
     return source, features, sums, smallest_components(sums.scatter, sums.moment, 10)
 
 

@@ -116,6 +116,7 @@ def test_convergence(tmp_path):
     assert plot.stat().st_size > 1000
 
 
+@pytest.mark.benchmark
 def test_contrast_pass(tmp_path):
     sizes = ["--triplets", "5000", "--features", "64", "--inputs", "4", "--workers", "1"]
     result = contrast_pass.main([*sizes, "--sgemm-share", "1", "--json", str(tmp_path)])

@@ -16,7 +16,7 @@ from smtdist.configuration import Configuration
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.contrast import zca
 from smtdist.kernels.feature_maps import random_features
-from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.spike_slab import SpikeSlab
@@ -28,20 +28,23 @@ from smtdist.kernels.whitening import atoms_to_grid
 from smtdist.models.functional.fit import SparseCoder
 from smtdist.models.functional.fit import Whitening as RowWhitening
 from smtdist.models.model import Whitening, make_encoder, unwhitened, whitened
-from smtdist.statistics import contrast, points, sequences, sums, word_pairs
+from smtdist.statistics import contrast, sequences, sums, word_pairs
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
-from smtdist.statistics.float_codes import FloatCodeSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.l1_codes import L1Sums
+from smtdist.statistics.operators import Listed, Temporal, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.rows import RowDraw, TripletMaker
+from smtdist.statistics.sites import DrawnPatches, Neighbourhoods, Sequences
 from smtdist.statistics.sparse_codes import OmpSums
 from smtdist.statistics.spike_slab import SpikeSlabSums
 from smtdist.statistics.together import NestedSums, Together
+from smtdist.statistics.values import ValueSums
+from smtdist.statistics.values import finish as finish_values
 from smtdist.statistics.vocabulary import TokenCounts, most_frequent
 
 SAMPLES = 7
@@ -201,19 +204,17 @@ PATCHES = PatchRows((7, 6, 1), 3, 4, 0.01, 2, np.full(9, 0.1), np.eye(9) + 0.01)
 
 
 @dataclass(frozen=True, eq=False)
-class Rectified:
+class Rectified(Features):
     """max(0, x Φᵀ - ½): the shortest code that a manifold transform takes."""
 
     atoms: np.ndarray
     sparse: bool
-    row_numbers: int = 0
-    dictionary_bytes: int = 0
 
     @property
-    def n_codes(self):
+    def size(self):
         return len(self.atoms)
 
-    def embeddable(self, rows):
+    def __call__(self, rows):
         with single_blas():
             return np.maximum(rows @ self.atoms.T - np.float32(0.5), 0)
 
@@ -241,8 +242,14 @@ def atoms_of(units, inputs):
     return atoms / np.linalg.norm(atoms, axis=1, keepdims=True)
 
 
-def codes_of(sparse):
-    return on_patches(lambda patches, atoms: FloatCodeSums(patches, Rectified(atoms, sparse)))
+def codes_of(sparse, order=0):
+    """Whole images, or windows with an order."""
+
+    def make(patches, atoms):
+        context = Window(patches.drawn, patches.grid[1], 2, order) if order else Whole()
+        return ValueSums(DrawnPatches(patches), Rectified(atoms, sparse), context)
+
+    return on_patches(make)
 
 
 def l1(method, second):
@@ -275,6 +282,8 @@ ROWS = {
     ),
     "float-codes-sparse": codes_of(True),
     "float-codes-dense": codes_of(False),
+    "float-codes-window": codes_of(True, 1),
+    "float-codes-window-second-order": codes_of(True, 2),
     "omp": on_patches(lambda patches, atoms: OmpSums(patches, atoms, 1)),
     "l1-gradient": l1("coordinate", False),
     "l1-closed": l1("fista", True),
@@ -386,8 +395,16 @@ def neighbourhoods(seed, n):
 
 
 def clip_sums(features, order):
-    statistic = sequences.SequenceSums(features, order)
-    return Case(statistic, clips, lambda state: sequences.finish(state, order))
+    return valued(Sequences(3), features, Temporal(order), clips)
+
+
+def valued(sites, features, context, samples):
+    statistic = ValueSums(sites, features, context)
+    return Case(statistic, samples, lambda state: finish_values(state, statistic))
+
+
+def point_sums(features, order, pairs=False):
+    return valued(Neighbourhoods(3), features, Listed(order, pairs), neighbourhoods)
 
 
 SEQUENCES = {
@@ -396,18 +413,12 @@ SEQUENCES = {
     "frames": Case(sequences.FrameMoments(3), clips),
     "frames-through": Case(sequences.FrameMoments(12, CODER), clips, tolerance=1e-4),
     "dictionary": Case(sequences.DictionarySums(CODER), clips, tolerance=1e-4),
-    "points": Case(points.PointSums(BASIS, 1), neighbourhoods, points.finish),
-    "points-second-order": Case(
-        points.PointSums(RandomFourier(3, 7, 0.8, 1), 2), neighbourhoods, points.finish
-    ),
-    "points-quadratic": Case(points.PointSums(Quadratic(3), 1), neighbourhoods, points.finish),
-    "points-interpolation": Case(
-        points.PointSums(Interpolation(BASIS.points, 3), 2), neighbourhoods, points.finish
-    ),
-    "points-pairs": Case(points.PointSums(BASIS, 1, True), neighbourhoods, points.finish),
-    "points-landmarks": Case(
-        points.PointSums(Landmarks(BASIS.points), 1, True), neighbourhoods, points.finish
-    ),
+    "points": point_sums(BASIS, 1),
+    "points-second-order": point_sums(RandomFourier(3, 7, 0.8, 1), 2),
+    "points-quadratic": point_sums(Quadratic(3), 1),
+    "points-interpolation": point_sums(Interpolation(BASIS.points, 3), 2),
+    "points-pairs": point_sums(BASIS, 1, True),
+    "points-landmarks": point_sums(Landmarks(BASIS.points), 1, True),
 }
 
 # Text.

@@ -30,6 +30,7 @@ RUNS = {
         "seed",
     ),
     "l1": (["fit", "IMAGES", *settings(feature="l1", **CODED)], "seed"),
+    "l1, window": (["fit", "IMAGES", *settings(feature="l1", context=3, order=2, **CODED)], "seed"),
     "omp": (["fit", "IMAGES", *settings(feature="omp", **CODED)], "seed"),
     "sparse": (["sparse", "fit", "IMAGES", *settings(patch=4, units=8, rounds=3)], "seed"),
     "sparse, sums": (

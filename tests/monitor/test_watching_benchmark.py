@@ -8,6 +8,7 @@ from benchmarks.live import cost
 from smtdist.engine.dask_executor import DaskExecutor
 
 
+@pytest.mark.benchmark
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_cost_of_watching_is_recorded(tmp_path, workers):
     words = ["--samples", "600", "--side", "12", "--atoms", "32", "--pairs", "1", "--out", str(tmp_path)]

@@ -12,6 +12,7 @@ from executors import LossyExecutor
 from typer.testing import CliRunner
 
 from smtdist.cli.app import app
+from smtdist.engine import events
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import local_executor
@@ -51,6 +52,7 @@ class Kill:
             os.kill(self.pid, signal.SIGKILL)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_killed_worker_changes_nothing(points, want, checkpointed, tmp_path):
     with local_executor(2, threads=1) as executor:
@@ -67,19 +69,45 @@ def test_lost_tasks_change_nothing(points, want, seed, tmp_path):
     assert_same_bits(fit_table(points, SETTINGS, engine)[0], want)
 
 
-def test_a_killed_driver_goes_on_where_it_was(points, want, tmp_path):
-    np.save(tmp_path / "points.npy", points)
+def command(points, folder):
+    """Write the points and return the words of a fit with a checkpoint."""
+    np.save(folder / "points.npy", points)
     words = [
         "points",
         "fit",
-        str(tmp_path / "points.npy"),
+        str(folder / "points.npy"),
         "--out",
-        str(tmp_path / "p.h5"),
+        str(folder / "p.h5"),
         "--features",
         "rbf",
     ]
     words += ["--size", "40", "--width", "0.3", "--neighbours", "5", "--components", "4", "--quiet"]
-    words += ["--checkpoint", str(tmp_path / "checkpoint")]
+    words += ["--checkpoint", str(folder / "checkpoint")]
+    return words
+
+
+def test_a_fit_that_broke_off_goes_on_where_it_was(points, want, tmp_path, monkeypatch):
+    words = command(points, tmp_path)
+    emit = events.EventStream.emit
+
+    def breaking(self, kind, **values):
+        if kind == "progress" and values["n_samples"] > len(points) // 2:
+            raise SystemExit(3)
+        emit(self, kind, **values)
+
+    monkeypatch.setattr(events.EventStream, "emit", breaking)
+    assert CliRunner().invoke(app, [*words, "--json"]).exit_code == 3
+    monkeypatch.undo()
+    assert list((tmp_path / "checkpoint").rglob("*.h5"))
+    assert not (tmp_path / "p.h5").exists()
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    assert_same_bits(load_points(tmp_path / "p.h5"), want)
+
+
+@pytest.mark.chaos
+def test_a_killed_driver_goes_on_where_it_was(points, want, tmp_path):
+    words = command(points, tmp_path)
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, *words],
         stdout=subprocess.PIPE,

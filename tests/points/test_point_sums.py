@@ -21,8 +21,11 @@ from smtdist.models.points.contexts import (
     symmetric_lists,
     temporal_context,
 )
+from smtdist.models.points.fit import FINE as GRID
 from smtdist.models.points.fit import in_context, noisy_pairs
-from smtdist.statistics.points import GRID, PointSums, finish
+from smtdist.statistics.operators import Listed
+from smtdist.statistics.sites import Neighbourhoods
+from smtdist.statistics.values import ValueSums, finish
 
 law = settings(deadline=None, max_examples=30)
 DRAW = np.random.default_rng(3)
@@ -34,6 +37,10 @@ FEATURES = {
     "quadratic": Quadratic(2),
     "interpolation": Interpolation(CENTRES, 3),
 }
+
+
+def point_sums(features, order, pairs=False):
+    return ValueSums(Neighbourhoods(2), features, Listed(order, pairs), GRID)
 
 
 def grid(values):
@@ -69,14 +76,14 @@ def exact(state, name):
 def test_first_order_is_a_column_of_d_for_each_pair_of_neighbours(name, n, k, seed):
     points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
     near = nearest_neighbours(points, min(k, n - 1))
-    state = summed(PointSums(FEATURES[name], 1), in_context(points, symmetric_context(near)))
+    state = summed(point_sums(FEATURES[name], 1), in_context(points, symmetric_context(near)))
     A = grid(FEATURES[name](points)).T
     edges = edges_of(near)
     D = np.zeros((n, len(edges)), object)
     for column, (i, j) in enumerate(edges):
         D[i, column], D[j, column] = 1, -1
-    np.testing.assert_array_equal(exact(state, "scatter"), A @ D @ D.T @ A.T)
-    np.testing.assert_array_equal(exact(state, "moment"), A @ A.T)
+    np.testing.assert_array_equal(exact(state, "context_scatter"), A @ D @ D.T @ A.T)
+    np.testing.assert_array_equal(exact(state, "second_moment"), A @ A.T)
     np.testing.assert_array_equal(state["activity"], A.sum(axis=1).astype(np.int64))
 
 
@@ -87,7 +94,7 @@ def test_first_order_is_a_column_of_d_for_each_pair_of_neighbours(name, n, k, se
 def test_second_order_in_time_is_a_point_less_half_of_both_sides(name, lengths, seed):
     n = sum(lengths)
     points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
-    state = summed(PointSums(FEATURES[name], 2), in_context(points, temporal_context(lengths, 2)))
+    state = summed(point_sums(FEATURES[name], 2), in_context(points, temporal_context(lengths, 2)))
     A = grid(FEATURES[name](points)).T
     want, start = np.zeros((len(A), len(A)), object), 0
     for length in lengths:
@@ -98,20 +105,20 @@ def test_second_order_in_time_is_a_point_less_half_of_both_sides(name, lengths, 
             )
             want += np.outer(column, column)
         start += length
-    np.testing.assert_array_equal(exact(state, "scatter"), want)
+    np.testing.assert_array_equal(exact(state, "context_scatter"), want)
 
 
 @law
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_steps_in_time_end_with_their_sequence(lengths):
     points = np.arange(sum(lengths), dtype=float)[:, None]
-    state = summed(PointSums(RandomFourier(1, 3, 1.0), 1), in_context(points, temporal_context(lengths)))
+    state = summed(point_sums(RandomFourier(1, 3, 1.0), 1), in_context(points, temporal_context(lengths)))
     A = grid(RandomFourier(1, 3, 1.0)(points)).T
     want, start = np.zeros((3, 3), object), 0
     for length in lengths:
         step = A[:, start + 1 : start + length] - A[:, start : start + length - 1]
         want, start = want + step @ step.T, start + length
-    np.testing.assert_array_equal(exact(state, "scatter"), want)
+    np.testing.assert_array_equal(exact(state, "context_scatter"), want)
 
 
 @law
@@ -139,8 +146,8 @@ def test_second_order_is_a_point_less_its_weighted_neighbours(name, make, n, k, 
     points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
     near = nearest_neighbours(points, k)
     context = make(near) if make is mean_context else make(points, near)
-    statistic = PointSums(FEATURES[name], 2)
-    found = finish(summed(statistic, in_context(points, context)))
+    statistic = point_sums(FEATURES[name], 2)
+    found = finish(summed(statistic, in_context(points, context)), statistic)
     D = np.eye(n)
     for i in range(n):
         for j, weight in zip(context.numbers[i], context.weights[i], strict=True):
@@ -158,21 +165,21 @@ def test_second_order_is_a_point_less_its_weighted_neighbours(name, make, n, k, 
 def test_noisy_pairs_are_a_column_of_d_each(name, n, seed):
     points = np.random.default_rng(seed).uniform(-1, 1, (n, 2))
     source = noisy_pairs(points, 0.2, seed)
-    state = summed(PointSums(FEATURES[name], 1, pairs=True), source)
+    state = summed(point_sums(FEATURES[name], 1, pairs=True), source)
     with source.opened() as reader:
         copies = reader.read(0, n)[:, 0, :, :2].reshape(2 * n, 2)
     A = grid(FEATURES[name](copies)).T
     D = np.zeros((2 * n, n), object)
     D[2 * np.arange(n), np.arange(n)], D[2 * np.arange(n) + 1, np.arange(n)] = 1, -1
-    np.testing.assert_array_equal(exact(state, "scatter"), A @ D @ D.T @ A.T)
-    np.testing.assert_array_equal(exact(state, "moment"), A @ A.T)
+    np.testing.assert_array_equal(exact(state, "context_scatter"), A @ D @ D.T @ A.T)
+    np.testing.assert_array_equal(exact(state, "second_moment"), A @ A.T)
     assert state["n_positions"] == 2 * n
 
 
 @pytest.mark.parametrize("name", sorted(FEATURES))
 def test_pieces_in_any_order_give_the_same_bits(name):
     points = DRAW.uniform(-1, 1, (90, 2))
-    statistic = PointSums(FEATURES[name], 1, pairs=True)
+    statistic = point_sums(FEATURES[name], 1, pairs=True)
     source = noisy_pairs(points, 0.1, 5)
     whole = summed(statistic, source)
     for batch in (1, 7, 64):
@@ -195,8 +202,8 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     noise = rows[:, 0, :, 0]
     assert noise.std() == pytest.approx(0.5, rel=0.03)
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
-    state = summed(PointSums(Landmarks(np.array([[-1.0], [1.0]])), 1, pairs=True), source)
-    found = finish(state)
+    statistic = point_sums(Landmarks(np.array([[-1.0], [1.0]])), 1, pairs=True)
+    found = finish(summed(statistic, source), statistic)
     assert found.n_positions == 8000
     assert np.trace(found.moment) == pytest.approx(1)
     crossings = ((noise[:, 0] > 0) != (noise[:, 1] > 0)).sum()
@@ -207,7 +214,7 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
 def test_any_number_of_workers_gives_the_same_bits(workers):
     points = np.random.default_rng(0).uniform(-1, 1, (1500, 2))
     near = symmetric_context(nearest_neighbours(points, 4))
-    sums = PointSums(FEATURES["rbf"], 1)
+    sums = point_sums(FEATURES["rbf"], 1)
     alone, _ = Engine(SerialExecutor()).reduce("points", sums, in_context(points, near))
     with executor_for(workers=workers) as executor:
         many, _ = Engine(executor).reduce("points", sums, in_context(points, near))
@@ -242,7 +249,7 @@ def test_what_has_no_meaning_is_refused():
     with pytest.raises(DataError, match="number 5"):
         NeighbourSource.of(points, np.full((5, 1), 5), np.ones((5, 1)))
     with pytest.raises(ConfigurationError, match="order is 3"):
-        PointSums(FEATURES["rbf"], 3)
+        point_sums(FEATURES["rbf"], 3)
     with pytest.raises(ConfigurationError, match="order is 3"):
         temporal_context([3], 3)
     with pytest.raises(DataError, match="leave out empty"):
@@ -252,4 +259,4 @@ def test_what_has_no_meaning_is_refused():
     with pytest.raises(ConfigurationError, match="width"):
         RadialBasis(CENTRES, 0)
     with pytest.raises(DataError, match="too large"):
-        summed(PointSums(Quadratic(2), 1), noisy_pairs(1e6 * points, 0.1))
+        summed(point_sums(Quadratic(2), 1), noisy_pairs(1e6 * points, 0.1))

@@ -52,6 +52,7 @@ def test_inference(digits, tmp_path):
     assert {one.name for one in tmp_path.glob("pictures/*.png")} == {"s3c-inference.png", "s3c-filters.png"}
 
 
+@pytest.mark.benchmark
 def test_timing(digits, tmp_path):
     asked = [
         "--data", digits, "--units", "20", "--patch", "3", "--examples", "10", "--tries", "4", "--turns", "2",
@@ -115,6 +116,7 @@ def test_dampings_of_a_way_are_a_ramp_and_go_on_as_they_end():
         assert (np.diff(curves) != 0).all()
 
 
+@pytest.mark.benchmark
 def test_labels_and_transfer(digits, tmp_path):
     found = labels.main(
         [
@@ -143,6 +145,7 @@ def test_a_sweep_goes_on_where_it_stopped(digits, tmp_path):
         labels.main([*asked, "--units", "13"])
 
 
+@pytest.mark.benchmark
 def test_rivals_at_an_equal_number_of_features(digits, tmp_path):
     asked = [
         "--data", digits, "--units", "12", "--labels", "10", "30", "--draws", "2", "--pooling", "3", "--rival-pooling", "2",
@@ -157,6 +160,7 @@ def test_rivals_at_an_equal_number_of_features(digits, tmp_path):
     assert drawn["coded"] < 61
 
 
+@pytest.mark.benchmark
 def test_features_as_they_are_beside_features_by_their_deviations(digits, tmp_path):
     asked = [
         "--data", digits, "--units", "12", "--pooling", "2", "--labels", "30", "--draws", "2", "--models", "s3c", "omp",
@@ -181,6 +185,7 @@ def test_one_scale_keeps_the_ratios_of_features():
     assert (one**2).sum() == pytest.approx(50, rel=0.05)
 
 
+@pytest.mark.benchmark
 def test_table_1(digits, tmp_path):
     found = table_1.main(
         [
@@ -204,6 +209,7 @@ def test_speed(tmp_path):
     assert whole["peak_bytes"] > 0
 
 
+@pytest.mark.benchmark
 def test_what_was_learned_is_judged_by_settings(digits, tmp_path):
     quick = "rounds=2 patch=3 images=100"
     found = learned.main(

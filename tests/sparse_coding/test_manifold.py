@@ -1,6 +1,6 @@
 """A manifold transform on L1 codes: its sums by brute force, its constraint, the same bits anywhere, its representation."""
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import h5py
 import numpy as np
@@ -8,12 +8,15 @@ import pytest
 from coding import on_workers, plain, stopped_and_resumed, stored_images, with_a_killed_worker
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels.features import Features
 from smtdist.models.coded import CodedSMT, coded_settings, fit_coded, format_of, load_coded
 from smtdist.models.coders.features import features_of
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
@@ -21,8 +24,11 @@ from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
-from smtdist.statistics.float_codes import FloatCodeSums
+from smtdist.statistics.limbs import exact
+from smtdist.statistics.operators import Whole
 from smtdist.statistics.patch_rows import PatchRows
+from smtdist.statistics.sites import DrawnPatches, Sequences
+from smtdist.statistics.values import GRID, ValueSums, finish
 
 WANTED = ManifoldSettings(n_components=5, positions=12, stride=2, pool_size=2, pool_stride=1)
 
@@ -35,6 +41,17 @@ KINDS = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class AsTheyAre(Features):
+    """Rows that are codes already."""
+
+    size: int
+    sparse: bool
+
+    def __call__(self, rows):
+        return rows
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def coder(request):
     fit, settings = KINDS[request.param]
@@ -44,23 +61,50 @@ def coder(request):
 @pytest.mark.parametrize("sparse", [True, False])
 def test_sums_are_those_over_pairs_of_positions(sparse):
     rng = np.random.default_rng(0)
-    codes = np.maximum(rng.standard_normal((4, 6, 5)) - 0.5, 0)
-    codes[1, 2] = codes[3, :4] = 0
-    statistic = FloatCodeSums(PatchRows((9, 9, 1), 3, 6, 0.0, 0), SimpleNamespace(n_codes=5, sparse=sparse))
+    codes = np.maximum(rng.standard_normal((4, 1, 6, 5)) - 0.5, 0)
+    codes[1, 0, 2] = codes[3, 0, :4] = 0
+    statistic = ValueSums(Sequences(5), AsTheyAre(5, sparse), Whole())
     state = statistic.zero()
-    statistic.add(state, codes[:2])
-    statistic.add(state, codes[2:])
-    scatter, second, n = np.zeros((5, 5)), np.zeros((5, 5)), 0
-    for image in codes:
+    statistic.update(state, codes[:2], 0)
+    statistic.update(state, codes[2:], 2)
+    scatter, second, n = np.zeros((5, 5), object), np.zeros((5, 5), object), 0
+    steps = np.rint(codes * GRID).astype(np.int64).astype(object)
+    for image in steps[:, 0]:
         kept = [a for a in image if a.any()]
         n += len(kept)
         second += sum(np.outer(a, a) for a in kept)
         for i, a in enumerate(kept):
-            scatter += sum((np.outer(a - b, a - b) for b in kept[i + 1 :]), np.zeros((5, 5)))
-    np.testing.assert_allclose(state["context_scatter"], scatter, atol=1e-10)
-    np.testing.assert_allclose(state["second_moment"], second, atol=1e-10)
-    np.testing.assert_allclose(state["activity"], codes.sum(axis=(0, 1)))
+            scatter += sum((np.outer(a - b, a - b) for b in kept[i + 1 :]), np.zeros((5, 5), object))
+    for name, expected in (("context_scatter", scatter), ("second_moment", second)):
+        np.testing.assert_array_equal(exact(state[f"{name}_high"], state[f"{name}_low"]), expected)
+    np.testing.assert_array_equal(state["activity"], steps.sum(axis=(0, 1, 2)))
     assert state["n_positions"] == n
+
+
+@given(
+    st.integers(0, 2**40),
+    st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    st.sampled_from([1.0, 300.0, 2000.0]),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=25)
+def test_large_codes_are_summed_exactly_or_refused(seed, sizes, scale, sparse):
+    """Whatever the size of codes, sums have every bit: they are carried before an integer is full."""
+    rng = np.random.default_rng(seed)
+    statistic = ValueSums(Sequences(3), AsTheyAre(3, sparse), Whole())
+    state, scatter = statistic.zero(), np.zeros((3, 3), object)
+    for size in sizes:
+        codes = rng.standard_normal((size, 1, 7, 3)) * scale
+        try:
+            statistic.update(state, codes, 0)
+        except DataError:
+            assert scale == 2000  # codes of 2^28 steps
+            return
+        for image in np.rint(codes[:, 0] * GRID).astype(np.int64).astype(object):
+            s = image.sum(axis=0)
+            scatter += 7 * image.T @ image - np.outer(s, s)
+    found = exact(state["context_scatter_high"], state["context_scatter_low"])
+    np.testing.assert_array_equal(found, scatter)
 
 
 @pytest.mark.parametrize("moment", ["second", "centred"])
@@ -72,15 +116,11 @@ def test_an_embedding_keeps_its_constraint_and_has_the_same_bits_anywhere(coder,
         found.add(model.components.tobytes() + features_of(model, ArraySource(images[:40]), engine).tobytes())
     assert len(found) == 1
     assert (np.diff(model.eigenvalues) >= 0).all()
-    statistic = FloatCodeSums(
-        PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten),
-        coder,
-    )
+    patches = PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten)
+    statistic = ValueSums(DrawnPatches(patches), coder, Whole())
     state = statistic.zero()
     statistic.update(state, images, 0)
-    count = int(state["n_positions"])
-    mean = state["activity"] / count
-    v = state["second_moment"] / count - (np.outer(mean, mean) if moment == "centred" else 0)
+    v = finish(state, statistic).constraint(moment)
     np.testing.assert_allclose(model.components @ v @ model.components.T, np.eye(5), atol=1e-6)
 
 
@@ -94,7 +134,7 @@ def test_a_representation_is_pooled_embeddings_of_unit_length(coder):
     assert np.allclose(lengths[lengths > 0], 1, atol=1e-5)
     # the window at the top left: positions (0, 0), (0, 2), (2, 0), (2, 2)
     rows = coder.rows(images[:1]).reshape(9, 7, -1)[[0, 0, 2, 2], [0, 2, 0, 2]]
-    beta = coder.embeddable(rows) @ model.components[:5].T
+    beta = coder(rows) @ model.components[:5].T
     norms = np.linalg.norm(beta, axis=1, keepdims=True)
     beta = np.divide(beta, norms, where=norms > 0, out=np.zeros_like(beta))
     wanted = beta.mean(axis=0) / max(np.linalg.norm(beta.mean(axis=0)), 1e-12)

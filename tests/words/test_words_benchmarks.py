@@ -35,6 +35,7 @@ def recorded(folder):
     return json.loads(record.read_text())["result"]
 
 
+@pytest.mark.benchmark
 def test_semantics(text, tmp_path):
     sizes = ["--vocabulary", "60", "--components", "4", "--sweeps", "2", "--least", "20", "--min-count", "1"]
     result = semantics.main([text, *sizes, "--json", str(tmp_path)])
@@ -57,6 +58,7 @@ def test_differences_are_paired():
     assert found["a"] == {"spearman": pytest.approx(0.2), "interval": pytest.approx([0.2, 0.2])}
 
 
+@pytest.mark.benchmark
 def test_speed(text, tmp_path):
     sizes = ["--vocabulary", "50", "--components", "3", "--megabytes", "0.05", "--words", "400"]
     result = speed.main(
@@ -67,6 +69,7 @@ def test_speed(text, tmp_path):
     assert recorded(tmp_path) == result
 
 
+@pytest.mark.benchmark
 def test_mnist_glove(tmp_path):
     bunch, path = load_digits(), tmp_path / "digits.h5"
     images = np.kron(bunch.images * 15.9375, np.ones((1, 2, 2))).astype(np.uint8)

@@ -15,6 +15,7 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
+from smtdist.errors import InterruptedRun
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
@@ -61,6 +62,23 @@ class Kill:
             os.kill(self.pid, signal.SIGKILL)
 
 
+def test_a_stopped_fit_goes_on_where_it_was(path, want, tmp_path):
+    stopped = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k")
+
+    def heed(event):
+        if event.get("pass") == "statistics" and event["kind"] == "progress":
+            stopped.stop.set(143)
+
+    stopped.events.subscribe(heed)
+    with pytest.raises(InterruptedRun):
+        fit_words(TextSource.open(path), SETTINGS, stopped)
+    engine = Engine(SerialExecutor(2), checkpoint=tmp_path, key="k")
+    model, records = fit_words(TextSource.open(path), SETTINGS, engine)
+    assert_same_bits(model, want)
+    assert records[0]["read_bytes"] == 0  # the vocabulary was finished and is not counted again
+
+
+@pytest.mark.chaos
 @pytest.mark.parametrize(("name", "checkpointed"), [("vocabulary", False), ("statistics", True)])
 def test_a_killed_worker_changes_nothing(path, want, name, checkpointed, tmp_path):
     with local_executor(2, threads=1) as executor:
@@ -90,6 +108,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.chaos
 def test_a_killed_driver_goes_on_where_it_was(path, want, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)

@@ -22,6 +22,30 @@ def add_pairs(bounds: Array, atoms: Array, values: Array, start: int, stop: int,
 
 
 @compiled
+def add_weighted_pairs(
+    bounds: Array,
+    atoms: Array,
+    values: Array,
+    weights: Array,
+    start: int,
+    stop: int,
+    total: Array,
+    weighted: Array,
+) -> None:
+    """Add Σ a_i a_j to total[i, j] and Σ w a_i a_j to weighted[i, j] over rows, for start <= i < stop, of whole numbers."""
+    for row in range(len(bounds) - 1):
+        first, last, weight = bounds[row], bounds[row + 1], weights[row]
+        for one in range(first, last):
+            i = atoms[one]
+            if start <= i < stop:
+                value, line, other_line = values[one], total[i], weighted[i]
+                for other in range(first, last):
+                    product = value * values[other]
+                    line[atoms[other]] += product
+                    other_line[atoms[other]] += weight * product
+
+
+@compiled
 def add_rows(
     bounds: Array, atoms: Array, values: Array, rows: Array, start: int, stop: int, total: Array
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Self
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ModelError
 from smtdist.kernels.device import to_host
+from smtdist.kernels.features import Features
 from smtdist.kernels.grid_pool import grid_pool, n_cells
 from smtdist.models.coders.settings import CoderSettings, PatchSettings
 from smtdist.statistics.patch_rows import PatchRows
@@ -25,7 +26,7 @@ ROWS: Final = 2048
 
 
 @dataclass(frozen=True, eq=False)
-class Coder(ABC):
+class Coder(Features):
     """A fitted coder.
 
     Attributes
@@ -52,7 +53,7 @@ class Coder(ABC):
 
     @property
     @abstractmethod
-    def dictionary_bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of the atoms, and of what is made of them while coding."""
 
     @abstractmethod
@@ -64,16 +65,16 @@ class Coder(ABC):
         """Return the same with few atoms."""
 
     @property
-    def sparse(self) -> bool:
+    def sparse(self) -> bool:  # type: ignore[override]
         """Whether most entries of a code are exactly zero."""
         return True
 
     @property
-    def n_codes(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Entries of the code that a manifold transform embeds, K."""
         return self.settings.width
 
-    def embeddable(self, rows: Float32) -> Any:
+    def __call__(self, rows: Float32) -> Any:
         """Return the code f of whitened patches (n, p) that a manifold transform embeds, (n, K)."""
         return self.code(rows)
 

@@ -35,7 +35,7 @@ class Streamed(Protocol):
     @property
     def row_numbers(self) -> int: ...  # noqa: D102
     @property
-    def dictionary_bytes(self) -> int: ...  # noqa: D102
+    def held_bytes(self) -> int: ...  # noqa: D102
 
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]: ...  # noqa: D102
 
@@ -88,7 +88,7 @@ def feature_bytes(coder: Streamed, source: Source) -> int:
     rows = max(ROWS, coder.patches.positions)
     numbers = coder.row_numbers + 6 * coder.patches.n_inputs
     reading = block_samples(source) * source.sample_bytes + source.reader_bytes
-    return reading + 4 * rows * numbers + 2 * RESULT_BYTES + coder.dictionary_bytes
+    return reading + 4 * rows * numbers + 2 * RESULT_BYTES + coder.held_bytes
 
 
 def represent_range(

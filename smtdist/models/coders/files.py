@@ -135,8 +135,8 @@ class Format(Generic[C]):
         coder = self.build(found, about)
         if not embedded:
             return coder
-        if sizes["code"] != coder.n_codes:
-            raise ValueError(f"components are of {sizes['code']} codes beside {coder.n_codes} of the coder")
+        if sizes["code"] != coder.size:
+            raise ValueError(f"components are of {sizes['code']} codes beside {coder.size} of the coder")
         settings = ManifoldSettings.from_json(str(about["embedding"]))
         return Manifold(coder, settings, found["components"], found["eigenvalues"])
 

@@ -1,4 +1,4 @@
-"""A sparse manifold transform whose code f is that of a coder, L1 or spike-and-slab: whole-image context."""
+"""A sparse manifold transform whose code f is that of a coder, L1 or spike-and-slab."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts, array_hash
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.representation import pool, pooled_shape
@@ -21,8 +21,10 @@ from smtdist.kernels.threads import single_blas
 from smtdist.models.checks import require_whole
 from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
 from smtdist.models.coders.settings import Settings
-from smtdist.statistics.float_codes import FloatCodeSums
+from smtdist.statistics.operators import Operator, Whole, Window, require_order
 from smtdist.statistics.patch_rows import PatchRows
+from smtdist.statistics.sites import DrawnPatches
+from smtdist.statistics.values import ValueSums, finish
 
 if TYPE_CHECKING:
     from smtdist.solve.solution import Solution
@@ -36,15 +38,18 @@ ROWS = 4096
 class ManifoldSettings(Settings):
     """What is asked of the embedding.
 
-    n_components : rows of P kept, after the first `drop`. positions : of an image in the fit, drawn (0: all). stride : of the
-    positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018). pool_size, pool_stride : in
-    strides. seed : of the draw.
+    n_components : rows of P kept, after the first `drop`. context : range of the neighbourhood in pixels, or "whole". order : 1
+    for differences of neighbours, 2 for a position minus the mean of its neighbours. positions : of an image in the fit, drawn
+    (0: all). stride : of the positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018).
+    pool_size, pool_stride : in strides. seed : of the draw.
     """
 
     OF: ClassVar[str] = "the embedding"
 
     n_components: int = 64
     drop: int = 0
+    context: int | str = "whole"
+    order: int = 1
     positions: int = 0
     stride: int = 1
     moment: str = "second"
@@ -63,6 +68,11 @@ class ManifoldSettings(Settings):
             "seed": 0,
         }
         require_whole(self, least)
+        if self.context != "whole" and (type(self.context) is not int or self.context < 1):
+            raise ConfigurationError(
+                f'context is {self.context!r}; it must be a whole number of pixels of at least 1, or "whole".'
+            )
+        require_order(self.order)
         if self.moment not in ("second", "centred"):
             raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
 
@@ -114,13 +124,13 @@ class Manifold:
         return self.coder.row_numbers + 4 * self.settings.n_components
 
     @property
-    def dictionary_bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of what the coder holds, and of P."""
-        return self.coder.dictionary_bytes + self.components.nbytes
+        return self.coder.held_bytes + self.components.nbytes
 
     def embed(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return β = P f / ‖P f‖ of whitened patches (n, p); zero where a patch has no code."""
-        codes = to_host(self.coder.embeddable(rows))
+        codes = to_host(self.coder(rows))
         with single_blas():
             return np.asarray(unit_rows(codes @ self._projection))
 
@@ -140,30 +150,29 @@ class Manifold:
 def fit_manifold(
     source: Source, coder: Coder, settings: ManifoldSettings, engine: Engine
 ) -> tuple[Manifold, list[Record]]:
-    """Sum the codes of drawn positions in a pass, and solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, equation 8; whole image).
+    """Sum the codes of drawn positions in a pass, and solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, eq. 8; SMT 2023, section 2).
 
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
     # a coder that is read and used needs no solver, nor SciPy
-    from smtdist.solve.generalized import centred_moment, smallest_components, solve_bytes
+    from smtdist.solve.generalized import smallest_components, solve_bytes
 
     patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
-    statistic = FloatCodeSums(replace(patches, seed=settings.seed), coder)
+    context: Operator = Whole()
+    if settings.context != "whole" or settings.order == 2:
+        reach = None if settings.context == "whole" else int(settings.context)
+        context = Window(patches.drawn, patches.grid[1], reach, settings.order)
+    sums = ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, context)
     with engine.run(["statistics", "solve"], lambda: manifold_facts(source, coder, settings)):
-        partial, record = engine.reduce("statistics", statistic, source)
-        state, count = partial.state, int(partial.state["n_positions"])
-        if count == 0:
-            raise ModelError("No position has an active atom; lower the penalty or threshold.")
+        partial, record = engine.reduce("statistics", sums, source)
+        found = finish(partial.state, sums)
         wanted = settings.n_components + settings.drop
 
         def solved() -> Solution:
-            moment = state["second_moment"] / count
-            if settings.moment == "centred":
-                moment = centred_moment(state["second_moment"], state["activity"], count)
             with single_blas():
-                return smallest_components(state["context_scatter"] / count, moment, wanted)
+                return smallest_components(found.scatter, found.constraint(settings.moment), wanted)
 
-        solution, last = engine.solve("solve", solved, solve_bytes(coder.n_codes, False, wanted))
+        solution, last = engine.solve("solve", solved, solve_bytes(coder.size, False, wanted))
     return Manifold(coder, settings, solution.components, solution.eigenvalues), [record, last]
 
 

@@ -12,6 +12,7 @@ from scipy.spatial import Delaunay
 from smtdist.data.array import ArraySource
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
+from smtdist.kernels.features import Features
 from smtdist.models.functional.fit import fit_sequences
 from smtdist.models.points.fit import PointModel
 
@@ -27,7 +28,7 @@ KRONECKER: Final = 1.167303978261 ** -np.arange(1.0, 5.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Triangulated:
+class Triangulated(Features):
     """Codes that rebuild a point of the plane from the landmarks around it: α >= 0, Σ α = 1, at most three of them active.
 
     x = Φ α within the triangle of the Delaunay triangulation that x lies in; outside all of them, the nearest point of the rim.
@@ -46,7 +47,7 @@ class Triangulated:
             )
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Number of landmarks."""
         return len(self.points)
 

@@ -16,7 +16,7 @@ from smtdist.errors import ModelError
 from smtdist.models.functional.fit import SparseCoder, Whitening
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import Through, VideoModel
-from smtdist.statistics.points import FinishedPoints
+from smtdist.statistics.values import SecondOrder
 
 SCHEMA: Final = 1
 KIND: Final = "video"
@@ -147,7 +147,7 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
             raise ValueError(f"{name} has the shape {found[name].shape}, not {shape} as the settings say")
     whitening = Whitening(found["mean"], found["whiten"], found["unwhiten"])
     through = whitening if below is None else Through(below, whitening)
-    sums = FinishedPoints(
+    sums = SecondOrder(
         int(np.ravel(file.attrs["n_positions"])[0]),
         found["second_moment"],
         found["context_scatter"],

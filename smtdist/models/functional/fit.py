@@ -15,8 +15,12 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.contrast import zca
 from smtdist.kernels.features import Features
 from smtdist.kernels.l1 import sparse_codes
+from smtdist.kernels.threads import single_blas
 from smtdist.models.points.fit import MOMENTS, PointModel, solved_points
-from smtdist.statistics.sequences import FrameMoments, SequenceSums, finish
+from smtdist.statistics.operators import Temporal
+from smtdist.statistics.sequences import FrameMoments
+from smtdist.statistics.sites import Sequences
+from smtdist.statistics.values import ValueSums, finish
 
 Float64 = NDArray[np.float64]
 Record = dict[str, Any]
@@ -48,11 +52,12 @@ def fit_sequences(
             f"{source.name} has sequences of {source.shape[2]} frames, which have no difference of order {order}; "
             f"make them longer."
         )
+    sums = ValueSums(Sequences(source.shape[3]), features, Temporal(order))
     with engine.run(("codes", "solve")):
-        partial, record = engine.reduce("codes", SequenceSums(features, order), source)
-        sums = finish(partial.state, order)
-        embedding, solved = solved_points(sums, moment, n_components, engine)
-    return PointModel(features, sums, embedding), [record, solved]
+        partial, record = engine.reduce("codes", sums, source)
+        found = finish(partial.state, sums)
+        embedding, solved = solved_points(found, moment, n_components, engine)
+    return PointModel(features, found, embedding), [record, solved]
 
 
 class Whitens(Protocol):
@@ -123,7 +128,7 @@ def fit_whitening(
 
 
 @dataclass(frozen=True, eq=False)
-class SparseCoder:
+class SparseCoder(Features):
     """Positive sparse codes of rows: argmin over a >= 0 of ½ ‖x - Φ a‖² + λ Σ a, x whitened (SMT 2018, eq. 10).
 
     dictionary : Φ (d, K). Codes are computed in float32, to a relative duality gap of `gap`.
@@ -135,7 +140,7 @@ class SparseCoder:
     gap: float = GAP
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Number of atoms, K."""
         return int(self.dictionary.shape[1])
 
@@ -145,6 +150,7 @@ class SparseCoder:
 
     def __call__(self, points: Float64) -> Float64:
         """Return codes of raw rows (m, d), (m, K)."""
-        x = self.whitened(points).astype(np.float32)
-        codes, _, _ = sparse_codes(self.dictionary.astype(np.float32), x, self.penalty, gap=self.gap)
+        with single_blas():  # bits of products follow the number of its threads
+            x = self.whitened(points).astype(np.float32)
+            codes, _, _ = sparse_codes(self.dictionary.astype(np.float32), x, self.penalty, gap=self.gap)
         return np.asarray(codes, np.float64)

@@ -15,8 +15,9 @@ from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
 from smtdist.kernels.hashing import position_hashes
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.points import FinishedPoints
-from smtdist.statistics.sequences import SequenceSums, finish
+from smtdist.statistics.operators import Temporal
+from smtdist.statistics.sites import Sequences
+from smtdist.statistics.values import SecondOrder, ValueSums, finish
 
 Float64 = NDArray[np.float64]
 Record = dict[str, Any]
@@ -72,7 +73,7 @@ class Learned:
     """P (L, K), what was summed of V and ⟨α⟩ on the way, and the objective tr(P C Pᵀ) of each batch before its first step."""
 
     components: Float64
-    sums: FinishedPoints
+    sums: SecondOrder
     trace: tuple[float, ...]
 
 
@@ -81,7 +82,7 @@ class _Between:
     """Between two rounds: P, and the sums of V and ⟨α⟩, those of all batches or given ones."""
 
     components: Float64 | None
-    sums: FinishedPoints | None
+    sums: SecondOrder | None
     inverse: Float64 | None = None
     inverted_at: int = 0
     scatter: Float64 | None = None
@@ -96,11 +97,11 @@ def fit_sgd(
     settings: SgdSettings,
     *,
     start: Float64 | None = None,
-    sums: FinishedPoints | None = None,
+    sums: SecondOrder | None = None,
 ) -> tuple[Learned, list[Record]]:
     """Minimise γ₀ ‖PAD‖² + γ₁ ‖PW‖₁, W = diag ⟨α⟩, with P V Pᵀ = I, by mini-batches (SMT 2018, eq. 12).
 
-    Each round codes a batch of sequences through the engine (`SequenceSums`: exact, so P has the same bits for any number of
+    Each round codes a batch of sequences through the engine (`ValueSums`: exact, so P has the same bits for any number of
     workers) and then makes the three steps of supplement C (`step`). V and ⟨α⟩ are those of `sums`, or averages of all
     batches so far. `start` is P to go on from, that of an eigensolve for example; else a random one. P is used as it is where
     a round begins, so that what is learned here may in turn start anything else. Memory: the pass's, and on the driver
@@ -115,14 +116,15 @@ def fit_sgd(
             f"n_components is {settings.n_components}, more than the {features.size} codes; ask for fewer."
         )
 
+    statistic = ValueSums(Sequences(source.shape[3]), features, Temporal(settings.order))
+
     def make(state: _Between, number: int) -> tuple[Statistic, Source]:
-        statistic = SequenceSums(features, settings.order)
         if state.sums is None:
             return statistic, chunk_subset(source, settings.batch * FIRST, settings.seed)
         return statistic, epoch_batch(source, settings.batch, settings.seed, number - 1)
 
     def update(state: _Between, found: State, number: int) -> _Between:
-        return _updated(state, finish(found, settings.order), number, settings, sums is not None)
+        return _updated(state, finish(found, statistic), number, settings, sums is not None)
 
     end, records = engine.loop("round", _Between(start, sums), make, update, settings.rounds)
     assert end.components is not None
@@ -131,7 +133,7 @@ def fit_sgd(
 
 
 def _updated(
-    state: _Between, batch: FinishedPoints, number: int, settings: SgdSettings, given: bool
+    state: _Between, batch: SecondOrder, number: int, settings: SgdSettings, given: bool
 ) -> _Between:
     sums = batch if state.sums is None else state.sums
     if state.sums is not None and not given:
@@ -261,7 +263,7 @@ def _half(inverse: Float64) -> Float64:
     return half
 
 
-def _averaged(sums: FinishedPoints, batch: FinishedPoints) -> FinishedPoints:
+def _averaged(sums: SecondOrder, batch: SecondOrder) -> SecondOrder:
     count = sums.n_positions + batch.n_positions
     share = batch.n_positions / count
     parts = {

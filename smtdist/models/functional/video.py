@@ -26,7 +26,7 @@ from smtdist.models.functional.inverse import PENALTY, recover_codes
 from smtdist.models.functional.regularised import regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
-from smtdist.statistics.points import FinishedPoints
+from smtdist.statistics.values import SecondOrder
 
 Float64 = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class VideoModel:
     whitening: Whitening
     components: Float64
     eigenvalues: Float64
-    sums: FinishedPoints
+    sums: SecondOrder
     covariance: Float64
     trace: tuple[float, ...]
     provenance: dict[str, Any]

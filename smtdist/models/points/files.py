@@ -22,7 +22,7 @@ from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadrat
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
 from smtdist.solve.solution import Solution
-from smtdist.statistics.points import FinishedPoints
+from smtdist.statistics.values import SecondOrder
 
 SCHEMA: Final = 1
 _KINDS: Final[dict[str, Any]] = {
@@ -104,7 +104,7 @@ def _read(file: Any) -> PointModel:
     features = _read_features(file["features"])
     group = file["statistics"]
     moment, scatter, mean = (group[name][()] for name in ("moment", "scatter", "mean"))
-    sums = FinishedPoints(int(group["n_positions"][()]), moment, scatter, mean)
+    sums = SecondOrder(int(group["n_positions"][()]), moment, scatter, mean)
     group = file["embedding"]
     components, eigenvalues, residuals = (
         group[name][()] for name in ("components", "eigenvalues", "residuals")

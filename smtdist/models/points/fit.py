@@ -16,12 +16,16 @@ from smtdist.kernels.features import Features
 from smtdist.models.points.contexts import Context
 from smtdist.solve.generalized import smallest_components, solve_bytes
 from smtdist.solve.solution import Float64, Solution
-from smtdist.statistics.points import FinishedPoints, PointSums, finish
+from smtdist.statistics.operators import Listed
+from smtdist.statistics.sites import Neighbourhoods
+from smtdist.statistics.values import SecondOrder, ValueSums, finish
 
 if TYPE_CHECKING:
     from smtdist.models.points.table import PointSettings
 
 MOMENTS = ("second", "centred")
+FINE = 2**20
+"""Steps of a feature between 0 and 1: features of points are known exactly."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class PointModel:
     """
 
     features: Features
-    sums: FinishedPoints
+    sums: SecondOrder
     embedding: Solution
     settings: PointSettings | None = None
     n_inputs: int = 0
@@ -88,22 +92,22 @@ def fit_points(
     """
     if moment not in MOMENTS:
         raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
-    sums = PointSums(features, order, pairs=isinstance(source, NoisePairs))
+    context = Listed(order, pairs=isinstance(source, NoisePairs))
+    sums = ValueSums(Neighbourhoods(source.shape[3] - 1), features, context, FINE)
     with engine.run(("points", "solve")):
         partial, record = engine.reduce("points", sums, source)
-        found = finish(partial.state)
+        found = finish(partial.state, sums)
         embedding, solved = solved_points(found, moment, n_components, engine)
     return PointModel(features, found, embedding), [record, solved]
 
 
 def solved_points(
-    found: FinishedPoints, moment: str, n_components: int, engine: Engine
+    found: SecondOrder, moment: str, n_components: int, engine: Engine
 ) -> tuple[Solution, dict[str, Any]]:
     """Solve for P with the second or the centred moment as V, as a step of the run; return its record too."""
 
     def solved() -> Solution:
-        matrix = found.moment if moment == "second" else found.covariance
-        return smallest_components(found.scatter, matrix, n_components)
+        return smallest_components(found.scatter, found.constraint(moment), n_components)
 
     return engine.solve("solve", solved, solve_bytes(len(found.mean), False, n_components))
 

@@ -41,7 +41,7 @@ class PatchCoder(Coder):
         return np.asarray(self.parameters.atoms)
 
     @property
-    def sparse(self) -> bool:
+    def sparse(self) -> bool:  # type: ignore[override]
         """Whether most entries of a code are exactly zero: expectations under Q never are."""
         return self.settings.model != "s3c"
 
@@ -63,7 +63,7 @@ class PatchCoder(Coder):
         return 3 * self.parameters.n_units + self.settings.width
 
     @property
-    def dictionary_bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of the atoms, and of what the solver of sparse coding makes of them."""
         atoms = self.parameters.atoms
         return int(atoms.nbytes) + (solver_bytes(*atoms.T.shape) if self.settings.model == "sc" else 0)

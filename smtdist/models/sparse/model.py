@@ -39,11 +39,11 @@ class SparseCoder(Coder):
         return self.atoms
 
     @property
-    def n_codes(self) -> int:
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Atoms K: a transform embeds L1 codes as they are, with their signs, whatever features are pooled."""
         return len(self.atoms)
 
-    def embeddable(self, rows: Float32) -> Any:
+    def __call__(self, rows: Float32) -> Any:
         """Return L1 codes of whitened patches (n, p), (n, K)."""
         return self.infer(rows)[0]
 
@@ -63,7 +63,7 @@ class SparseCoder(Coder):
         return 4 * self.settings.width
 
     @property
-    def dictionary_bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of the atoms, and of ΦᵀΦ while coding."""
         return int(2 * self.atoms.nbytes + 4 * len(self.atoms) ** 2)
 

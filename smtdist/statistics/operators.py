@@ -1,0 +1,186 @@
+"""The operator D of a context: which differences of codes A D Dᵀ Aᵀ sums, for codes of the sites of one sample.
+
+A closed set: all sites of a sample are neighbours of each other (`Whole`), or the operator gives two matrices of whole numbers
+whose product is scale² A D Dᵀ Aᵀ (`Factors`): the columns A D twice, or A and L Aᵀ with L = D Dᵀ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.threads import single_blas
+from smtdist.statistics.sites import Group
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Every site of a sample is a neighbour of every other one: Σ over pairs (a_i - a_j)(a_i - a_j)ᵀ = n Σ a aᵀ - s sᵀ.
+
+    n counts the sites of the sample whose code is not zero, s is the sum of their codes (SMT 2023, first order).
+    """
+
+    scale: ClassVar[int] = 1
+
+    def row_numbers(self, size: int) -> int:
+        """Return the float32 numbers a row that sums take beside its code."""
+        return 0
+
+
+class Factors(Protocol):
+    """An operator given by factors."""
+
+    @property
+    def scale(self) -> int:
+        """What A D is multiplied with."""
+
+    def own(self, codes: Float64) -> Float64:
+        """Return the codes (n, K) of the sites that count in V, of codes (samples, sites, K)."""
+
+    def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
+        """Return X and Y, (n, K), with Xᵀ Y = scale² A D Dᵀ Aᵀ of codes (samples, sites, K); the same array twice for columns."""
+
+    def row_numbers(self, size: int) -> int:
+        """Return the float32 numbers a row that factors of codes of so many atoms take beside its code."""
+
+
+Operator = Whole | Factors
+
+
+@dataclass(frozen=True)
+class Window:
+    """Sites of a lattice that are at most `reach` rows and columns apart are neighbours (SMT 2023, section 2), None: all of them.
+
+    Sites whose code is zero are none. Order 1: Xᵀ Y = Aᵀ (L A), L the graph's Laplacian, a column of D for each pair. Order 2: a
+    column for each site with neighbours, the site minus their mean, rounded to the grid. sites : of a sample, drawn or all.
+    columns : of the lattice.
+    """
+
+    sites: int
+    columns: int
+    reach: int | None
+    order: int
+    scale: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    def own(self, codes: Float64) -> Float64:
+        """Return the codes that are not zero."""
+        return np.asarray(codes[(codes != 0).any(axis=2)])
+
+    def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
+        """Return codes and L codes (order 1), or differences from the mean of neighbours twice (order 2)."""
+        assert group.places is not None
+        kept = (codes != 0).any(axis=2)
+        near = kept[:, :, None] & kept[:, None, :] & ~np.eye(codes.shape[1], dtype=bool)
+        if self.reach is not None:
+            for at in np.divmod(group.places, self.columns):
+                near &= np.abs(at[:, :, None] - at[:, None, :]) <= self.reach
+        degree = near.sum(axis=2)[:, :, None]
+        with single_blas():  # sums of whole numbers, exact in any order
+            sums = np.matmul(near.astype(np.float64), codes)
+        size = codes.shape[2]
+        if self.order == 1:
+            return codes.reshape(-1, size), (degree * codes - sums).reshape(-1, size)
+        there = degree[:, :, 0] > 0
+        columns = codes[there] - np.rint(sums[there] / degree[there])
+        return columns, columns
+
+    def row_numbers(self, size: int) -> int:
+        """Return what neighbour lists and sums take."""
+        return 10 * self.sites + 8 * size
+
+
+@dataclass(frozen=True)
+class Temporal:
+    """Differences of rows that follow one another (SMT 2018, eq. 8): a_t - a_{t+1}, or a_t - (a_{t-1} + a_{t+1}) / 2.
+
+    >>> Temporal(2).factors(np.array([[[0.0], [1.0], [4.0]]]), Group(np.zeros((3, 1)), 3))[0].tolist()
+    [[-2.0]]
+    """
+
+    order: int
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    @property
+    def scale(self) -> int:
+        """2 for second differences, which have halves."""
+        return self.order
+
+    def own(self, codes: Float64) -> Float64:
+        """Return the codes of all rows."""
+        return codes.reshape(-1, codes.shape[2])
+
+    def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
+        """Return the differences within each sequence; sequences never meet, so cuts between them are respected."""
+        columns = (temporal_differences(codes, self.order) * self.order).reshape(-1, codes.shape[2])
+        return columns, columns
+
+    def row_numbers(self, size: int) -> int:
+        """Return 0: codes have room for their differences."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The first site of a sample against its neighbours, the others, which have weights.
+
+    Order 1: a column for each neighbour of weight other than 0, the point minus it. Order 2: one column, the point minus the
+    weighted sum of its neighbours, rounded to the grid. pairs : the neighbours are points of their own and count in V too.
+    """
+
+    order: int
+    pairs: bool = False
+    scale: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    def own(self, codes: Float64) -> Float64:
+        """Return the codes of points, or of all sites of pairs."""
+        return codes.reshape(-1, codes.shape[2]) if self.pairs else codes[:, 0]
+
+    def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
+        """Return the differences of points and neighbours."""
+        assert group.weights is not None
+        if self.order == 1:
+            columns = (codes[:, :1] - codes[:, 1:])[group.weights != 0]
+        else:
+            columns = codes[:, 0] - np.rint(np.einsum("ij,ijk->ik", group.weights, codes[:, 1:]))
+        return columns, columns
+
+    def row_numbers(self, size: int) -> int:
+        """Return 0: codes have room for their differences."""
+        return 0
+
+
+def require_order(order: int) -> None:
+    """Refuse differences of another order than the first and the second."""
+    if order not in (1, 2):
+        raise ConfigurationError(f"order is {order}; differences are of order 1 or 2.")
+
+
+def temporal_differences(codes: Float64, order: int) -> Float64:
+    """Return A D of codes (n, T, K) in time (SMT 2018, eq. 8), (n, T - order, K).
+
+    >>> temporal_differences(np.array([[[0.0], [1.0], [4.0]]]), 2).ravel()
+    array([-1.])
+    """
+    require_order(order)
+    if codes.shape[1] <= order:
+        raise DataError(
+            f"Sequences of {codes.shape[1]} frames have no difference of order {order}; make them longer."
+        )
+    if order == 1:
+        return codes[:, :-1] - codes[:, 1:]
+    result: Float64 = codes[:, 1:-1] - (codes[:, :-2] + codes[:, 2:]) / 2
+    return result

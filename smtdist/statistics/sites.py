@@ -1,0 +1,96 @@
+"""Sites whose codes are summed: rows of numbers, grouped by the samples they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.statistics.patch_rows import PatchRows
+
+ROWS: Final = 2048
+"""Rows that are coded together."""
+
+
+class Group(NamedTuple):
+    """Raw rows (samples x sites, p) of whole samples, one after another.
+
+    weights : (samples, sites - 1), of neighbours that the samples bring. places : (samples, sites), numbers of the sites on their
+    lattice, row by row.
+    """
+
+    rows: NDArray[np.floating]
+    sites: int
+    weights: NDArray[np.float64] | None = None
+    places: NDArray[np.int64] | None = None
+
+
+class Sites(Protocol):
+    """What turns samples into rows to be coded."""
+
+    def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
+        """Yield the rows of a batch in groups; coding a row takes so many float32 numbers."""
+
+    def group_bytes(self, numbers: int) -> int:
+        """Return the workspace of a group, rows and what coding them takes, whatever the batch."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Rows in time: samples (1, T, p)."""
+
+    width: int
+
+    def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
+        """Yield whole sequences, about two thousand rows at a time."""
+        length = images.shape[2]
+        step = max(1, ROWS // length)
+        for start in range(0, len(images), step):
+            yield Group(images[start : start + step].reshape(-1, images.shape[3]).astype(np.float64), length)
+
+    def group_bytes(self, numbers: int) -> int:
+        """Return the bytes of two thousand rows."""
+        return ROWS * (4 * numbers + 16 * self.width) + 2**26
+
+
+@dataclass(frozen=True)
+class Neighbourhoods:
+    """Points with their neighbours: samples (1, 1 + k, p + 1), weights in the last column."""
+
+    width: int
+
+    def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
+        """Yield points with their neighbours, about a thousand rows at a time."""
+        members = images.shape[2]
+        step = max(1, ROWS // 2 // members)
+        for start in range(0, len(images), step):
+            part = images[start : start + step, 0].astype(np.float64)
+            rows = np.ascontiguousarray(part[..., :-1]).reshape(len(part) * members, -1)
+            yield Group(rows, members, part[:, 1:, -1])
+
+    def group_bytes(self, numbers: int) -> int:
+        """Return the bytes of two thousand rows."""
+        return ROWS * (4 * numbers + 16 * self.width) + 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnPatches:
+    """Whitened patches at the drawn positions of images; `view` tells the draws of rounds apart."""
+
+    patches: PatchRows
+    view: int = 0
+
+    def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
+        """Yield the patches of whole images."""
+        step = max(1, self.patches.group_rows(numbers) // self.patches.drawn)
+        for start in range(0, len(images), step):
+            part = images[start : start + step]
+            places = self.patches.places(part, self.view)
+            yield Group(self.patches.rows(part, places), self.patches.drawn, places=places)
+
+    def group_bytes(self, numbers: int) -> int:
+        """Return the workspace of a group."""
+        return self.patches.group_bytes(numbers)

@@ -1,0 +1,271 @@
+"""V and A D Dᵀ Aᵀ of codes that are values: in whole steps of a grid, and so exact in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import DataError
+from smtdist.kernels.device import gpu_available, to_host
+from smtdist.kernels.features import Features
+from smtdist.kernels.float_sums import Entries, add_weighted_pairs, entries
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.statistics import limbs
+from smtdist.statistics.base import State
+from smtdist.statistics.operators import Operator, Whole
+from smtdist.statistics.sites import Group, Sites
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+GRID: Final = 2**16
+"""Steps of a code between 0 and 1. Codes of whitened rows are of the order of 1 and known to about a thousandth."""
+EXACT: Final = 2.0**53
+"""Whole numbers up to here, and their sums, are exact in float64."""
+MOST: Final = 2.0**62
+"""What is summed in one int64 before it is carried on."""
+PANEL: Final = 256
+"""Rows of one panel of a product, which one thread makes."""
+SUMS: Final = ("second_moment", "context_scatter")
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSums:
+    """A 1, A Aᵀ and A D Dᵀ Aᵀ of the codes of sites, in whole steps of 1 / grid.
+
+    sites : what turns samples into rows. encoder : what turns rows into codes. context : the operator D. State: n_samples,
+    n_positions (sites that count in V), activity (K,), and two limbs (K, K) of either sum (`smtdist.statistics.limbs`).
+    Memory: 32 K² bytes.
+    """
+
+    sites: Sites
+    encoder: Features
+    context: Operator
+    grid: int = GRID
+    exact: bool = True
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return the sums over no samples."""
+        size = self.encoder.size
+        state: State = {name: np.zeros((), np.int64) for name in ("n_samples", "n_positions")}
+        state["activity"] = np.zeros(size, np.int64)
+        return state | {
+            f"{name}_{limb}": np.zeros((size, size), np.int64) for name in SUMS for limb in ("high", "low")
+        }
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add a batch; return the rows that were coded."""
+        parts = {name: _Part(state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS}
+        added = 0
+        for group in self.sites.groups(images, self._numbers):
+            found = to_host(self.encoder(group.rows))
+            state["n_positions"] += self._add(parts, found, group, state["activity"])
+            added += len(group.rows)
+        for part in parts.values():
+            part.carry()
+        state["n_samples"] += len(images)
+        return added
+
+    def _add(
+        self, parts: dict[str, _Part], found: NDArray[np.floating], group: Group, activity: Int64
+    ) -> int:
+        """Add the codes (samples x sites, K) of a group; return how many of them count."""
+        second, scatter = (parts[name] for name in SUMS)
+        if isinstance(self.context, Whole) and self.encoder.sparse:
+            return _add_sparse(second, scatter, _steps(entries(found), self.grid), group.sites, activity)
+        codes = np.rint(found.astype(np.float64) * self.grid).reshape(-1, group.sites, self.encoder.size)
+        if isinstance(self.context, Whole):
+            return _add_dense(second, scatter, codes, activity)
+        own = self.context.own(codes)
+        second.add(own, own)
+        scatter.add(*self.context.factors(codes, group))
+        activity += own.sum(axis=0).astype(np.int64)
+        return len(own)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return the sum of both."""
+        for name in SUMS:
+            limbs.merge(*(state[f"{name}_{limb}"] for state in (left, right) for limb in ("high", "low")))
+        for name in ("n_samples", "n_positions", "activity"):
+            left[name] += right[name]
+        return left
+
+    @property
+    def _numbers(self) -> int:
+        """float32 numbers a row: what coding takes, and the code six times in float64."""
+        size = self.encoder.size
+        return self.encoder.row_numbers + 12 * size + self.context.row_numbers(size)
+
+    def state_bytes(self) -> int:
+        """Return 32 K² + 8 K."""
+        return 32 * self.encoder.size**2 + 8 * self.encoder.size + 16
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace: a group, what the encoder holds, two sums not carried yet, a product and a limb of it."""
+        size = self.encoder.size
+        copies = 2 if gpu_available() else 1
+        return copies * self.sites.group_bytes(self._numbers) + self.encoder.held_bytes + 40 * size * size
+
+    def miniature(self) -> ValueSums:
+        """Return the same with few atoms."""
+        return replace(self, encoder=self.encoder.few())
+
+
+def _steps(found: Entries, grid: int) -> Entries:
+    """Return codes in whole steps, without those that round to none."""
+    values = np.rint(found.values.astype(np.float64) * grid).astype(np.int64)
+    there = values != 0
+    bounds = np.concatenate([[0], np.cumsum(there)])[found.bounds]
+    return Entries(bounds, found.atoms[there], values[there])
+
+
+def _add_sparse(second: _Part, scatter: _Part, found: Entries, sites: int, activity: Int64) -> int:
+    """Add the whole-image sums of codes of which most entries are zero."""
+    size, samples = len(activity), (len(found.bounds) - 1) // sites
+    active = np.diff(found.bounds)
+    kept = (active > 0).reshape(samples, sites).sum(axis=1)
+    weights = np.repeat(kept, sites).astype(np.int64)
+    largest = float(np.abs(found.values).max(initial=1))
+    step = _samples_at_once(largest, sites, kept)
+    for start in range(0, samples, step):
+        rows = slice(start * sites, min(start + step, samples) * sites)
+        count = rows.stop - rows.start
+        second.make_room(count * largest**2)
+        scatter.make_room(count * largest**2 * float(weights[rows].max(initial=0)))
+        some = found._replace(bounds=found.bounds[rows.start : rows.stop + 1])
+        add_weighted_pairs(second.total, scatter.total, some, weights[rows])
+    sample = np.repeat(np.arange(samples * sites) // sites, active)
+    # whole numbers below 2^53, so exact in any order
+    sums = np.bincount(sample * size + found.atoms, found.values, samples * size).reshape(samples, size)
+    scatter.take(sums.astype(np.float64))
+    activity += sums.sum(axis=0).astype(np.int64)
+    return int(kept.sum())
+
+
+def _add_dense(second: _Part, scatter: _Part, codes: Float64, activity: Int64) -> int:
+    """Add the whole-image sums of codes (samples, sites, K): one product for all samples of which as many sites count."""
+    kept = (codes != 0).any(axis=2).sum(axis=1)
+    sums = codes.sum(axis=1)
+    largest = _largest(codes)
+    step = _samples_at_once(largest, codes.shape[1], kept)
+    for start in range(0, len(codes), step):
+        some, counts = codes[start : start + step], kept[start : start + step]
+        rows = some.shape[0] * some.shape[1]
+        second.make_room(rows * largest**2)
+        scatter.make_room(rows * largest**2 * float(counts.max(initial=0)))
+        for count in np.unique(counts).tolist():
+            rows_of = some[counts == count].reshape(-1, some.shape[2])
+            found = product(rows_of, rows_of)
+            second.total += found
+            scatter.total += count * found
+    scatter.take(sums)
+    activity += sums.sum(axis=0).astype(np.int64)
+    return int(kept.sum())
+
+
+def _samples_at_once(largest: float, sites: int, kept: NDArray[np.integer]) -> int:
+    """Return how many samples have room in both sums together."""
+    return max(1, int(MOST / (largest**2 * sites * max(1, int(kept.max(initial=1))))))
+
+
+class _Part:
+    """Sums of a batch in one int64, carried into two limbs before they could pass it, and at the end."""
+
+    def __init__(self, high: Int64, low: Int64) -> None:
+        self.high, self.low = high, low
+        self.total, self.bound = np.zeros_like(high), 0.0
+
+    def make_room(self, bound: float) -> None:
+        """Carry where sums of at most `bound` more would have no room."""
+        if not bound <= MOST:
+            raise DataError(
+                "Codes are too large for exact sums; bring the rows to a variance around 1, or scale the points."
+            )
+        if self.bound + bound > MOST:
+            self.carry()
+        self.bound += bound
+
+    def add(self, left: Float64, right: Float64, sign: int = 1) -> None:
+        """Add leftᵀ right of whole numbers (n, K)."""
+        bound = _largest(left) * _largest(right)
+        step = max(1, int(MOST / bound))
+        for start in range(0, len(left), step):
+            one, other = left[start : start + step], right[start : start + step]
+            self.make_room(len(one) * bound)
+            self.total += sign * product(one, other)
+
+    def take(self, columns: Float64) -> None:
+        """Take Σ c cᵀ of whole-number columns (n, K) away."""
+        self.add(columns, columns, sign=-1)
+
+    def carry(self) -> None:
+        """Add what was summed to the limbs."""
+        limbs.add(self.high, self.low, self.total)
+        self.total[...] = 0
+        self.bound = 0.0
+
+
+def product(left: Float64, right: Float64) -> Int64:
+    """Return leftᵀ right of whole numbers (n, K), exactly; its entries must be below 2^62.
+
+    Products are taken in float64, of rows so few that no sum passes 2^53; larger numbers are cut in two. Threads share panels.
+
+    >>> large = np.array([[2.0**30 + 1]])
+    >>> int(product(large, large)[0, 0]) == (2**30 + 1) ** 2
+    True
+    """
+    largest = _largest(left), _largest(right)
+    if largest[0] * largest[1] > EXACT:
+        if largest[0] > largest[1]:
+            return product(right, left).T
+        high = np.floor(right / 2.0**15)
+        return (product(left, high) << 15) + product(left, right - high * 2.0**15)
+    step = max(1, int(EXACT / (largest[0] * largest[1])))
+    total = np.zeros((left.shape[1], right.shape[1]), np.int64)
+    for start in range(0, len(left), step):
+        one, other = left[start : start + step], right[start : start + step]
+
+        def panel(first: int, last: int, one: Float64 = one, other: Float64 = other) -> None:
+            total[first:last] += (one[:, first:last].T @ other).astype(np.int64)
+
+        with single_blas():
+            run_ranges(panel, even_ranges(len(total), PANEL))
+    return total
+
+
+def _largest(numbers: Float64) -> float:
+    return float(np.abs(numbers).max(initial=1.0))
+
+
+@dataclass(frozen=True)
+class SecondOrder:
+    """Sums divided by the number of positions: V uncentred, C = A D Dᵀ Aᵀ, and the mean code."""
+
+    n_positions: int
+    moment: Float64
+    scatter: Float64
+    mean: Float64
+
+    @property
+    def covariance(self) -> Float64:
+        """V about the mean."""
+        return self.moment - np.outer(self.mean, self.mean)
+
+    def constraint(self, moment: str) -> Float64:
+        """Return V: the "second" moment, or the "centred" one."""
+        return self.moment if moment == "second" else self.covariance
+
+
+def finish(state: State, sums: ValueSums) -> SecondOrder:
+    """Return the sums of a pass as float64, each rounded once."""
+    count, grid = int(state["n_positions"]), float(sums.grid)
+    if count == 0:
+        raise DataError("No position has a code; lower the penalty or threshold, or give more data.")
+    moment, scatter = (limbs.rounded(state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS)
+    moment /= grid * grid * count
+    scatter /= grid * grid * count * sums.context.scale**2
+    return SecondOrder(count, moment, scatter, state["activity"] / (grid * count))

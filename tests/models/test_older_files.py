@@ -1,0 +1,79 @@
+"""Files of every kind as an earlier tree wrote them are read, and their sums grow and shrink to the integers they had."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.same_bits.data import make_data
+from smtdist.cli.app import app
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+sys.path.insert(0, str(FIXTURES))
+
+from make_models import OPERATIONS, integer_hashes  # noqa: E402
+
+MODELS = sorted((FIXTURES / "models").glob("*.h5"))
+EXPECTED = json.loads((FIXTURES / "models" / "integer-sums.json").read_text())
+ROWS = {"points": "points", "kernel": "kernel"}
+PATCHES = {"s3c": "s3c", "sparse": "sparse"}
+
+
+def run(*words):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    at = tmp_path_factory.mktemp("older")
+    make_data(at / "data")
+    for path in MODELS:
+        shutil.copy(path, at)
+    return at
+
+
+def test_fixtures_are_small():
+    assert len(MODELS) == 19
+    assert max(path.stat().st_size for path in MODELS) < 100_000
+    assert sum(path.stat().st_size for path in MODELS) < 1_000_000
+
+
+@pytest.mark.parametrize("name", [path.name for path in MODELS])
+def test_every_file_is_read(name, folder, tmp_path):
+    told = json.loads(run("info", folder / name, "--json"))
+    assert told
+    family = name.removesuffix(".h5").split("-")[0]
+    if family in ("smt", "coded"):
+        command = ("transform", folder / name, folder / "data/images.h5", "--dataset", "2/images")
+    elif family in PATCHES:
+        command = (family, "transform", folder / name, folder / "data/images.h5", "--dataset", "2/images")
+    elif family in ROWS:
+        command = (family, "transform", folder / name, folder / "data/tables.h5", "--dataset", "more")
+    elif family == "words":
+        assert "the" in run("words", "--model", folder / name, "--near", "cat")
+        return
+    elif family == "concepts":
+        run("concepts", folder / name, "--search", "1 and not 0", "--json")
+        return
+    else:
+        return
+    run(*command, "--out", tmp_path / "z.h5", "--quiet")
+    with h5py.File(tmp_path / "z.h5") as file:
+        assert np.isfinite(file["z"][()]).all()
+        if name == "smt-gq.h5":
+            with h5py.File(folder / "representation.h5") as older:
+                np.testing.assert_allclose(file["z"][()], older["z"][()], atol=1e-5)
+
+
+@pytest.mark.parametrize("operation", sorted(OPERATIONS))
+def test_sums_grow_and_shrink_to_the_same_integers(operation, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    run(*OPERATIONS[operation].split(), "--out", f"{operation}.h5")
+    assert integer_hashes(Path(f"{operation}.h5")) == EXPECTED[operation]
