@@ -5,9 +5,12 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from smtdist.cli.app import app
+from smtdist.models.words.files import load_words
+from smtdist.models.words.picture import draw_words
 
 LINES = "the cat sat on the mat .\na dog sat on the rug .\nthe dog and the cat ran .\n"
 
@@ -152,3 +155,17 @@ def test_near_words_are_drawn(texts):
     assert "<!-- times beside it -->" in drawn
     assert "not among the" in run("--model", "words.h5", "--near", "emu", "--picture", "x.png", code=1)[1]
     assert not (texts / "x.png").exists()
+
+
+def test_the_most_frequent_words_may_be_left_out_of_those_beside(texts):
+    run("a.txt", *SMALL)
+    model = load_words("words.h5")
+    common = sorted(model.vocabulary.words, key=lambda word: -model.vocabulary.counts[model.number(word)])[:3]
+    every = [near.word for near in model.most_cooccurring("cat", 99)]
+    assert set(common[:2]) & set(every)
+    assert [near.word for near in model.most_cooccurring("cat", 99, common=3)] == [
+        word for word in every if word not in common
+    ]
+    draw_words(model, ["cat", "dog"], "narrow.png", "png", panel=(4.0, 3.0), common=3)
+    with Image.open("narrow.png") as picture:
+        assert picture.size == (880, 330)

@@ -146,10 +146,14 @@ class WordModel:
         order = np.lexsort([np.arange(len(cosine)), -cosine])[:count]
         return self._described(number, order)
 
-    def most_cooccurring(self, word: str, count: int = 10) -> list[Near]:
-        """Return the words that are most often near a word, itself left out (SMT 2023, figure 5)."""
+    def most_cooccurring(self, word: str, count: int = 10, common: int = 0) -> list[Near]:
+        """Return the words that are most often near a word, itself left out (SMT 2023, figure 5).
+
+        common : so many of the most frequent words, which are near every word, are left out too.
+        """
         number = self.number(word)
         near = self._near(number)
+        near[np.argsort(-np.asarray(self.vocabulary.counts), kind="stable")[:common]] = 0
         near[number] = 0
         order = np.lexsort([np.arange(len(near)), -near])[:count]
         return self._described(number, order[near[order] > 0])

@@ -10,15 +10,27 @@ from smtdist.models.words.model import Near, WordModel
 
 COLUMNS = 2
 MOST_WORDS = 24
+PANEL = (7.0, 5.5)
+ROOM = 0.6
+"""Inches kept free on the right for the last labels."""
 FONT, LETTER, LINE = 8, 4.6, 9
 """Size of labels, and about how wide a letter and how high a line of them is, in points."""
 
 
-def draw_words(model: WordModel, words: Sequence[str], path: str, kind: str, count: int = 10) -> None:
+def draw_words(
+    model: WordModel,
+    words: Sequence[str],
+    path: Any,
+    kind: str,
+    count: int = 10,
+    panel: tuple[float, float] = PANEL,
+    common: int = 0,
+) -> None:
     """Draw a panel a word: its `count` nearest words and the `count` most often beside it (SMT 2023, figure 5).
 
     To the right is the cosine in the embedding, upwards how often a word is beside the one asked for, on a scale that is linear
-    up to 1 and logarithmic from there, so that 0 has a place. Words that are among both have both marks.
+    up to 1 and logarithmic from there, so that 0 has a place. Words that are among both have both marks. `path` is a file or its
+    path, `panel` the inches of a panel. `common` most frequent words are left out of those beside it.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure  # half a second that other uses need not wait
@@ -27,13 +39,13 @@ def draw_words(model: WordModel, words: Sequence[str], path: str, kind: str, cou
         raise ModelError(f"A picture has 1 to {MOST_WORDS} words, but {len(words)} were asked for.")
     columns = min(COLUMNS, len(words))
     rows = -(-len(words) // columns)
-    figure = Figure(figsize=(7 * columns, 5.5 * rows), dpi=110, layout="constrained")
+    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows), dpi=110, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     labelled = []
     for axis, word in zip(axes.flat, words, strict=False):
         kinds = (
             (model.nearest(word, count), "tab:blue", "o", "nearest in the embedding"),
-            (model.most_cooccurring(word, count), "tab:orange", "x", "most often beside it"),
+            (model.most_cooccurring(word, count, common), "tab:orange", "x", "most often beside it"),
         )
         for near, colour, mark, label in kinds:
             axis.scatter(
@@ -41,7 +53,9 @@ def draw_words(model: WordModel, words: Sequence[str], path: str, kind: str, cou
             )
         axis.margins(x=0.15)
         axis.set_yscale("symlog", linthresh=1)
-        axis.set_ylim(bottom=-0.3)
+        axis.set_ylim(bottom=-0.4)
+        left, right = axis.get_xlim()
+        axis.set_xlim(left, right + ROOM / panel[0] * (right - left))
         axis.set_title(word)
         axis.set_xlabel("cosine in the embedding")
         axis.set_ylabel("times beside it")

@@ -1,0 +1,121 @@
+"""The figures of SMT 2023 are drawn by one command, and the page of docs shows those that there are."""
+
+import gzip
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from encoding import pillow_bytes, write_encoded
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from benchmarks.figures import __main__ as command
+from benchmarks.figures import drawing, mistakes
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "figures.md").read_text()
+
+
+def check_picture(path):
+    assert path.stat().st_size < 250_000
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        pixels = np.asarray(picture.convert("L"))
+    height, width = pixels.shape
+    assert 300 < width <= 1000
+    assert 200 < height <= 1000
+    assert pixels.std() > 10, f"{path} is blank"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Digits that stand in for MNIST, blots for CIFAR-10, sentences for books."""
+    folder = tmp_path_factory.mktemp("data")
+    digits = np.pad(load_digits().images[:60].repeat(3, 1).repeat(3, 2) * 15, ((0, 0), (2, 2), (2, 2)))
+    with h5py.File(folder / "mnist.h5", "w") as file:
+        file["train/images"] = digits.astype(np.uint8)
+        file["train/labels"] = load_digits().target[:60]
+    draw = np.random.default_rng(0)
+    for group, count in (("train", 80), ("test", 40)):
+        blots = draw.integers(0, 256, (count, 8, 8, 3)).repeat(4, 1).repeat(4, 2)
+        images = np.clip(blots + draw.integers(-20, 20, blots.shape), 0, 255).astype(np.uint8)
+        labels = draw.integers(0, 10, count)
+        write_encoded(folder / "cifar10_lossless.h5", [pillow_bytes(one) for one in images], group, labels)
+    (folder / "text").mkdir()
+    who, does = ("cat", "dog", "wolf", "fox"), ("sat", "ran", "slept", "ate", "hid")
+    lines = "".join(f"the {draw.choice(who)} {draw.choice(does)} here\n" for _ in range(300))
+    (folder / "text" / "corpus.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    for name in ("valid", "test"):
+        (folder / "text" / f"wikitext2_{name}.txt").write_text(lines)
+    return folder
+
+
+def test_draws_small(data, tmp_path):
+    out = tmp_path / "out"
+    words = ["--small", "--data", str(data), "--work", str(tmp_path / "run"), "--out", str(out)]
+    facts = command.main([*words, "--only", "2", "4", "5", "7"])
+    assert set(facts) == {2, 4, 5, 7}
+    assert {path.name for path in out.iterdir()} == {f"figure-{figure}.png" for figure in facts}
+    for path in out.iterdir():
+        check_picture(path)
+    assert facts[2]["stays"] > facts[2]["stayed"]
+    assert facts[4]["a"]["cosines"][0] >= facts[4]["a"]["cosines"][1]
+    assert facts[5]["wolf"]["nearest"]
+    assert sum(facts[7]["neighbours"].values()) == mistakes.COLUMNS**2 - 1
+
+    kept = sorted((tmp_path / "run").glob("*.h5"))
+    before = [path.stat().st_mtime_ns for path in kept]
+    again = command.main([*words, "--only", "4"])
+    assert set(again) == {4}
+    assert [path.stat().st_mtime_ns for path in kept] == before, "models are fitted once"
+    with pytest.raises(SystemExit, match="steps of other options"):
+        command.main(words[1:])
+
+
+def test_missing_data_are_named(tmp_path):
+    words = [
+        "--small",
+        "--data",
+        str(tmp_path),
+        "--work",
+        str(tmp_path / "run"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    for figure, name in ((4, "mnist.h5"), (5, "corpus.txt.gz"), (7, "cifar10_lossless.h5")):
+        with pytest.raises(SystemExit, match=f"There is no .*{name}; give the folder"):
+            command.main([*words, "--only", str(figure)])
+
+
+def test_large_pictures_get_a_palette(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=np.uint8)
+    assert drawing.write(noise, tmp_path / "noise.png") < 130_000
+    with Image.open(tmp_path / "noise.png") as picture:
+        assert picture.mode == "P"
+    drawing.write(noise[:100, :100], tmp_path / "small.png")
+    with Image.open(tmp_path / "small.png") as picture:
+        np.testing.assert_array_equal(np.asarray(picture), noise[:100, :100])
+
+
+def test_a_page_keeps_every_pixel():
+    draw = np.random.default_rng(0)
+    pictures = [draw.integers(0, 256, (40, 120, 3), dtype=np.uint8) for _ in range(3)]
+    pixels = drawing.page([[("a", pictures[0]), ("b", pictures[1])], [("c", pictures[2])]])
+    for number, picture in enumerate(pictures):
+        top = drawing.TITLE + number // 2 * (40 + drawing.TITLE)
+        left = drawing.BETWEEN + number % 2 * (120 + drawing.BETWEEN)
+        np.testing.assert_array_equal(pixels[top : top + 40, left : left + 120], picture)
+
+
+def test_the_page_of_docs_shows_what_there_is():
+    named = set(re.findall(r"\]\(figures/(figure-\d+\.png)\)", PAGE))
+    there = {path.name for path in (DOCS / "figures").iterdir()}
+    assert named == there == {f"figure-{figure}.png" for figure in command.FIGURES}
+    for name in there:
+        check_picture(DOCS / "figures" / name)
+    commands = re.findall(r"^    python -m benchmarks\.figures .* --only ([\d ]+)$", PAGE, re.MULTILINE)
+    assert {int(figure) for words in commands for figure in words.split()} == set(command.FIGURES)
+    assert sum(path.stat().st_size for path in (DOCS / "figures").iterdir()) < 1_500_000
+    assert "docs/figures.md" in (DOCS.parent / "README.md").read_text()
