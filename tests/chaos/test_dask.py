@@ -164,6 +164,7 @@ def _on_disk(folder):
     copy = Path(f"{folder}-copy")
     shutil.copytree(folder / "statistics", copy)
     with h5py.File(next(copy.glob("*.h5"))) as file:
+        key = file.attrs["key"]
         like = {name: dataset[()] for name, dataset in file.items()}
     like = {name: np.asarray(value) for name, value in like.items()}
-    return PassFolder(str(copy), "k/statistics").resume(like)
+    return PassFolder(str(copy), key).resume(like)

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import yaml
@@ -157,8 +158,10 @@ def test_every_command_that_takes_a_cluster_takes_what_belongs_to_it():
 
 def test_a_cluster_is_remembered_with_its_options(tmp_path):
     choice = ClusterChoice("slurm", config=tmp_path / "site.yaml", tls=tmp_path / "tls", max_workers=8)
-    assert ClusterChoice.from_dict(choice.name, choice.to_dict()) == choice
-    assert ClusterChoice("local").to_dict() == {}
+    paths = ["--cluster-config", str(tmp_path / "site.yaml"), "--tls", str(tmp_path / "tls")]
+    assert choice.words() == ["--cluster", "slurm", *paths, "--max-workers", "8"]
+    assert ClusterChoice("local").words() == ["--cluster", "local"]
+    assert ClusterChoice("ssh", config=Path("a.yaml")).words()[3] == str(Path("a.yaml").absolute())
 
 
 @pytest.mark.parametrize(

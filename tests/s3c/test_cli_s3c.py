@@ -210,7 +210,9 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "feature=s3c", "--set", "context=3"], "no setting 'context' with feature=s3c"),
+        (["--set", "feature=s3c", "--set", "mean=patch"], "no setting 'mean' with feature=s3c"),
+        (["--set", "feature=s3c", "--set", "context=0"], "context is 0; it must be a whole number of pixels"),
+        (["--set", "feature=l1", "--set", "order=3"], "order is 3"),
         (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 goes without --preset"),
         (["--model", "omp", "--atoms", "a.npy"], "--model omp goes without --preset, --from-model, --atoms"),
         (["--set", "feature=l2"], "must be one of gq, vq"),
