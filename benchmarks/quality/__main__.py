@@ -52,6 +52,7 @@ from benchmarks.quality.paired import DRAWS, ahead
 from benchmarks.record import write_record
 from benchmarks.steps import Steps
 from smtdist.configuration import parse_setting
+from smtdist.engine.lock import held
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
 from smtdist.errors import InterruptedRun
@@ -320,7 +321,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     work = Steps(Path(options.work), options.minutes)
     unfinished = None
     try:
-        (plans if options.plan else run)(work, asked, options)
+        # one process a folder: a family that ends removes the rows of all that is judged there
+        with held(work.folder):
+            (plans if options.plan else run)(work, asked, options)
     except InterruptedRun as error:
         unfinished = error
     # what earlier runs in the same folder have done belongs to the record too
