@@ -14,8 +14,8 @@ benchmarks/quality/TABLES.md.
 
 --judge says by which images: the first test images, or the last fifth of the training images (CIFAR-10's batch 5), of which
 nothing is learnt then. Choices (recipe) are always judged by the last training images before that fifth. --votes paper flipped
-ours judges by all three in one pass. --seeds 0 1 2 makes every cell so often, and its figure is their mean. --recipe paper takes the
-settings as SMT 2023 prints them in place of those that are recommended here.
+ours judges by all three in one pass. --seeds 0 1 2 makes every cell so often, and its figure is their mean. --recipe paper takes
+the settings as SMT 2023 prints them in place of those that are recommended here.
 
 Representations of test images lie in RUN while cells are judged, and those of training images for linear probes alone: 576 bytes
 of an image and component with the usual pooling, so 1.4 GB for 50 components of 50,000 images, and 23 GB for 800.
