@@ -24,6 +24,8 @@ DICTIONARY_METHODS: Final = ("random", "diverse", "kmeans", "spherical", "given"
 MOMENTS: Final = ("second", "centred")
 DTYPES: Final = ("float32", "float16")
 VOTES: Final = ("exp", "linear", "hard")
+VOTING: Final = ("neighbours", "temperature", "vote", "mirrored_votes")
+"""Settings that say how `evaluate` judges: nothing that is fitted depends on them."""
 
 
 def _whole(lowest: int, highest: int | None = None) -> tuple[Callable[[Any], bool], str]:

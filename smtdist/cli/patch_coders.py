@@ -122,7 +122,7 @@ def _save_manifold(
         "passes": records,
     }
     figures = f"{result['components']} components of {result['units']} atoms"
-    _say(result, records[:2] + records[-1:], figures, json)
+    _say(result, records[:2] + records[-2:], figures, json)
 
 
 def transform_command(

@@ -88,7 +88,9 @@ def read_command(checkpoint: Path) -> Command:
             f"A run of a Python program goes on when it is started again."
         )
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: Any = json.loads(path.read_text())
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
         schema, words, folder = int(content["schema"]), content.get("command"), content.get("folder")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(

@@ -38,7 +38,7 @@ def watch(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only wait for the run to end.")] = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Watch a run that was started elsewhere, until it ends; the run does not notice. Exit code 1: the run failed."""
+    """Watch a run that was started elsewhere, until it ends; the run does not notice. Exit code 1: it failed or was stopped."""
     with attach(where) as view:
         if once:
             _say(view.progress(), json)
@@ -54,6 +54,9 @@ def watch(
         found = view.progress()
     if found["status"] == "failed":
         raise SmtdistError(f"The run failed: {found['text']}")
+    if found["status"] == "stopped":
+        how = "" if "://" in where else f" Go on with smtdist resume {where}."
+        raise SmtdistError(f"The run was stopped.{how}")
 
 
 def _say(found: dict[str, Any], as_json: bool) -> None:

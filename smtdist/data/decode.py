@@ -234,6 +234,8 @@ def _verify_png(data: Encoded) -> None:
         end = at + 8 + length
         if end + 4 > len(view):
             raise DataError("the PNG image is cut short; restore it from its origin.")
+        if kind == b"acTL":
+            raise DataError("the PNG image has several frames; keep one of them, as an image of its own.")
         if zlib.crc32(view[at + 4 : end]) != struct.unpack(">I", view[end : end + 4])[0]:
             name = kind.decode("ascii", "replace")
             raise DataError(

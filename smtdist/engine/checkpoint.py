@@ -166,7 +166,7 @@ class PassFolder:
         arrays, attributes = read_arrays(path)
         if attributes["key"] != self.key:
             raise CheckpointError(
-                f"{path} belongs to another run (other data, settings or seed); "
+                f"{path} belongs to another run (other data, settings, seed or version of smtdist); "
                 f"use another checkpoint folder or delete this one."
             )
         covers = tuple((int(start), int(stop)) for start, stop in json.loads(attributes["covers"]))

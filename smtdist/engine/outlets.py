@@ -114,7 +114,6 @@ class EventLog:
 
     def __call__(self, events: list[Event]) -> None:
         """Write some events."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write("".join(json.dumps(event) + "\n" for event in events))
 

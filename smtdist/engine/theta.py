@@ -107,8 +107,8 @@ class ThetaFile:
             arrays, about = read_arrays(self.path)
             if about["key"] != self.key:
                 raise CheckpointError(
-                    f"{self.path} belongs to another run (other data, settings or seed); use another checkpoint folder or "
-                    f"delete this one."
+                    f"{self.path} belongs to another run (other data, settings, seed or version of smtdist); use another "
+                    f"checkpoint folder or delete this one."
                 )
         except FileNotFoundError:
             return None

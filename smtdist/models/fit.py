@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
+from smtdist.configuration import VOTING, Configuration
 from smtdist.data.fingerprint import Digests, fingerprint
 from smtdist.data.retry import count
 from smtdist.data.source import Source
@@ -276,4 +276,5 @@ def run_facts(source: Source, settings: Configuration, atoms: Any = None, base: 
         given["the atoms"] = array_hash(atoms)
     if base is not None:
         given["the model"] = array_hash(base.whitening.whiten, base.dictionary.grid)
-    return Facts.of(source, settings.to_dict(), given)
+    asked = {name: value for name, value in settings.to_dict().items() if name not in VOTING}
+    return Facts.of(source, asked, given)

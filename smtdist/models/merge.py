@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from smtdist.configuration import VOTING
 from smtdist.data.source import Source
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
@@ -26,10 +27,7 @@ FREE: Final = (
     "dtype",
     "null_tolerance",
     "keep_statistics",
-    "neighbours",
-    "temperature",
-    "vote",
-    "mirrored_votes",
+    *VOTING,
 )
 """Settings that no sum depends on: `refit` may change them."""
 

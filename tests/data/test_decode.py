@@ -157,6 +157,7 @@ BAD = {
     "cut webp": (WEBP[:-60], "WEBP"),
     "huge webp": (with_webp_size(16384, 16384), "the image is 16384 x 16384, more than 33,554,432 pixels"),
     "animated webp": (frames("WEBP"), "WEBP image has several frames"),
+    "animated png": (frames("PNG"), "PNG image has several frames"),
     "animated gif": (frames("GIF"), "GIF image has several frames"),
     "pages": (frames("TIFF"), "TIFF image has several frames"),
     "16 bits of tiff": (

@@ -48,10 +48,10 @@ def test_an_outlet_that_hangs_does_not_hold_the_end_of_a_run_for_long(monkeypatc
 
 
 def test_a_log_is_one_object_a_line_and_grows(tmp_path):
-    log = EventLog(tmp_path / "new" / "events.jsonl")
+    log = EventLog(tmp_path / "events.jsonl")
     log([{"kind": "note", "text": "one\nline"}])
     log([{"kind": "note", "text": "another"}])
-    lines = (tmp_path / "new" / "events.jsonl").read_text().splitlines()
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["one\nline", "another"]
 
 
