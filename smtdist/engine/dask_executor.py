@@ -328,6 +328,10 @@ class DaskExecutor:
         previous, self._receiver = self._receiver, receiver
         try:
             yield
+            # workers are counted now and then: one that was lost since is told of too
+            self._counted_at = -SLOTS_SECONDS
+            with contextlib.suppress(ClusterLostError):  # whoever asks next is told that
+                self.slots()
         finally:
             self._receiver = previous
 

@@ -201,3 +201,13 @@ def test_a_time_out_that_dask_notices_itself_is_said_too(executor, monkeypatch):
     monkeypatch.setattr(executor.client, "_scatter", late)
     with pytest.raises(TaskLost, match="timed out after 120 s"):
         executor.share(1)
+
+
+def test_a_loss_that_nobody_looked_for_is_told_at_the_end(executor):
+    told = []
+    executor.slots()  # workers were counted a moment ago
+    with executor.reports_to(told.append):
+        executor._seen = {**executor._seen, "tcp://gone": {"metrics": {"memory": 5}, "memory_limit": 10}}
+    assert [(event["lost_worker"], event["in_use"], event["limit_bytes"]) for event in told] == [
+        ("tcp://gone", 5, 10)
+    ]
