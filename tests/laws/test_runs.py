@@ -175,10 +175,12 @@ def test_nothing_comes_back_when_its_folder_is_removed(ended, data, tmp_path):
     name, at, _ = ended
     again = tmp_path / "c"
     shutil.copytree(at / "c", again)
+    before = set(threading.enumerate())
     done = run([*command(name, data, tmp_path / "m.h5", again)])
     assert done.exit_code == 0, done.output
     shutil.rmtree(again)
-    assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
+    left = set(threading.enumerate()) - before
+    assert not [one for one in left if isinstance(one, threading.Timer)]
     assert not again.exists()
 
 
