@@ -30,7 +30,7 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped, whatever its model, from its checkpoint; the result has the same bits.
 
-    The command of the run is repeated as it was given; --workers and --cluster move it.
+    The command that began the run is repeated. Options given here take the place of its own, so the work may go on elsewhere.
     """
     from smtdist.cli.app import app
 
