@@ -88,9 +88,7 @@ def engine_for(
         if checkpoint is not None and facts is not None:
             checkpoint = checkpoint.absolute()
             stack.enter_context(held(checkpoint))
-            known = facts()
-            require_same(checkpoint, known)
-            key = known.digest
+            key = require_same(checkpoint, facts())
             write_command(checkpoint)
         if where.events is not None:
             events.subscribe(stack.enter_context(EventLines(where.events)))

@@ -165,10 +165,7 @@ class PassFolder:
     def _read(self, path: Path) -> Partial:
         arrays, attributes = read_arrays(path)
         if attributes["key"] != self.key:
-            raise CheckpointError(
-                f"{path} belongs to another run (other data, settings, seed or version of smtdist); "
-                f"use another checkpoint folder or delete this one."
-            )
+            raise of_another_run(path)
         covers = tuple((int(start), int(stop)) for start, stop in json.loads(attributes["covers"]))
         if path.name not in ("result.h5", self._name(covers)):
             raise Damage("it has the name of another file")
@@ -198,6 +195,14 @@ def _digests(arrays: State) -> dict[int, Digests]:
     leaves, lengths, values = (arrays[f"{DIGESTS}{name}"] for name in ("leaves", "lengths", "values"))
     pieces = np.split(values, np.cumsum(lengths)[:-1])
     return dict(zip(leaves.tolist(), pieces, strict=True))
+
+
+def of_another_run(path: Path) -> CheckpointError:
+    """Return the refusal of a file that has the key of another run."""
+    return CheckpointError(
+        f"{path} belongs to another run (other data, settings, seed or version of smtdist); use another checkpoint folder or "
+        f"delete this one."
+    )
 
 
 @contextlib.contextmanager

@@ -66,15 +66,15 @@ def array_hash(*arrays: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def require_same(folder: Path, now: Facts) -> None:
-    """Refuse a folder whose manifest has other facts, and write the manifest of one that has none.
+def require_same(folder: Path, now: Facts) -> str:
+    """Refuse a folder whose manifest has other facts, write the manifest of one that has none, and return the key of its sums.
 
     The caller holds the folder.
     """
     then = _read(folder / NAME)
     if then is None:
         _write(folder, now)
-        return
+        return now.digest
     found = [*data_differences(then.data, now.data, now.name), *_changed(then.settings, now.settings)]
     found += [
         f"{name} {'has' if name.endswith('model') else 'have'} changed"
@@ -87,6 +87,7 @@ def require_same(folder: Path, now: Facts) -> None:
             f"{folder} belongs to another run: {'; '.join(found[:SHOWN])}{more}; put it back as it was, or start a new fit "
             f"with another checkpoint folder."
         )
+    return now.digest
 
 
 def _changed(then: dict[str, Any], now: dict[str, Any]) -> list[str]:

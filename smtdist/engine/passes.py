@@ -108,9 +108,7 @@ class Engine:
     def _identify(self, facts: Callable[[], Facts] | None) -> None:
         """Refuse a folder of another run, and take the key of this one."""
         if facts is not None and self.checkpoint is not None:
-            known = facts()
-            require_same(self.checkpoint, known)
-            self.key = known.digest
+            self.key = require_same(self.checkpoint, facts())
 
     def _let_go(self, outlet: Outlet) -> None:
         self.events.unsubscribe(outlet)

@@ -15,9 +15,8 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.engine.checkpoint import sentence_for
+from smtdist.engine.checkpoint import of_another_run, sentence_for
 from smtdist.engine.stored import Damage, read_arrays, write_arrays
-from smtdist.errors import CheckpointError
 
 T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
@@ -106,10 +105,7 @@ class ThetaFile:
         try:
             arrays, about = read_arrays(self.path)
             if about["key"] != self.key:
-                raise CheckpointError(
-                    f"{self.path} belongs to another run (other data, settings, seed or version of smtdist); use another "
-                    f"checkpoint folder or delete this one."
-                )
+                raise of_another_run(self.path)
         except FileNotFoundError:
             return None
         except Damage as damage:

@@ -16,6 +16,7 @@ from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
 from smtdist.statistics.operators import Operator, Whole
+from smtdist.statistics.patch_rows import PANEL
 from smtdist.statistics.sites import Group, Sites
 
 Float64 = NDArray[np.float64]
@@ -27,8 +28,6 @@ EXACT: Final = 2.0**53
 """Whole numbers up to here, and their sums, are exact in float64."""
 MOST: Final = 2.0**62
 """What is summed in one int64 before it is carried on."""
-PANEL: Final = 256
-"""Rows of one panel of a product, which one thread makes."""
 SUMS: Final = ("second_moment", "context_scatter")
 
 

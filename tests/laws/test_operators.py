@@ -8,26 +8,15 @@ import pytest
 import reference as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import AsTheyAre
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.features import Features
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Temporal, Whole, Window
 from smtdist.statistics.sites import Group
 from smtdist.statistics.values import GRID, ValueSums
 
 law = settings(deadline=None, max_examples=60)
-
-
-@dataclass(frozen=True, eq=False)
-class AsTheyAre(Features):
-    """Rows that are codes already."""
-
-    size: int
-    sparse: bool = False
-
-    def __call__(self, rows):
-        return rows
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A manifold transform on L1 codes: its sums by brute force, its constraint, the same bits anywhere, its representation."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -10,13 +10,13 @@ from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import AsTheyAre
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.kernels.features import Features
 from smtdist.models.coded import CodedSMT, coded_settings, fit_coded, format_of, load_coded
 from smtdist.models.coders.features import features_of
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
@@ -39,17 +39,6 @@ KINDS = {
     "s3c": (fit_coder, S3CSettings(**SETTINGS)),
     "omp": (fit_coder, S3CSettings(**SETTINGS, model="omp")),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class AsTheyAre(Features):
-    """Rows that are codes already."""
-
-    size: int
-    sparse: bool
-
-    def __call__(self, rows):
-        return rows
 
 
 @pytest.fixture(scope="module", params=KINDS)
