@@ -17,11 +17,11 @@ from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.models.coders.features import features_of
 from smtdist.models.s3c.files import load_coder, save_coder
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.model import PatchCoder
 from smtdist.models.s3c.settings import S3CSettings
+from smtdist.models.transform import represented
 
 COLOUR = SimpleNamespace(resize=32, crop=32, channels=3)
 SLICE: Final = 100
@@ -46,7 +46,7 @@ def fitted(images: NDArray[Any], settings: S3CSettings) -> tuple[PatchCoder, flo
 
 def features(coder: PatchCoder, images: NDArray[Any]) -> NDArray[np.float32]:
     """Return pooled features, (n, features)."""
-    return features_of(coder, ArraySource(images), Engine(SerialExecutor()))
+    return represented(coder, ArraySource(images), Engine(SerialExecutor())).reshape(len(images), -1)
 
 
 def fitted_in_steps(steps: Steps, key: str, images: NDArray[Any], settings: S3CSettings) -> PatchCoder:

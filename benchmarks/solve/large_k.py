@@ -30,8 +30,7 @@ from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.kernels.triangle import UpperTiles
-from smtdist.models import fit as fitting
-from smtdist.models import ways
+from smtdist.models import solving, ways
 from smtdist.models.fit import fit
 
 
@@ -67,7 +66,7 @@ def run(
     watched = Watched()
     watched.start()
     if options.whole:
-        fitting.timed_solve = lambda *_: (None, {"name": "solve"})  # type: ignore[assignment,attr-defined]
+        solving.timed_solve = lambda *_: (None, {"name": "solve"})  # type: ignore[assignment,attr-defined]
     model, records = fit(source, settings, Engine(executor, solve_on=options.solve_on))
     sums = model.statistics
     assert sums is not None

@@ -25,12 +25,11 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.run import Linear, Neighbours, classified
 from smtdist.kernels.threads import set_threads
-from smtdist.models.coders.features import features_of
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.fit import fit
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
-from smtdist.models.transform import transform
+from smtdist.models.transform import represented, transform
 
 
 def pairs_of(arguments: list[str]) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def on_l1(images: list[Any], options: argparse.Namespace, engine: Engine) -> tup
         pool_size=options.pool, pool_stride=options.pool_stride,
     )  # fmt: skip
     model, _ = fit_manifold(ArraySource(images[0]), coder, embedding, engine)
-    z = [features_of(model, ArraySource(part), engine) for part in images]
+    z = [represented(model, ArraySource(part), engine).reshape(len(part), -1) for part in images]
     return z, {"seconds": time.perf_counter() - started, "active": coder.active}
 
 

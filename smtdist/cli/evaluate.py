@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
+from smtdist.data.locations import Location
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
@@ -26,9 +26,9 @@ from smtdist.evaluate.run import (
     classifier,
     evaluated,
 )
-from smtdist.models import files
-from smtdist.models.coders.files import is_coder
 from smtdist.models.kernel.kind import is_kernel_model
+from smtdist.models.loading import load_encoder
+from smtdist.models.transform import Represents
 from smtdist.monitor import tables
 
 
@@ -139,56 +139,79 @@ def evaluate(
         metric, neighbours=neighbours, temperature=temperature, vote=vote, folds=folds, validation=validation
     )
     where = Where(workers, cluster, quiet)
-    whole = components is None and drop is None and not with_ and not mirrored and not leading
-
-    def settings_for(of: Configuration) -> Settings:
-        """Return the settings of the metric: as given, else as the model says."""
-        if metric is Metric.knn:
-            return Neighbours.of(of, neighbours, temperature, vote and vote.value)
-        return (
-            Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
-        )
-
-    if is_coder(model):
-        _require(whole, "A coder is judged alone and whole")
-        _evaluate_coder(model, data, train, test, settings_for(Configuration()), where, json)
-        return
     if is_kernel_model(model):
-        _require(whole and len(data) == 1, "A kernel model is judged alone and whole, on one file")
-        _evaluate_kernel(model, data[0], train, test, settings_for(Configuration()), where, json)
+        if not (
+            components is None
+            and drop is None
+            and not with_
+            and not mirrored
+            and not leading
+            and len(data) == 1
+        ):
+            raise WrongUsage(
+                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored and "
+                "--leading."
+            )
+        wanted = _settings(metric, Configuration(), neighbours, temperature, vote, folds, validation)
+        _evaluate_kernel(model, data[0], train, test, wanted, where, json)
         return
-    fitted = opt.need_embedding(files.load(model, statistics=False), model)
-    settings = settings_for(fitted.settings)
+    fitted = load_encoder(model)
+    settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
     if mirrored is None:
-        mirrored = metric is Metric.knn and fitted.settings.mirrored_votes
-    known, asked = (Labelled.open(data, group, fitted.settings) for group in (train, test))
+        mirrored = metric is Metric.knn and fitted.votes.mirrored_votes
+    seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
+    known, asked = _opened(data, train, test, fitted, settings, mirrored)
+    with engine_for(where, known.source) as engine:
+        found = evaluated(
+            fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
+        )
+    say_evaluation(found, model, "images", json, seen, mirrored)
+
+
+def evaluate_coder(
+    fitted: Represents,
+    path: Path,
+    data: Location,
+    train: str,
+    test: str,
+    settings: Settings,
+    where: Where,
+    json: bool,
+) -> None:
+    """Classify test images by the whole representation of a model, and print the accuracy."""
+    known, asked = _opened(data, train, test, fitted, settings, False)
+    with engine_for(where, known.source) as engine:
+        found = evaluated(fitted, known, asked, engine, settings)
+    say_evaluation(found, path, "images", json)
+
+
+def _opened(
+    data: Location, train: str, test: str, fitted: Represents, settings: Settings, mirrored: bool
+) -> tuple[Labelled, Labelled]:
+    """Return the images to learn from, mirrored ones too if asked, and those to judge by."""
+    known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
     known = known.and_mirrored() if mirrored else known
     if isinstance(settings, Neighbours) and settings.k > known.source.n_samples:
         raise ConfigurationError(
             f"There are {known.source.n_samples} training samples, fewer than {settings.k} neighbours; "
             f"lower --neighbours."
         )
-    seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
-    with engine_for(where, known.source) as engine:
-        found = evaluated(
-            fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
-        )
-    _report(found, model, "images", json, seen, mirrored)
+    return known, asked
 
 
-def _require(alone: bool, what: str) -> None:
-    if not alone:
-        raise WrongUsage(f"{what}; leave out --components, --drop, --with, --mirrored and --leading.")
-
-
-def _evaluate_coder(
-    model: Path, data: Sequence[str], train: str, test: str, settings: Settings, where: Where, json: bool
-) -> None:
-    from smtdist.cli.patch_coders import Judge, say_evaluation
-    from smtdist.models.coded import load_coded
-
-    judge = Judge.open(load_coded(model), data, train, test, where)
-    say_evaluation(judge.judged(settings), model, json)
+def _settings(
+    metric: Metric,
+    of: Configuration,
+    neighbours: int | None,
+    temperature: float | None,
+    vote: Vote | None,
+    folds: int | None,
+    validation: float | None,
+) -> Settings:
+    """Return the settings of the metric: as given, else as the model says."""
+    if metric is Metric.knn:
+        return Neighbours.of(of, neighbours, temperature, vote and vote.value)
+    return Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
 
 
 def _evaluate_kernel(
@@ -196,10 +219,10 @@ def _evaluate_kernel(
 ) -> None:
     from smtdist.cli.kernel import judged
 
-    _report(judged(model, data, train, test, settings, where), model, "samples", json)
+    say_evaluation(judged(model, data, train, test, settings, where), model, "samples", json)
 
 
-def _report(
+def say_evaluation(
     found: Evaluation | LinearEvaluation,
     model: Path,
     what: str,
@@ -207,6 +230,7 @@ def _report(
     seen: Directions | None = None,
     mirrored: bool = False,
 ) -> None:
+    """Print an accuracy."""
     if as_json:
         leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
         about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}

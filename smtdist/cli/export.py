@@ -12,8 +12,8 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.session import print_json, result_console
 from smtdist.data.writing import check_target
-from smtdist.models import files
 from smtdist.models.export import arrays, onnx, torch
+from smtdist.models.loading import load_images
 from smtdist.monitor import tables
 
 
@@ -52,7 +52,7 @@ def export(
     """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,))
-    fitted = opt.need_embedding(files.load(model, statistics=False), model)
+    fitted = load_images(model)
     shape = fitted.feature_shape(fitted.components(components, drop).shape[1])
     size = WRITERS[format](fitted, out, n_components=components, drop=drop, overwrite=overwrite)
     result = {

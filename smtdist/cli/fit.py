@@ -19,6 +19,7 @@ from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.errors import CheckpointError, DataError
 from smtdist.models import files
+from smtdist.models.coders.manifold import Manifold
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
 from smtdist.models.model import Model
@@ -149,13 +150,13 @@ def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
     return array
 
 
-def summary(model: Model) -> dict[str, Any]:
+def summary(model: Model | Manifold) -> dict[str, Any]:
     """Return the figures of a model that a person asks for first."""
     embedding = model.embedding
     if embedding is None:
         raise CheckpointError("The model has no embedding; fit it again.")
     return {
-        "n_atoms": len(model.dictionary.grid),
+        "n_atoms": len(embedding.dead),
         "n_dead": embedding.n_dead,
         "rank": embedding.rank,
         "n_components": len(model.components().T),

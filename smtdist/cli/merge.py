@@ -16,16 +16,10 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import parse_setting
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
-from smtdist.engine.events import EventStream
-from smtdist.engine.executor import SerialExecutor
-from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.models import files
-from smtdist.models.fit import finished, run_facts
-from smtdist.models.merge import merged, require_memory, with_settings
+from smtdist.models.loading import Transform, load_transform, save_transform
+from smtdist.models.merge import merged, require_memory, resolved, with_settings
 from smtdist.models.merge import update as updated
-from smtdist.models.model import Model
-from smtdist.models.solving import timed_solve
 from smtdist.monitor import tables
 
 
@@ -58,9 +52,9 @@ def merge(
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
-    first = files.load(models[0])
+    first = load_transform(models[0])
     if first.statistics is not None:
-        require_memory(len(first.statistics.activity), len(first.statistics.matrices))
+        require_memory(first.statistics.held_bytes, len(first.statistics.activity))
     try:
         first = with_settings(first, dict(parse_setting(text) for text in set_ or []))
     except (ConfigurationError, TypeError) as error:
@@ -68,9 +62,8 @@ def merge(
     model, total = merged(
         (str(models[0]), first), _loaded(models[1:]), _loaded(subtract or []), repeats=allow_repeats
     )
-    embedding, _ = timed_solve(total, model.settings, Engine(SerialExecutor(), EventStream()))
-    result = finished(model, total, embedding)
-    written = files.save(result, out, overwrite=overwrite)
+    result = resolved(model, total)
+    written = save_transform(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
 
 
@@ -100,24 +93,22 @@ def update(
     target = model if out is None else out
     if out is not None:
         check_target(out, overwrite, inputs=(model,), data=data)
-    present, bad = opt.need_embedding(files.load(model), model), opt.bad_chunk(on_bad_chunk) or "raise"
-    source = open_source(data, dataset, present.settings, fitted=True, skip_damaged=bad == "skip")
+    present, bad = load_transform(model), opt.bad_chunk(on_bad_chunk) or "raise"
+    source = open_source(data, dataset, present.scaling, fitted=True, skip_damaged=bad == "skip")
     where = Where(workers, cluster, quiet)
-    with engine_for(
-        where, source, checkpoint, lambda: run_facts(source, present.settings, base=present)
-    ) as engine:
+    with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
         engine.on_bad_chunk = bad
         result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
-    written = files.save(result, target, overwrite=out is None or overwrite)
+    written = save_transform(result, target, overwrite=out is None or overwrite)
     _report(result, target, {"bytes": written, "passes": records}, json)
 
 
-def _loaded(paths: list[Path]) -> Iterator[tuple[str, Model]]:
+def _loaded(paths: list[Path]) -> Iterator[tuple[str, Transform]]:
     for path in paths:
-        yield str(path), files.load(path)
+        yield str(path), load_transform(path)
 
 
-def _report(model: Model, path: Path, facts: dict[str, Any], as_json: bool) -> None:
+def _report(model: Transform, path: Path, facts: dict[str, Any], as_json: bool) -> None:
     audit = model.provenance.get("audit", [])
     n_samples = sum(entry["n_samples"] * (1 if entry["action"] == "added" else -1) for entry in audit)
     result = {

@@ -14,9 +14,11 @@ import typer
 from smtdist.cli.errors import DEBUG, WrongUsage
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ConfigurationError
 
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
+    from smtdist.models.coders.coder import Coder
+    from smtdist.models.loading import Transform
     from smtdist.models.model import Model
 
 FROZEN = (
@@ -241,11 +243,11 @@ def _chosen(
         raise WrongUsage(str(error)) from error
 
 
-def other_models(paths: list[Path] | None) -> list[Model]:
+def other_models(paths: list[Path] | None) -> list[Transform | Coder]:
     """Return the models whose representations are appended."""
-    from smtdist.models import files
+    from smtdist.models.loading import load_encoder
 
-    return [need_embedding(files.load(path, statistics=False), path) for path in paths or []]
+    return [load_encoder(path) for path in paths or []]
 
 
 def bad_chunk(asked: str | None) -> str | None:
@@ -330,10 +332,3 @@ def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, A
     # a mean that follows the context must not follow it to another one
     settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
     return _solvable(settings, len(base.dictionary.grid))
-
-
-def need_embedding(model: Model, path: Path) -> Model:
-    """Return the model, or say that it cannot represent anything yet."""
-    if model.embedding is None:
-        raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")
-    return model

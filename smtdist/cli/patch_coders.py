@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from smtdist.cli.coders import asked_for, changed, require_room, write_features
+from smtdist.cli.coders import asked_for, changed, require_room
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.fit import summary
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.locations import Location
 from smtdist.data.opening import open_source
@@ -18,9 +16,7 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.few_labels import label_sweep
-from smtdist.evaluate.metrics import Evaluation
-from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Labelled, Settings, classifier, evaluated_pieces
+from smtdist.evaluate.run import Labelled
 from smtdist.models.coded import (
     CODES,
     CodedSettings,
@@ -31,9 +27,9 @@ from smtdist.models.coded import (
     format_of,
 )
 from smtdist.models.coders.coder import Coder
-from smtdist.models.coders.features import features_of, represented
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, manifold_facts
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
 from smtdist.models.kernel.settings import parse_settings
+from smtdist.models.transform import represented
 from smtdist.monitor import tables
 
 Model = Coder | Manifold
@@ -104,7 +100,7 @@ def embed_command(
     check_target(out, overwrite, inputs=(path,), data=data)
     settings = asked_for(ManifoldSettings(), assignments)
     source = open_source(data, dataset)
-    with engine_for(where, source, checkpoint, lambda: manifold_facts(source, coder, settings)) as engine:
+    with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:
         model, records = fit_manifold(source, coder, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
 
@@ -114,90 +110,32 @@ def _save_manifold(
 ) -> None:
     size = format_of(model).save(model, out, overwrite=overwrite)
     result = {
-        "units": len(model.coder.basis),
-        "components": len(model.components),
-        "eigenvalues": model.eigenvalues[[0, -1]].tolist(),
+        **summary(model),
         "out": str(out.absolute()),
         "bytes": size,
         "passes": records,
     }
-    figures = f"{result['components']} components of {result['units']} atoms"
+    figures = f"{result['n_components']} components of {result['n_atoms']} atoms"
     _say(result, records[:2] + records[-2:], figures, json)
 
 
-def transform_command(
+def few_labels(
     model: Model,
-    path: Path,
     data: Location,
-    dataset: str,
-    out: Path,
-    assignments: list[str] | None,
+    train: str,
+    test: str,
     where: Where,
-    *,
-    overwrite: bool,
-    json: bool,
-) -> None:
-    """Write the features of every image, piece by piece."""
-    started = time.perf_counter()
-    check_target(out, overwrite, inputs=(path,), data=data)
-    model = with_changes(model, assignments)
-    source = open_source(data, dataset)
-    attributes = {"configuration": json_of(model), "model": str(path.absolute()), "source": source.name}
-    write_features(
-        out,
-        source,
-        lambda engine: represented(model, source, engine),
-        model.feature_shape,
-        attributes,
-        where,
-        started=started,
-        overwrite=overwrite,
-        json=json,
-    )
-
-
-@dataclass(frozen=True)
-class Judge:
-    """A model, labelled images to learn from and to judge by, and where the work is done."""
-
-    model: Model
-    known: Labelled
-    asked: Labelled
-    where: Where
-
-    @classmethod
-    def open(cls, model: Model, data: Location, train: str, test: str, where: Where) -> Judge:
-        """Look at both groups and read their labels."""
-        return cls(model, Labelled.open(data, train), Labelled.open(data, test), where)
-
-    def judged(self, settings: Settings) -> Evaluation | LinearEvaluation:
-        """Classify the second group by the first; features that are too large for memory go to a temporary file."""
-        with engine_for(self.where, self.known.source) as engine:
-            return evaluated_pieces(
-                lambda source: represented(self.model, source, engine),
-                int(np.prod(self.model.feature_shape)),
-                np.dtype(np.float32),
-                self.known,
-                self.asked,
-                engine,
-                settings,
-            )
-
-    def swept(self, counts: list[int], draws: int, folds: int, command: str) -> list[dict[str, Any]]:
-        """Classify by few labels, several draws of them, in memory; `command` is what writes features instead."""
-        require_room(self.model.feature_shape, [self.known.source, self.asked.source], command)
-        with engine_for(self.where, self.known.source) as engine:
-            z, far = (features_of(self.model, one.source, engine) for one in (self.known, self.asked))
-        return label_sweep(z, self.known.labels, far, self.asked.labels, counts, draws=draws, folds=folds)
-
-
-def say_evaluation(found: Evaluation | LinearEvaluation, path: Path, json: bool) -> None:
-    """Print an accuracy."""
-    if json:
-        print_json({**found.to_dict(), "model": str(path.absolute())})
-        return
-    title = f"{found.n_test:,} test images, {found.n_train:,} training images, {found.n_classes} classes"
-    result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
+    counts: list[int],
+    draws: int,
+    folds: int,
+) -> list[dict[str, Any]]:
+    """Classify the second group by few labels of the first, several draws of them; features of both are held in memory."""
+    known, asked = (Labelled.open(data, group) for group in (train, test))
+    sources = [known.source, asked.source]
+    require_room(model.representation_shape(), sources, "smtdist s3c transform and an SVM")
+    with engine_for(where, known.source) as engine:
+        z, far = (represented(model, one, engine).reshape(one.n_samples, -1) for one in sources)
+    return label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
 
 
 def filters_command(
@@ -221,13 +159,6 @@ def with_changes(model: Model, assignments: list[str] | None) -> Model:
     """Return a model with other features."""
     found: Model = changed(model, assignments, changeable(model))
     return found
-
-
-def json_of(model: Model) -> str:
-    """Return the settings of a coder, or of both steps of a transform, as JSON."""
-    if isinstance(model, Manifold):
-        return f'{{"coder": {model.coder.settings.to_json()}, "embedding": {model.settings.to_json()}}}'
-    return model.settings.to_json()
 
 
 def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, json: bool) -> None:

@@ -15,7 +15,7 @@ from smtdist.data.look import class_names
 from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
 from smtdist.evaluate.run import Labelled
-from smtdist.models import files
+from smtdist.models.loading import load_images
 from smtdist.models.tuning.split import limited
 from smtdist.monitor import tables
 from smtdist.report.build import write_report
@@ -75,7 +75,7 @@ def report(
 
 
 def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
-    fitted = opt.need_embedding(files.load(model, statistics=False), model)
+    fitted = load_images(model)
     labelled = [Labelled.open([str(data)], group, fitted.settings) for group in groups]
     parts = [limited(one.source, limit, fitted.settings.seed) for one in labelled]
     known, asked = (

@@ -14,16 +14,17 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.evaluate import evaluate_coder
 from smtdist.cli.patch_coders import (
-    Judge,
     embed_command,
+    few_labels,
     filters_command,
     fit_coder_command,
-    say_evaluation,
-    transform_command,
     with_changes,
 )
 from smtdist.cli.session import Where, print_json, result_console
+from smtdist.cli.transform import write_representations
+from smtdist.data.writing import check_target
 from smtdist.evaluate.run import Linear, Neighbours, Settings, Svm
 from smtdist.models.s3c.files import FORMAT, load_coder
 from smtdist.monitor import tables
@@ -107,10 +108,9 @@ def transform(
     debug: opt.Debug = False,
 ) -> None:
     """Write the pooled features of every image to an HDF5 file, piece by piece; --set changes feature or pooling."""
-    where = Where(workers, cluster, quiet)
-    transform_command(
-        FORMAT.load(model), model, data, dataset, out, set_, where, overwrite=overwrite, json=json
-    )
+    check_target(out, overwrite, inputs=(model,), data=data)
+    coder, where = with_changes(FORMAT.load(model), set_), Where(workers, cluster, quiet)
+    write_representations(coder, model, data, dataset, out, where, overwrite=overwrite, json=json)
 
 
 @s3c.command(
@@ -187,16 +187,16 @@ def evaluate(
         raise WrongUsage("--draws is for --labels; give --labels too.")
     coder = with_changes(FORMAT.load(model), set_)
     where, folds = Where(workers, cluster, quiet), folds or Svm.folds
-    judge = Judge.open(coder, data, train, test, where)
     if labels:
-        _show_sweep(judge.swept(labels, draws or DRAWS, folds, "smtdist s3c transform and an SVM"), json)
+        found = few_labels(coder, data, train, test, where, labels, draws or DRAWS, folds)
+        _show_sweep(found, json)
         return
     chosen: dict[Metric, Settings] = {
         Metric.svm: Svm(folds=folds),
         Metric.linear: Linear(),
         Metric.knn: Neighbours(),
     }
-    say_evaluation(judge.judged(chosen[metric]), model, json)
+    evaluate_coder(coder, model, data, train, test, chosen[metric], where, json)
 
 
 @s3c.command("filters", epilog="Example: smtdist s3c filters s3c.h5 --out filters.png")

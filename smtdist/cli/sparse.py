@@ -13,16 +13,16 @@ import numpy as np
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.evaluate import evaluate_coder
 from smtdist.cli.patch_coders import (
-    Judge,
     embed_command,
     filters_command,
     fit_coder_command,
-    say_evaluation,
-    transform_command,
     with_changes,
 )
 from smtdist.cli.session import Where, print_json, result_console
+from smtdist.cli.transform import write_representations
+from smtdist.data.writing import check_target
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.run import Linear, Neighbours, Settings, Svm
 from smtdist.models.sparse.files import FORMAT, load_sparse
@@ -92,10 +92,9 @@ def transform(
     debug: opt.Debug = False,
 ) -> None:
     """Write the pooled codes of every image to an HDF5 file, piece by piece; --set changes feature, penalty or pooling."""
-    where = Where(workers, cluster, quiet)
-    transform_command(
-        FORMAT.load(model), model, data, dataset, out, set_, where, overwrite=overwrite, json=json
-    )
+    check_target(out, overwrite, inputs=(model,), data=data)
+    coder, where = with_changes(FORMAT.load(model), set_), Where(workers, cluster, quiet)
+    write_representations(coder, model, data, dataset, out, where, overwrite=overwrite, json=json)
 
 
 @sparse.command(
@@ -154,13 +153,12 @@ def evaluate(
     """Classify test images by pooled codes, or by the embedding of a model that smtdist sparse embed wrote."""
     coder = with_changes(FORMAT.load(model), set_)
     where = Where(workers, cluster, quiet)
-    judge = Judge.open(coder, data, train, test, where)
     chosen: dict[Metric, Settings] = {
         Metric.svm: Svm(),
         Metric.linear: Linear(),
         Metric.knn: Neighbours(),
     }
-    say_evaluation(judge.judged(chosen[metric]), model, json)
+    evaluate_coder(coder, model, data, train, test, chosen[metric], where, json)
 
 
 @sparse.command("filters", epilog="Example: smtdist sparse filters sparse.h5 --out atoms.png")

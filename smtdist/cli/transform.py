@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data.locations import Location
 from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.models import files
-from smtdist.models.coders.files import is_coder
-from smtdist.models.fit import left_out
+from smtdist.models.loading import load_encoder
+from smtdist.models.provenance import left_out
 from smtdist.models.representations import save_representation
-from smtdist.models.transform import feature_count
+from smtdist.models.transform import Represents, feature_count
 from smtdist.models.transform import transform as transformed
 from smtdist.monitor import tables
 
@@ -51,45 +51,63 @@ def transform(
     debug: opt.Debug = False,
 ) -> None:
     """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
-    started = time.perf_counter()
     check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
-    if is_coder(model):
-        if components is not None or drop is not None or with_ or on_bad_chunk:
-            raise WrongUsage(
-                "A coder is taken alone and whole; leave out --components, --drop, --with and --on-bad-chunk."
-            )
-        from smtdist.cli.patch_coders import transform_command
-        from smtdist.models.coded import load_coded
+    write_representations(
+        load_encoder(model),
+        model,
+        data,
+        dataset,
+        out,
+        Where(workers, cluster, quiet),
+        components=components,
+        drop=drop,
+        beside=with_,
+        on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
+        overwrite=overwrite,
+        json=json,
+    )
 
-        where = Where(workers, cluster, quiet)
-        transform_command(
-            load_coded(model), model, data, dataset, out, None, where, overwrite=overwrite, json=json
-        )
-        return
-    fitted = opt.need_embedding(files.load(model, statistics=False), model)
-    bad = opt.bad_chunk(on_bad_chunk) or "raise"
-    source = open_source(data, dataset, fitted.settings, fitted=True, skip_damaged=bad == "skip")
-    others = opt.other_models(with_)
-    shape: tuple[int, ...] = fitted.feature_shape(fitted.components(components, drop).shape[1])
+
+def write_representations(
+    model: Represents,
+    path: Path,
+    data: Location,
+    dataset: str,
+    out: Path,
+    where: Where,
+    *,
+    components: int | None = None,
+    drop: int | None = None,
+    beside: Sequence[Path] | None = None,
+    on_bad_chunk: str = "raise",
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Write the representations by the model at `path`, and by those of other files beside it, and say so."""
+    started, others = time.perf_counter(), opt.other_models(list(beside or []))
+    skip = on_bad_chunk == "skip"
+    source = open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+    shape = model.representation_shape(components, drop)
     if others:
-        shape = (feature_count(fitted, components, drop, others),)
-    attributes = {
-        "configuration": fitted.settings.to_json(),
-        "model": str(model.absolute()),
-        "model_fingerprint": fitted.provenance.get("fingerprint", ""),
+        shape = (feature_count(model, components, drop, others),)
+    attributes: dict[str, Any] = {
+        "configuration": model.asked,
+        "model": str(path.absolute()),
+        "model_fingerprint": model.fingerprint,
         "source": source.name,
-        "with": [str(path.absolute()) for path in with_ or []],
-        "drop": fitted.settings.drop if drop is None else drop,
+        "with": [str(one.absolute()) for one in beside or []],
     }
-    with engine_for(Where(workers, cluster, quiet), source) as engine:
-        engine.on_bad_chunk = bad
-        pieces = transformed(fitted, source, engine, n_components=components, drop=drop, others=others)
+    if drop is not None:
+        attributes["drop"] = drop
+    with engine_for(where, source) as engine:
+        engine.on_bad_chunk = on_bad_chunk
+        pieces = transformed(model, source, engine, n_components=components, drop=drop, others=others)
         size = save_representation(
             out,
             pieces,
             source.n_samples,
             shape,
-            fitted.settings.dtype,
+            model.dtype,
             attributes,
             overwrite=overwrite,
             ending=lambda: {"skipped": dumps(listed(source, engine))},

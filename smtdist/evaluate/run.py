@@ -28,8 +28,7 @@ from smtdist.evaluate.leading import leading_bytes, leading_directions, require_
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
-from smtdist.models.model import Model
-from smtdist.models.transform import feature_count, transform
+from smtdist.models.transform import Represents, feature_count, transform
 
 MEMORY_SHARE = 4
 """Representations that fit this part (1/4) of the memory limit stay in memory."""
@@ -111,14 +110,14 @@ def classifier(found: Found) -> str:
 
 
 def evaluated(
-    model: Model,
+    model: Represents,
     known: Labelled,
     asked: Labelled,
     engine: Engine,
     settings: Settings,
     components: int | None = None,
     drop: int | None = None,
-    others: Sequence[Model] = (),
+    others: Sequence[Represents] = (),
     directions: Directions | None = None,
 ) -> Found:
     """Represent both groups and classify the second by the first; `others` are concatenated to the representation."""
@@ -126,7 +125,7 @@ def evaluated(
     def pieces(source: Source) -> Pieces:
         return transform(model, source, engine, n_components=components, drop=drop, others=others)
 
-    features, dtype = feature_count(model, components, drop, others), np.dtype(model.settings.dtype)
+    features, dtype = feature_count(model, components, drop, others), np.dtype(model.dtype)
     return evaluated_pieces(pieces, features, dtype, known, asked, engine, settings, directions)
 
 

@@ -15,7 +15,6 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.coders.coder import Coder, Record
 from smtdist.models.coders.estimator import CoderEstimator
-from smtdist.models.coders.features import Streamed
 from smtdist.models.coders.files import Format, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
 from smtdist.models.coders.start import STEPS
@@ -25,6 +24,7 @@ from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.sparse.files import FORMAT as SPARSE
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
+from smtdist.models.transform import Represents
 
 
 class Code(NamedTuple):
@@ -121,12 +121,15 @@ def format_of(model: Coder | Manifold) -> Format[Any]:
     return S3C if isinstance(coder.settings, S3CSettings) else SPARSE
 
 
-def load_coded(path: str | os.PathLike[str]) -> Any:
-    """Read a coder of any kind, or a transform on one; ModelError for a file that is neither, or damaged."""
+def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any:
+    """Read a coder of any kind, or a transform on one, its sums only if they are asked for.
+
+    ModelError for a file that is neither, or damaged.
+    """
     kind = kind_in(path)
     for one in (S3C, SPARSE):
         if kind in (one.kind, one.manifold):
-            return one.load(path)
+            return one.load(path, statistics=statistics)
     raise ModelError(f"{path} is no coder of patches; give one written by smtdist s3c or smtdist sparse.")
 
 
@@ -172,7 +175,7 @@ class CodedSMT(CoderEstimator):
         self.workers = workers
         self.cluster = cluster
 
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Streamed, list[Record]]:
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
         settings = coded_settings(
             self.feature,
             patch=self.patch,

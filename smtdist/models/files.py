@@ -26,9 +26,17 @@ from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import Dictionary
+from smtdist.models.groups import (
+    audit_group,
+    number,
+    read_audit,
+    read_solution,
+    smallest,
+    solution_group,
+    without_audit,
+)
 from smtdist.models.kinds import other_than_smt
 from smtdist.models.model import Model, Whitening, code_sums
-from smtdist.solve.solution import Solution
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.sums import Statistics
 
@@ -37,9 +45,6 @@ SCHEMA: Final = 2
 
 FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
-
-AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
-"""Columns of the table of what was added and withdrawn."""
 
 _MATRIX: Final = ("atom", "atom_")
 
@@ -57,11 +62,11 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
         scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
         provenance = json.loads(file.attrs["provenance"])
         if "audit" in file:
-            provenance["audit"] = _read_audit(file["audit"])
+            provenance["audit"] = read_audit(file["audit"])
         json.dumps(
             provenance, ensure_ascii=False
         ).encode()  # damaged text may be no Unicode, which files cannot hold
-        embedding = _read_embedding(file["embedding"]) if "embedding" in file else None
+        embedding = read_solution(file["embedding"]) if "embedding" in file else None
         whitening, dictionary = _read_whitening(file["whitening"]), _read_dictionary(file["dictionary"])
         model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
         if statistics and "statistics" in file:
@@ -92,7 +97,7 @@ def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:
     other = other_than_smt(file)
     if other is not None:
         raise ModelError(f"{path} {other}; give a model written by smtdist fit.")
-    schema = _number(file, "smtdist_schema")
+    schema = number(file, "smtdist_schema")
     if schema > SCHEMA:
         raise ModelError(
             f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
@@ -124,11 +129,6 @@ def _require_shapes(model: Model, path: str) -> None:
         )
 
 
-def _number(group: Any, name: str) -> int:
-    """Read an integer attribute: NetCDF writes single numbers as arrays of one."""
-    return int(np.ravel(group.attrs[name])[0])
-
-
 def _root_attributes(model: Model) -> dict[str, Any]:
     return {
         "smtdist_schema": SCHEMA,
@@ -136,9 +136,7 @@ def _root_attributes(model: Model) -> dict[str, Any]:
         "configuration": model.settings.to_json(),
         "geometry": json.dumps(model.geometry._asdict()),
         "pixel_scale": json.dumps(model.scale._asdict()),
-        "provenance": json.dumps(
-            {name: value for name, value in model.provenance.items() if name != "audit"}
-        ),
+        "provenance": json.dumps(without_audit(model.provenance)),
         "fingerprint": model.provenance.get("fingerprint", ""),
     }
 
@@ -149,9 +147,9 @@ def _groups(model: Model) -> Iterator[tuple[str, Group]]:
     if model.statistics is not None:
         yield "statistics", _statistics_group(model.statistics)
     if "audit" in model.provenance:
-        yield "audit", _audit_group(model.provenance["audit"])
+        yield "audit", audit_group(model.provenance["audit"])
     if model.embedding is not None:
-        yield "embedding", _embedding_group(model.embedding)
+        yield "embedding", solution_group(model.embedding)
 
 
 def _whitening_group(model: Model) -> Group:
@@ -237,32 +235,8 @@ def _statistics_group(statistics: Statistics) -> Group:
     return Group(variables, attributes=attributes)
 
 
-def _audit_group(audit: list[dict[str, Any]]) -> Group:
-    """What was added and withdrawn, in order: a table, for attributes are limited to 64 KiB."""
-    columns = {name: ("entry", [entry[name] for entry in audit]) for name in AUDIT}
-    return Group(columns, attributes={"long_name": "samples added and withdrawn, in order"})
-
-
-def _embedding_group(solution: Solution) -> Group:
-    return Group(
-        {
-            "components": (("component", "atom"), solution.components, {"long_name": "rows of P"}),
-            "eigenvalues": ("component", solution.eigenvalues),
-            "residuals": ("component", solution.residuals),
-            "rank": ((), solution.rank),
-            "dead": ("atom", solution.dead.astype(np.uint8), {"long_name": "1 for atoms that never fire"}),
-        }
-    )
-
-
 def _full(matrix: Any) -> NDArray[np.integer]:
     return matrix.full() if isinstance(matrix, UpperTiles) else matrix
-
-
-def smallest(matrix: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Return whole numbers in the smallest of int32 and int64 that holds them."""
-    fits = int(matrix.min()) >= -(2**31) and int(matrix.max()) < 2**31
-    return matrix.astype(np.int32 if fits else np.int64, copy=False)
 
 
 def _read_whitening(group: Any) -> Whitening:
@@ -287,7 +261,7 @@ def _read_dictionary(group: Any) -> Dictionary:
 def _read_statistics(group: Any, model: Model) -> Statistics:
     derived = json.loads(group.attrs["derived"])
     names = [name for name in ("second_moment", "context_scatter", "cooccurrence") if name not in derived]
-    equal = _number(group, "equal_degree")
+    equal = number(group, "equal_degree")
     origin = None
     if "sample_digest" in group:
         samples, audit = group["sample_digest"][()], tuple(model.provenance["audit"])
@@ -297,24 +271,10 @@ def _read_statistics(group: Any, model: Model) -> Statistics:
         n_positions=int(group["n_positions"][()]),
         activity=group["activity"][()],
         matrices={name: group[name][()] for name in names},
-        one_hot=bool(_number(group, "one_hot")),
-        order=_number(group, "order"),
+        one_hot=bool(number(group, "one_hot")),
+        order=number(group, "order"),
         full_degree=code_sums(model, 1).full_degree,
         equal_degree=None if equal < 0 else equal,
         degree_activity=group["degree_activity"][()] if "degree_activity" in group else None,
         origin=origin,
-    )
-
-
-def _read_audit(group: Any) -> list[dict[str, Any]]:
-    columns = [group[name].asstr()[()] if name != "n_samples" else group[name][()].tolist() for name in AUDIT]
-    return [dict(zip(AUDIT, entry, strict=True)) for entry in zip(*columns, strict=True)]
-
-
-def _read_embedding(group: Any) -> Solution:
-    components, eigenvalues, residuals = (
-        group[name][()] for name in ("components", "eigenvalues", "residuals")
-    )
-    return Solution(
-        components, eigenvalues, residuals, int(group["rank"][()]), group["dead"][()].astype(bool)
     )

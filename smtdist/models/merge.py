@@ -5,64 +5,103 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
-from smtdist.configuration import VOTING
 from smtdist.data.source import Source
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError, ModelError
-from smtdist.kernels.pixels import pixel_scale
-from smtdist.models.fit import finished, left_out, run_facts, summed
-from smtdist.models.model import Model, image_geometry
-from smtdist.models.solving import Record, solve, timed_solve
-from smtdist.statistics.sums import Statistics
+from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
+from smtdist.models.provenance import left_out
+from smtdist.solve.solution import Solution
 
-FREE: Final = (
-    "moment",
-    "n_components",
-    "drop",
-    "pool_size",
-    "pool_stride",
-    "dtype",
-    "null_tolerance",
-    "keep_statistics",
-    *VOTING,
-)
-"""Settings that no sum depends on: `refit` may change them."""
+Record = dict[str, Any]
 
 
-def refit(model: Model, **changes: Any) -> Model:
+class Transform(Protocol):
+    """What adding, withdrawing and solving again need of a fitted transform, whatever it encodes.
+
+    free : settings that no sum depends on. statistics : sums that add and subtract, exactly; None where a file keeps none.
+    """
+
+    free: ClassVar[tuple[str, ...]]
+
+    @property
+    def settings(self) -> Any: ...  # noqa: D102
+    @property
+    def statistics(self) -> Any: ...  # noqa: D102
+
+    def require_like(self, source: Source) -> None:
+        """Refuse samples of another kind than the model was fitted on."""
+
+    def require_addable(self, other: Self, name: str) -> None:
+        """Refuse a model, called `name`, of samples of another kind."""
+
+    def facts(self, source: Source) -> Facts:
+        """Return what a checkpoint of sums of a source depends on."""
+        ...
+
+    def summed(self, source: Source, engine: Engine) -> tuple[Any, Record]:
+        """Sum the codes of a source, as a step of a run."""
+        ...
+
+    def solved(self, statistics: Any, engine: Engine) -> tuple[Solution, Record]:
+        """Solve for an embedding, as a step of a run."""
+        ...
+
+    def finished(
+        self,
+        statistics: Any,
+        embedding: Solution,
+        source: dict[str, Any] | None = None,
+        skipped: Record | None = None,
+    ) -> Self:
+        """Return the model with other sums and their embedding."""
+        ...
+
+
+M = TypeVar("M", bound=Transform)
+
+
+def refit(model: M, **changes: Any) -> M:
     """Solve a model again from its statistics alone, with other settings of the solve or the pooling.
 
     Raises ConfigurationError for a setting that the sums depend on, ModelError where the model keeps no sums.
 
+    >>> from smtdist.models.model import Model
     >>> refit(Model(None, None, None, None, None, None, None), patch=7)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     smtdist.errors.ConfigurationError: The setting patch is fixed once patches are summed; ...
     """
-    model = with_settings(model, changes)
-    statistics = statistics_of(model, "the model")
-    return finished(model, statistics, solve(statistics, model.settings))
+    return resolved(with_settings(model, changes))
 
 
-def with_settings(model: Model, changes: dict[str, Any]) -> Model:
+def resolved(model: M, statistics: Any = None) -> M:
+    """Return a model solved anew: from other statistics, or from its own with the settings it has now."""
+    statistics = statistics_of(model, "the model") if statistics is None else statistics
+    embedding, _ = model.solved(statistics, Engine(SerialExecutor(), EventStream()))
+    return model.finished(statistics, embedding)
+
+
+def with_settings(model: M, changes: dict[str, Any]) -> M:
     """Return the model with other settings of the solve or the pooling, not solved yet."""
-    fixed = sorted(set(changes) - set(FREE))
+    fixed = sorted(set(changes) - set(model.free))
     if fixed:
         raise ConfigurationError(
-            f"The setting {fixed[0]} is fixed once patches are summed; a refit may change {', '.join(FREE)}."
+            f"The setting {fixed[0]} is fixed once patches are summed; a refit may change {', '.join(model.free)}."
         )
-    return replace(model, settings=model.settings.replace(**changes)) if changes else model
+    return replace(model, settings=model.settings.replace(**changes)) if changes else model  # type: ignore[type-var]
 
 
 def merged(
-    first: tuple[str, Model],
-    added: Iterable[tuple[str, Model]] = (),
-    withdrawn: Iterable[tuple[str, Model]] = (),
+    first: tuple[str, M],
+    added: Iterable[tuple[str, M]] = (),
+    withdrawn: Iterable[tuple[str, M]] = (),
     *,
     repeats: bool = False,
-) -> tuple[Model, Statistics]:
+) -> tuple[M, Any]:
     """Return the first of some named models, and its statistics with those of others added and withdrawn; unsolved.
 
     Models are taken one by one, so that an iterator that loads them keeps one in memory beside the sum. Raises
@@ -73,47 +112,46 @@ def merged(
     total = statistics_of(model, name)
     for sign, others in ((1, added), (-1, withdrawn)):
         for name, other in others:
-            more = _addable(model, other, name)
+            if type(other) is not type(model):
+                raise ModelError(
+                    f"{name} holds a model of another kind than {first[0]}; merge models of one kind."
+                )
+            model.require_addable(other, name)
+            more = statistics_of(other, name)
             with _named(name):
                 total = total.plus(more, repeats=repeats) if sign > 0 else total - more
     return model, _not_empty(total)
 
 
 def update(
-    model: Model, source: Source, engine: Engine, *, withdraw: bool = False, repeats: bool = False
-) -> tuple[Model, list[Record]]:
+    model: M, source: Source, engine: Engine, *, withdraw: bool = False, repeats: bool = False
+) -> tuple[M, list[Record]]:
     """Add the samples of a source to a model, or withdraw them: one pass over them alone, then a solve.
 
-    Whitening and dictionary stay as they are, so that ten updates give the bits of one fit with that whitening and
-    dictionary. Withdrawing refuses samples that are not in the model and samples that supplied atoms.
+    What makes codes stays as it is, so that ten updates give the bits of one fit with the same whitening and dictionary.
+    Withdrawing refuses samples that are not in the model and samples that supplied atoms.
     """
-    settings = model.settings
     present = statistics_of(model, "the model")
-    geometry = image_geometry(settings, source.shape, source.name)
-    if (geometry, pixel_scale(source.dtype, settings.pixel_range)) != (model.geometry, model.scale):
-        raise DataError(
-            f"{source.name} has {source.dtype} images of {tuple(geometry[:3])}, the model was fitted on others, of "
-            f"{tuple(model.geometry[:3])}; give images like those."
-        )
-    with engine.run(["statistics", "solve"], lambda: run_facts(source, settings, base=model)):
-        more, record = summed(source, model, engine)
+    model.require_like(source)
+    with engine.run(["statistics", "solve"], lambda: model.facts(source)):
+        more, record = model.summed(source, engine)
         with _named(source.name):
             total = _not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
         del present, more
-        embedding, solved = timed_solve(total, settings, engine)
-        return finished(model, total, embedding, None, left_out(source, engine)), [record, solved]
+        embedding, solved = model.solved(total, engine)
+        return model.finished(total, embedding, None, left_out(source, engine)), [record, solved]
 
 
-def statistics_of(model: Model, name: str) -> Statistics:
+def statistics_of(model: Transform, name: str) -> Any:
     """Return a model's sums, or say that it has none."""
     if model.statistics is None:
         raise ModelError(f"{name} keeps no statistics; fit it with keep_statistics=true.")
     return model.statistics
 
 
-def require_memory(n_atoms: int, matrices: int) -> None:
-    """Refuse a merge that this machine cannot hold: the sum so far, the next one and the result, 8 bytes an entry."""
-    needed = resident_bytes() + 3 * 8 * matrices * n_atoms * n_atoms
+def require_memory(held_bytes: int, n_atoms: int) -> None:
+    """Refuse a merge that this machine cannot hold: the sum so far, the next one and the result, of so many bytes each."""
+    needed = resident_bytes() + 3 * held_bytes
     if needed > memory_limit():
         raise MemoryBudgetError(
             f"Merging the sums of {n_atoms:,} atoms needs {readable(needed)}, more than the {readable(memory_limit())} of this "
@@ -121,19 +159,10 @@ def require_memory(n_atoms: int, matrices: int) -> None:
         )
 
 
-def _not_empty(statistics: Statistics) -> Statistics:
+def _not_empty(statistics: Any) -> Any:
     if statistics.n_samples == 0:
         raise ModelError("Nothing is left after withdrawing all samples; keep some.")
     return statistics
-
-
-def _addable(first: Model, model: Model, name: str) -> Statistics:
-    if model.geometry != first.geometry:
-        raise ModelError(
-            f"{name} has images and patches of {tuple(model.geometry)} (height, width, channels, patch), the first model "
-            f"of {tuple(first.geometry)}; only sums over equal ones add up."
-        )
-    return statistics_of(model, name)
 
 
 @contextlib.contextmanager

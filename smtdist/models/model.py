@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
+from smtdist.configuration import VOTING, Configuration
+from smtdist.data.fingerprint import Digests
+from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts, array_hash
+from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.representation import pooled_shape
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
 from smtdist.kernels.whitening import integer_whitening, threshold_cut
+from smtdist.models.components import chosen_components
 from smtdist.models.dictionary import Dictionary
+from smtdist.models.provenance import origin_of, traced
+from smtdist.models.represent import Represent, representer
 from smtdist.solve.solution import Solution
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.origin import basis
 from smtdist.statistics.sums import Statistics
+
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,19 @@ class Model:
     embedding: Solution | None
     provenance: dict[str, Any] = field(default_factory=dict)
 
+    free: ClassVar[tuple[str, ...]] = (
+        "moment",
+        "n_components",
+        "drop",
+        "pool_size",
+        "pool_stride",
+        "dtype",
+        "null_tolerance",
+        "keep_statistics",
+        *VOTING,
+    )
+    """Settings that no sum depends on: they may change after the fit."""
+
     @property
     def whitener(self) -> Whitener:
         """The parameters that turn images into unit patches on the grid."""
@@ -67,15 +90,7 @@ class Model:
         """
         if self.embedding is None:
             raise ModelError("The model has no embedding yet; it holds whitening and dictionary only.")
-        first = self.settings.drop if drop is None else drop
-        count = self.settings.n_components if n_components is None else n_components
-        stored = len(self.embedding.components)
-        if count < 1 or first < 0 or first + count > stored:
-            raise ModelError(
-                f"The model stores {stored} components, so {count} after dropping {first} cannot be taken; "
-                f"ask for fewer, or fit with a larger n_components."
-            )
-        return np.ascontiguousarray(self.embedding.components[first : first + count].T, np.float32)
+        return chosen_components(self.embedding, self.settings, n_components, drop)
 
     def feature_shape(self, n_components: int) -> tuple[int, int, int]:
         """Return the shape of one image's representation: pooled rows, pooled columns, components."""
@@ -83,6 +98,115 @@ class Model:
             self.geometry.rows, self.geometry.columns, self.settings.pool_size, self.settings.pool_stride
         )
         return rows, columns, n_components
+
+    def require_like(self, source: Source) -> None:
+        """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
+        geometry = image_geometry(self.settings, source.shape, source.name)
+        if (geometry, pixel_scale(source.dtype, self.settings.pixel_range)) != (self.geometry, self.scale):
+            raise DataError(
+                f"{source.name} has {source.dtype} images of {tuple(geometry[:3])}, the model was fitted on others, of "
+                f"{tuple(self.geometry[:3])}; give images like those."
+            )
+
+    def require_addable(self, other: Model, name: str) -> None:
+        """Refuse a model, called `name`, of other images or patches."""
+        if other.geometry != self.geometry:
+            raise ModelError(
+                f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first model "
+                f"of {tuple(self.geometry)}; only sums over equal ones add up."
+            )
+
+    def facts(self, source: Source) -> Facts:
+        """Return what a checkpoint of sums of a source depends on."""
+        given = {"the model": array_hash(self.whitening.whiten, self.dictionary.grid)}
+        return Facts.of(source, summed_settings(self.settings), given)
+
+    def summed(
+        self, source: Source, engine: Engine, samples: Digests | None = None
+    ) -> tuple[Statistics, Record]:
+        """Sum the codes of a source with this whitening and dictionary; `samples` are their hashes where they are known."""
+        from smtdist.models.summing import summed  # a model that is only used needs no SciPy
+
+        sums = code_sums(self, source.n_samples)
+        statistics, samples, record = summed(source, sums, self.settings, engine, samples)
+        origin = origin_of(self.basis, samples, source.name, self.dictionary.samples)
+        return replace(statistics, origin=origin), record
+
+    def solved(self, statistics: Statistics, engine: Engine) -> tuple[Solution, Record]:
+        """Solve for an embedding, as a step of the run."""
+        from smtdist.models.solving import timed_solve  # nor this
+
+        return timed_solve(statistics, self.settings, engine)
+
+    def finished(
+        self,
+        statistics: Statistics,
+        embedding: Solution | None,
+        source: dict[str, Any] | None = None,
+        skipped: Record | None = None,
+    ) -> Model:
+        """Return the model with its sums, its embedding, where they come from and what could not be read."""
+        about = traced(self.provenance, statistics.origin, source, skipped)
+        kept = statistics if self.settings.keep_statistics else None
+        return replace(self, statistics=kept, embedding=embedding, provenance=about)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the samples it was fitted on."""
+        return str(self.provenance.get("fingerprint", ""))
+
+    @property
+    def asked(self) -> str:
+        """The settings, as JSON."""
+        return self.settings.to_json()
+
+    @property
+    def dtype(self) -> str:
+        """Of the numbers of a representation."""
+        return self.settings.dtype
+
+    @property
+    def scaling(self) -> Configuration:
+        """What becomes of encoded images before patches are taken."""
+        return self.settings
+
+    @property
+    def votes(self) -> Configuration:
+        """How neighbours vote where nothing else is asked for."""
+        return self.settings
+
+    @property
+    def positions(self) -> int:
+        """Of an image."""
+        return self.geometry.positions
+
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the model was fitted on."""
+        geometry = image_geometry(self.settings, source.shape, source.name)
+        if geometry != self.geometry:
+            raise ModelError(
+                f"The model takes images of (height, width, channels) = {tuple(self.geometry[:3])}, {source.name} has "
+                f"{tuple(geometry[:3])}; give images like those it was fitted on."
+            )
+
+    def representation_shape(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of one image's representation with so many components, after those that are dropped."""
+        return self.feature_shape(self.components(n_components, drop).shape[1])
+
+    def representer(
+        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
+    ) -> Represent:
+        """Return what represents a batch of images within a worker's budget."""
+        components = self.components(n_components, drop)
+        shape = self.feature_shape(components.shape[1])
+        return representer(self.encoder, components, self.settings, shape, source, engine)
+
+
+def summed_settings(settings: Configuration) -> dict[str, Any]:
+    """Return the settings that a checkpoint of a fit depends on."""
+    return {name: value for name, value in settings.to_dict().items() if name not in VOTING}
 
 
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:

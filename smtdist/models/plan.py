@@ -233,9 +233,15 @@ def fit_steps(
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
     # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
     finishing = 16 * n_atoms**2 if settings.feature == "gq" and settings.order == 1 else 0
-    work = work_per_sample(encoder, settings)
     steps.append(
-        Step("statistics", sums, source, 1, work_per_sample=work, digests=reused, driver_bytes=finishing)
+        Step(
+            "statistics",
+            sums,
+            source,
+            work_per_sample=sums.work_per_sample,
+            digests=reused,
+            driver_bytes=finishing,
+        )
     )
     return steps
 
@@ -299,9 +305,3 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
         driver_bytes=gathering_bytes(tiles, spilled) - tile.state_bytes(),
         held_bytes=held_beside(tile, tiles) if machines.worker.alone and not spilled else 0,
     ), len(tiles) > 1
-
-
-def work_per_sample(encoder: Encoder, settings: Configuration) -> float:
-    """Return the multiplications of patches with atoms that one image costs a fit."""
-    whitener = encoder.whitener
-    return whitener.drawn * whitener.geometry.pixels * len(encoder.atoms) * (2.0 if settings.flip else 1.0)

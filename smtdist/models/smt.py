@@ -23,9 +23,9 @@ from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import files
 from smtdist.models.fit import fit
-from smtdist.models.merge import FREE, refit, update
+from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
-from smtdist.models.transform import transform
+from smtdist.models.transform import represented
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -234,7 +234,9 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def refit(self) -> Self:
         """Solve again from the sums alone, with the present n_components, drop, moment and pooling."""
         check_is_fitted(self)
-        return self._fitted(refit(self.model_, **{name: getattr(self, name) for name in FREE}), self.passes_)
+        return self._fitted(
+            refit(self.model_, **{name: getattr(self, name) for name in Model.free}), self.passes_
+        )
 
     @_with_value_errors
     def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
@@ -256,13 +258,10 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         model = self.model_
         source = as_source(X, model.settings, fitted=True)
-        count = model.components(n_components, drop).shape[1]
-        result = np.empty((source.n_samples, *model.feature_shape(count)), model.settings.dtype)
         with executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor)
             with engine.run(("transform",)):
-                for first, values in transform(model, source, engine, n_components=n_components, drop=drop):
-                    result[first : first + len(values)] = values
+                result = represented(model, source, engine, n_components=n_components, drop=drop)
         return result.reshape(len(result), -1)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

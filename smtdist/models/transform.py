@@ -1,4 +1,4 @@
-"""Images to representations: codes, embedding, pooling; streamed, in any order, same bits (SMT 2023, section 2)."""
+"""Images to representations: streamed, in any order, same bits, whatever encodes them."""
 
 from __future__ import annotations
 
@@ -7,70 +7,69 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.configuration import Configuration
 from smtdist.data.retry import Ranges, joined_ranges, opened_patiently
 from smtdist.data.retry import count as count_samples
 from smtdist.data.source import Source
-from smtdist.engine.memory import BUDGET_SHARE, peak_bytes, readable, reset_peak, resident_bytes
+from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE, block_samples
 from smtdist.engine.worker import batches, located
-from smtdist.errors import MemoryBudgetError, ModelError, SmtdistError
-from smtdist.kernels.codes import encode_pieces
-from smtdist.kernels.device import place, to_host, uploading
-from smtdist.kernels.memory import batch_bytes, code_capacity
-from smtdist.kernels.representation import represent
+from smtdist.errors import SmtdistError
+from smtdist.kernels.device import uploading
 from smtdist.kernels.threads import set_threads
-from smtdist.kernels.types import Encoder
-from smtdist.models.model import Model, image_geometry
+from smtdist.models.represent import Representer, joined
 
-BATCH_BYTES = 256 * 1024**2
 RESULT_BYTES = 32 * 1024**2
 
 
-@dataclass(frozen=True)
-class Represent:
-    """z = pool(L2(P f(x))), L2 at each pooled position; zero where a patch has no code.
+class Represents(Protocol):
+    """A fitted model that turns images into representations.
 
-    Memory: a batch's codes, patch embeddings (positions x components x 4 bytes) of one image for each thread, on a device of
-    all, and the result.
+    asked : its settings, as JSON. dtype : of the numbers of a representation. positions : of an image. scaling : what becomes of
+    encoded images first. votes : settings that say how neighbours vote. fingerprint : of the samples it was fitted on, if known.
     """
 
-    encoder: Encoder
-    components: NDArray[np.float32]  # (K, L)
-    size: int
-    stride: int
-    dtype: str
-    batch: int
-    threads: int
-    working_bytes: int = 0  # of a batch and of reading, as planned
+    @property
+    def asked(self) -> str: ...  # noqa: D102
+    @property
+    def fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    def scaling(self) -> Configuration | None: ...  # noqa: D102
+    @property
+    def votes(self) -> Configuration: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def positions(self) -> int: ...  # noqa: D102
 
-    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
-        """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
-        geometry = self.encoder.whitener.geometry
-        parts = []
-        capacity = code_capacity(
-            geometry,
-            len(self.encoder.atoms),
-            self.encoder.feature,
-            len(images),
-            self.encoder.whitener.sampling.undrawn,
-        )
-        for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
-            grid = (count, geometry.rows, geometry.columns)
-            parts.append(to_host(represent(codes, self.components, *grid, self.size, self.stride)))
-        return _joined(parts).astype(self.dtype, copy=False)
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the model was fitted on."""
+
+    def representation_shape(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of one image's representation with so many components, after those that are dropped."""
+        ...
+
+    def representer(
+        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
+    ) -> Representer:
+        """Return what represents a batch, within a worker's budget; refuse a model too large for it."""
+        ...
 
 
 @dataclass(frozen=True)
 class Concatenate:
     """The representations of several models side by side, (B, features): "original + greyscale" of SMT 2023, section 4."""
 
-    parts: tuple[Represent, ...]
+    parts: tuple[Representer, ...]
+    dtype: str
 
     @property
     def batch(self) -> int:
@@ -89,71 +88,19 @@ class Concatenate:
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C), read and decoded once for all models."""
-        dtype = self.parts[0].dtype
-        return np.concatenate(
-            [part(images).reshape(len(images), -1) for part in self.parts], axis=1, dtype=dtype
-        )
+        flat = [part(images).reshape(len(images), -1) for part in self.parts]
+        return np.concatenate(flat, axis=1, dtype=self.dtype)
 
 
 def feature_count(
-    model: Model, n_components: int | None, drop: int | None, others: Sequence[Model] = ()
+    model: Represents, n_components: int | None, drop: int | None, others: Sequence[Represents] = ()
 ) -> int:
     """Return the features of a representation; `others` have the components they were fitted for."""
-    counts = [
-        model.components(n_components, drop).shape[1],
-        *(other.components().shape[1] for other in others),
-    ]
-    shapes = (one.feature_shape(count) for one, count in zip((model, *others), counts, strict=True))
-    return sum(math.prod(shape) for shape in shapes)
+    shapes = [model.representation_shape(n_components, drop), *(one.representation_shape() for one in others)]
+    return sum(map(math.prod, shapes))
 
 
-def representer(
-    model: Model, source: Source, engine: Engine, n_components: int | None, drop: int | None
-) -> Represent:
-    """Choose the batch within a worker's budget; refuse a model too large for it."""
-    components = model.components(n_components, drop)
-    encoder, settings, geometry = model.encoder, model.settings, model.geometry
-    rows, columns, count = model.feature_shape(components.shape[1])
-    threads = engine.executor.threads()
-    reading = (
-        block_samples(source) * source.sample_bytes + source.reader_bytes + threads * source.thread_bytes
-    )
-
-    def needed(images: int) -> int:
-        stages = batch_bytes(
-            geometry,
-            len(encoder.atoms),
-            encoder.feature,
-            images,
-            components=count,
-            pooled=rows * columns,
-            raw_bytes=encoder.whitener.scale.raw_bytes,
-            sampling=encoder.whitener.sampling.undrawn,
-        )
-        return reading + max(stages.encoding, stages.embedding)
-
-    budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
-    batch = min(256, block_samples(source))
-    while batch > 1 and needed(batch) > min(budget, reading + BATCH_BYTES):
-        batch //= 2
-    if needed(batch) > budget:
-        raise MemoryBudgetError(
-            f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may plan for; "
-            f"use fewer components or larger workers."
-        )
-    return Represent(
-        encoder,
-        components,
-        settings.pool_size,
-        settings.pool_stride,
-        settings.dtype,
-        batch,
-        threads,
-        needed(batch),
-    )
-
-
-def _warmed(represent: Represent | Concatenate, source: Source, start: int, stop: int) -> int:
+def _warmed(represent: Representer, source: Source, start: int, stop: int) -> int:
     """Represent one patterned image, so that kernels are loaded, and return the bytes then in memory."""
     set_threads(represent.threads)
     pattern = (np.arange(math.prod(source.shape[1:])) * 37 % 251).reshape(1, *source.shape[1:])
@@ -163,7 +110,7 @@ def _warmed(represent: Represent | Concatenate, source: Source, start: int, stop
 
 
 def _measured_range(
-    how: tuple[Callable[..., Any], Represent | Concatenate], source: Source, start: int, stop: int
+    how: tuple[Callable[..., Any], Representer], source: Source, start: int, stop: int
 ) -> tuple[Any, int]:
     """Represent samples [start, stop) of a source in one of the two ways below; return that and the resident set's peak."""
     reset_peak()
@@ -173,19 +120,14 @@ def _measured_range(
 
 
 def represent_range(
-    represent: Represent | Concatenate, source: Source, start: int, stop: int
+    represent: Representer, source: Source, start: int, stop: int
 ) -> NDArray[np.floating[Any]]:
     """Represent samples [start, stop) of a source."""
-    return _joined([values for _, values in _pieces(represent, source, start, stop, None)])
-
-
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Concatenate; a single part, large as it may be, is not copied."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return joined([values for _, values in _pieces(represent, source, start, stop, None)])
 
 
 def represent_sound(
-    represent: Represent | Concatenate, source: Source, start: int, stop: int
+    represent: Representer, source: Source, start: int, stop: int
 ) -> tuple[NDArray[np.floating[Any]], Ranges]:
     """Represent the samples in [start, stop) that can be read; the others are NaN, and their ranges are returned."""
     skipped: list[tuple[int, int]] = []
@@ -199,7 +141,7 @@ def represent_sound(
 
 
 def _pieces(
-    represent: Represent | Concatenate,
+    represent: Representer,
     source: Source,
     start: int,
     stop: int,
@@ -215,27 +157,26 @@ def _pieces(
 
 
 def transform(
-    model: Model,
+    model: Represents,
     source: Source,
     engine: Engine,
     *,
     n_components: int | None = None,
     drop: int | None = None,
-    others: Sequence[Model] = (),
+    others: Sequence[Represents] = (),
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
-    """Yield (first sample, representations (m, rows', columns', L)) for all samples, in whatever order they end.
+    """Yield (first sample, representations (m, ...)) for all samples, in whatever order they end.
 
     With `others` the representations of all models are concatenated to (m, features), from one read of the data. Where the
     engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their ranges in the end.
     """
     for one in (model, *others):
-        _require_images(one, source)
-    own = representer(model, source, engine, n_components, drop)
-    more = [representer(other, source, engine, None, None) for other in others]
-    represent = Concatenate((own, *more)) if more else own
+        one.require_images(source)
+    own = model.representer(source, engine, n_components, drop)
+    more = [other.representer(source, engine) for other in others]
+    represent: Representer = Concatenate((own, *more), model.dtype) if more else own
     features = feature_count(model, n_components, drop, others)
-    sample = features * np.dtype(model.settings.dtype).itemsize
-    geometry = model.geometry
+    sample = features * np.dtype(model.dtype).itemsize
     step = min(
         source.n_samples, source.chunk_samples * max(1, RESULT_BYTES // (source.chunk_samples * sample))
     )
@@ -265,7 +206,7 @@ def transform(
             "progress",
             **{"pass": "transform"},
             n_samples=done,
-            n_positions=done * geometry.positions,
+            n_positions=done * model.positions,
             read_bytes=done * source.stored_bytes // source.n_samples,
         )
         yield start, result
@@ -275,7 +216,7 @@ def transform(
         **{"pass": "transform"},
         seconds=time.perf_counter() - started,
         n_samples=done,
-        n_positions=done * geometry.positions,
+        n_positions=done * model.positions,
         read_bytes=source.stored_bytes,
         peak_bytes=peak,
         projected_bytes=projected,
@@ -284,10 +225,17 @@ def transform(
     )
 
 
-def _require_images(model: Model, source: Source) -> None:
-    geometry = image_geometry(model.settings, source.shape, source.name)
-    if geometry != model.geometry:
-        raise ModelError(
-            f"The model takes images of (height, width, channels) = {tuple(model.geometry[:3])}, {source.name} has "
-            f"{tuple(geometry[:3])}; give images like those it was fitted on."
-        )
+def represented(
+    model: Represents,
+    source: Source,
+    engine: Engine,
+    *,
+    n_components: int | None = None,
+    drop: int | None = None,
+) -> NDArray[np.floating[Any]]:
+    """Return the representations of all samples in memory, (n, ...)."""
+    shape = model.representation_shape(n_components, drop)
+    z: NDArray[Any] = np.empty((source.n_samples, *shape), model.dtype)
+    for first, values in transform(model, source, engine, n_components=n_components, drop=drop):
+        z[first : first + len(values)] = values
+    return z

@@ -30,11 +30,12 @@ def coder_facts(path: Path) -> Facts:
     }
     if hasattr(coder, "active"):
         facts["active"] = coder.active
-    if isinstance(found, Manifold):
+    if isinstance(found, Manifold) and found.embedding is not None:
+        values = found.embedding.eigenvalues
         facts |= {
             "embedding": asdict(found.settings),
-            "n_components_stored": len(found.eigenvalues),
-            "eigenvalues": [float(found.eigenvalues[0]), float(found.eigenvalues[-1])],
+            "n_components_stored": len(values),
+            "eigenvalues": [float(values[0]), float(values[-1])],
         }
     return facts
 

@@ -13,7 +13,7 @@ from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest, vote
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.models.model import Model
-from smtdist.models.transform import transform
+from smtdist.models.transform import represented
 
 NEIGHBOURS: Final = 8
 """Neighbours that are shown."""
@@ -52,7 +52,7 @@ def look(model: Model, known: Labelled, asked: Labelled, engine: Engine) -> Look
     """
     votes = model.settings
     settings = SoftNeighbours(min(votes.neighbours, known[0].n_samples), votes.temperature, votes.vote)
-    z = [_represented(model, source, engine) for source, _ in (known, asked)]
+    z = [represented(model, source, engine).astype(np.float32, copy=False) for source, _ in (known, asked)]
     flat = [one.reshape(len(one), -1) for one in z]
     cosines, rows = nearest(flat[1], flat[0], settings.k)
     n_classes = int(max(known[1].max(), asked[1].max())) + 1
@@ -71,14 +71,6 @@ def look(model: Model, known: Labelled, asked: Labelled, engine: Engine) -> Look
         rows[:, :shown],
         cosines[:, :shown],
     )
-
-
-def _represented(model: Model, source: Source, engine: Engine) -> NDArray[np.float32]:
-    settings = model.settings
-    z = np.empty((source.n_samples, *model.feature_shape(settings.n_components)), np.float32)
-    for first, values in transform(model, source, engine):
-        z[first : first + len(values)] = values
-    return z
 
 
 def _pixels(source: Source) -> NDArray[np.uint8]:

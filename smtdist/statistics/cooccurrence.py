@@ -117,6 +117,12 @@ class CodeSums:
             )
         return layout
 
+    @property
+    def work_per_sample(self) -> float:
+        """Multiplications of patches with atoms that one image costs."""
+        whitener = self.encoder.whitener
+        return whitener.drawn * whitener.geometry.pixels * self.n_atoms * (2.0 if self.flip else 1.0)
+
     def zero(self) -> State:
         """Return the sums over no samples."""
         return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self._layout().items()}

@@ -33,10 +33,17 @@ def merge(
     low: NDArray[np.int64],
     other_high: NDArray[np.int64],
     other_low: NDArray[np.int64],
+    sign: int = 1,
 ) -> None:
-    """Add another two-limb sum in place."""
-    low += other_low
-    high += other_high + (low >> _LOW)
+    """Add another two-limb sum in place, or take it away with `sign` -1.
+
+    >>> high, low = np.array([1]), np.array([0])
+    >>> merge(high, low, np.array([0]), np.array([1]), -1)
+    >>> int(exact(high, low)[0]) == 2**32 - 1
+    True
+    """
+    low += sign * other_low
+    high += sign * other_high + (low >> _LOW)
     low &= _MASK
 
 

@@ -97,6 +97,11 @@ class Statistics(Additive):
         return [name for name in _MATRICES if name not in self.matrices]
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of the matrices of a sum of these and others."""
+        return 8 * len(self.matrices) * len(self.activity) ** 2
+
+    @property
     def tiled(self) -> bool:
         """Whether the matrices are tiles of rows."""
         return isinstance(self.cooccurrence, UpperTiles)

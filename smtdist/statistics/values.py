@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics import limbs
 from smtdist.statistics.base import State
 from smtdist.statistics.operators import Operator, Whole
+from smtdist.statistics.origin import Additive, Origin
 from smtdist.statistics.patch_rows import PANEL
 from smtdist.statistics.sites import Group, Sites
 
@@ -88,7 +89,8 @@ class ValueSums:
     def merge(self, left: State, right: State) -> State:
         """Return the sum of both."""
         for name in SUMS:
-            limbs.merge(*(state[f"{name}_{limb}"] for state in (left, right) for limb in ("high", "low")))
+            high, low = f"{name}_high", f"{name}_low"
+            limbs.merge(left[high], left[low], right[high], right[low])
         for name in ("n_samples", "n_positions", "activity"):
             left[name] += right[name]
         return left
@@ -259,12 +261,71 @@ class SecondOrder:
         return self.moment if moment == "second" else self.covariance
 
 
-def finish(state: State, sums: ValueSums) -> SecondOrder:
-    """Return the sums of a pass as float64, each rounded once."""
-    count, grid = int(state["n_positions"]), float(sums.grid)
-    if count == 0:
-        raise DataError("No position has a code; lower the penalty or threshold, or give more data.")
-    moment, scatter = (limbs.rounded(state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS)
-    moment /= grid * grid * count
-    scatter /= grid * grid * count * sums.context.scale**2
-    return SecondOrder(count, moment, scatter, state["activity"] / (grid * count))
+@dataclass(frozen=True, eq=False)
+class ValueStatistics(Additive):
+    """Sums over samples of codes that are values: counts, A 1, A Aᵀ, A D Dᵀ Aᵀ; whole numbers, not divided by N.
+
+    `activity` (K,) is in steps of 1 / `grid`, both matrices are in steps of 1 / grid², A D Dᵀ Aᵀ times `scale`² besides. A
+    matrix is two limbs (high, low), int64 (K, K) each (`smtdist.statistics.limbs`).
+
+    They add and subtract, bit for bit, where `origin` allows it: `a + b`, `a - b`. Memory: 32 K² bytes.
+    """
+
+    _unnamed: ClassVar[str] = (
+        "These sums do not name their samples, so they cannot be added or subtracted; fit again to have them do."
+    )
+
+    n_samples: int
+    n_positions: int
+    activity: Int64
+    second_moment: tuple[Int64, Int64]
+    context_scatter: tuple[Int64, Int64]
+    grid: int = GRID
+    scale: int = 1
+    origin: Origin | None = None
+
+    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+        def both(name: str) -> tuple[Int64, Int64]:
+            high, low = (limb.copy() for limb in getattr(self, name))
+            other_high, other_low = getattr(other, name)
+            limbs.merge(high, low, other_high, other_low, sign)
+            return high, low
+
+        return replace(
+            self,
+            n_samples=self.n_samples + sign * other.n_samples,
+            n_positions=self.n_positions + sign * other.n_positions,
+            activity=self.activity + sign * other.activity,
+            second_moment=both("second_moment"),
+            context_scatter=both("context_scatter"),
+            origin=origin,
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the matrices."""
+        return 32 * len(self.activity) ** 2
+
+    def means(self) -> SecondOrder:
+        """Return the sums divided by the positions, in float64, each rounded once; DataError where there are none."""
+        count, grid = self.n_positions, float(self.grid)
+        if count == 0:
+            raise DataError("No position has a code; lower the penalty or threshold, or give more data.")
+        moment, scatter = (limbs.rounded(*sums) for sums in (self.second_moment, self.context_scatter))
+        moment /= grid * grid * count
+        scatter /= grid * grid * count * self.scale**2
+        return SecondOrder(count, moment, scatter, self.activity / (grid * count))
+
+
+def finish(state: State, sums: ValueSums) -> ValueStatistics:
+    """Return the sums of a pass; they share the arrays of `state`."""
+    moment, scatter = ((state[f"{name}_high"], state[f"{name}_low"]) for name in SUMS)
+    return ValueStatistics(
+        int(state["n_samples"]),
+        int(state["n_positions"]),
+        state["activity"],
+        moment,
+        scatter,
+        sums.grid,
+        sums.context.scale,
+    )

@@ -6,8 +6,7 @@ import pytest
 
 from benchmarks.end_to_end import fit
 from benchmarks.solve import eigen, large_k
-from smtdist.models import fit as fitting
-from smtdist.models import ways
+from smtdist.models import solving, summing, ways
 
 
 def test_eigen_beside_lapack(tmp_path):
@@ -38,13 +37,13 @@ def test_eigen_beside_lapack(tmp_path):
 @pytest.mark.benchmark
 def test_large_k_in_tiles_and_whole(monkeypatch):
     monkeypatch.setattr(ways, "memory_limit", ways.memory_limit)
-    monkeypatch.setattr(fitting, "timed_solve", fitting.timed_solve)
-    monkeypatch.setattr(fitting, "SMALL_SHARE", 0)
-    monkeypatch.setattr(fitting, "row_tiles", lambda sums, *_, **__: sums.tiled(3))
+    monkeypatch.setattr(solving, "timed_solve", solving.timed_solve)
+    monkeypatch.setattr(summing, "SMALL_SHARE", 0)
+    monkeypatch.setattr(summing, "row_tiles", lambda sums, *_, **__: sums.tiled(3))
     arguments = ["--images", "20", "--atoms", "64", "--components", "3", "--threads", "1"]
     tiles = large_k.main([*arguments, "--memory", "1GB"])
     monkeypatch.undo()
-    monkeypatch.setattr(fitting, "timed_solve", fitting.timed_solve)
+    monkeypatch.setattr(solving, "timed_solve", solving.timed_solve)
     whole = large_k.main([*arguments, "--whole"])
     assert tiles["tiled"]
     assert not whole["tiled"]

@@ -39,7 +39,7 @@ def test_sums_are_those_of_the_printed_operator(order):
     rows = np.random.default_rng(0).standard_normal((40, 1, 6, 3))
     sums = sequence_sums(FEATURES, order)
     partial, _ = Engine(SerialExecutor()).reduce("codes", sums, ArraySource(rows))
-    found = finish(partial.state, sums)
+    found = finish(partial.state, sums).means()
     moment, scatter, mean = np.zeros((7, 7)), np.zeros((7, 7)), np.zeros(7)
     for sequence in rows[:, 0]:
         A = np.exp(-((sequence[:, None] - FEATURES.points) ** 2).sum(axis=2) / 2).T
@@ -73,7 +73,7 @@ def test_straight_codes_cost_nothing_and_short_sequences_are_refused():
         sequence_sums(Landmarks(np.zeros((3, 2))), 3)
     none = sequence_sums(Landmarks(np.zeros((3, 2))), 1)
     with pytest.raises(DataError, match="No position has a code"):
-        finish(none.zero(), none)
+        finish(none.zero(), none).means()
 
 
 def test_codes_too_large_for_exact_sums_are_refused():

@@ -40,7 +40,7 @@ def moving():
     source = ArraySource(moving_points(6000, 0, 0.35)[:, None])
     statistic = ValueSums(Sequences(source.shape[3]), features, Temporal(2))
     partial, _ = engine().reduce("codes", statistic, source)
-    sums = finish(partial.state, statistic)
+    sums = finish(partial.state, statistic).means()
     return source, features, sums, smallest_components(sums.scatter, sums.moment, 10)
 
 

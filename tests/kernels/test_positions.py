@@ -18,7 +18,6 @@ from smtdist.kernels.generic import scatter as generic_scatter
 from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.types import Codes, Encoder, Geometry, Sampling, Whitener
 from smtdist.models.model import image_geometry
-from smtdist.models.plan import work_per_sample
 from smtdist.statistics import covariance
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -374,8 +373,8 @@ class TestCost:
 
     def test_work_and_memory_follow_the_draw(self):
         every, few = Sampling(), Sampling(1, 32)
-        asked = Configuration(patch=6, flip=True)
-        work = [work_per_sample(some_encoder(self.whitener(one), 0, "gq"), asked) for one in (every, few)]
+        sums = (CodeSums(some_encoder(self.whitener(one), 0, "gq"), 9, 1, True, 70) for one in (every, few))
+        work = [one.work_per_sample for one in sums]
         assert work[0] / work[1] == 3481 / 32
         for feature, around in (("gq", "whole"), ("vq", "whole"), ("gq", 3)):
             plain, drawn = (

@@ -405,7 +405,7 @@ def clip_sums(features, order):
 
 def valued(sites, features, context, samples):
     statistic = ValueSums(sites, features, context)
-    return Case(statistic, samples, lambda state: finish_values(state, statistic))
+    return Case(statistic, samples, lambda state: finish_values(state, statistic), additive=True)
 
 
 def point_sums(features, order, pairs=False):

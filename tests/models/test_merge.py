@@ -16,7 +16,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models.files import load, save
-from smtdist.models.fit import finished, fit, summed
+from smtdist.models.fit import fit
 from smtdist.models.merge import merged, refit, update
 from smtdist.statistics.origin import _without
 from tests import kinds_of_sums
@@ -48,12 +48,12 @@ def base(request):
 
 
 def sums_of(images, base):
-    return summed(as_source(images), base, engine())[0]
+    return base.summed(as_source(images), engine())[0]
 
 
 def part_of(images, base):
     """A model of other images with the whitening and dictionary of `base`; it need not be solved to be merged."""
-    return finished(base, sums_of(images, base), None)
+    return base.finished(sums_of(images, base), None)
 
 
 def assert_equal(left, right):

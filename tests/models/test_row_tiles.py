@@ -13,7 +13,7 @@ from smtdist.data.spilled import Spill
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import MemoryBudgetError
-from smtdist.models import fit as fitting
+from smtdist.models import summing
 from smtdist.models.model import code_sums
 from smtdist.models.plan import Machines, fit_steps, plan_steps
 from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
@@ -161,7 +161,7 @@ def test_tiles_are_finished_in_the_memory_that_is_planned(name, spilled, monkeyp
     planned = gathering_bytes(tiles, spilled)
     if spilled:
         spill = Spill(tmp_path)
-        sums = [(tile, fitting._spilled(state, spill)) for tile, state in sums]
+        sums = [(tile, summing._spilled(state, spill)) for tile, state in sums]
         planned -= max(map(CodeSums.state_bytes, tiles))  # which is in memory before it goes to its file
     tracemalloc.reset_peak()
     found = finish_tiles(sums, spill if spilled else None)
@@ -174,7 +174,7 @@ def test_tiles_are_finished_in_the_memory_that_is_planned(name, spilled, monkeyp
 def test_sums_that_lie_in_files_do_not_stay_in_memory(tmp_path):
     model, spill = model_of("gq"), Spill(tmp_path)
     wide = replace(model, dictionary=replace(model.dictionary, grid=np.zeros((6144, 4), np.float32)))
-    sums = [(tile, fitting._spilled(tile.zero(), spill)) for tile in code_sums(wide, 80).tiled(4)]
+    sums = [(tile, summing._spilled(tile.zero(), spill)) for tile in code_sums(wide, 80).tiled(4)]
     gc.collect()
     before = resident_bytes()
     found = finish_tiles(sums, spill)

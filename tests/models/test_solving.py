@@ -17,8 +17,7 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE, WorkerLimits
 from smtdist.errors import CheckpointError, ConfigurationError, InterruptedRun, MemoryBudgetError
 from smtdist.kernels.triangle import UpperTiles
-from smtdist.models import fit as fitting
-from smtdist.models import solving, ways
+from smtdist.models import solving, summing, ways
 from smtdist.models.files import load, save
 from smtdist.models.fit import fit
 from smtdist.models.plan import Machines, fit_steps, plan_steps
@@ -215,7 +214,7 @@ def test_a_driver_that_cannot_hold_the_sums_keeps_them_in_files(name, workers, m
     monkeypatch.setattr(ways, "spills", lambda *_: True)
     engine = Engine(executor, EventStream(events.append), tmp_path, "k")
     room = ALLOWANCE + {"gq": 2**18, "vq": 2**17}[name]  # too little for the sums whole
-    monkeypatch.setattr(fitting, "memory_limit", lambda: resident_bytes() + room)
+    monkeypatch.setattr(summing, "memory_limit", lambda: resident_bytes() + room)
     monkeypatch.setattr("smtdist.kernels.triangle.TILE_BYTES", 8 * 220 * 64)
     model, records = fit(images, settings, engine)
     assert any("kept in files" in event.get("text", "") for event in events)

@@ -14,9 +14,9 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import DataError, InterruptedRun
 from smtdist.kernels.triangle import UpperTiles
-from smtdist.models import fit as fitting
+from smtdist.models import summing
 from smtdist.models.files import load, save
-from smtdist.models.fit import fit, summed
+from smtdist.models.fit import fit
 from smtdist.models.merge import merged, update
 from smtdist.models.model import code_sums
 from smtdist.models.row_tiles import held_beside
@@ -31,8 +31,8 @@ def tiles_of(monkeypatch):
     """Let the worker hold so many tiles of the sums only."""
 
     def cut(count):
-        monkeypatch.setattr(fitting, "SMALL_SHARE", 0)
-        monkeypatch.setattr(fitting, "row_tiles", lambda sums, *_, **__: sums.tiled(count))
+        monkeypatch.setattr(summing, "SMALL_SHARE", 0)
+        monkeypatch.setattr(summing, "row_tiles", lambda sums, *_, **__: sums.tiled(count))
 
     return cut
 
@@ -61,12 +61,12 @@ def test_any_tiles_chunks_and_workers_give_the_same_bits(data):
     chunk, workers = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
     images = as_source(IMAGES)
     object.__setattr__(images, "chunk_samples", chunk)  # which decides the leaves
-    expected, _ = summed(images, model, Engine(SerialExecutor(1)))
+    expected, _ = model.summed(images, Engine(SerialExecutor(1)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("smtdist.kernels.triangle.TILE_BYTES", data.draw(st.sampled_from([1, 10**6])))
-        patch.setattr(fitting, "SMALL_SHARE", 0)
-        patch.setattr(fitting, "row_tiles", lambda sums, *_, **__: sums.tiled(count))
-        found, record = summed(images, model, Engine(ThreadsExecutor(workers)))
+        patch.setattr(summing, "SMALL_SHARE", 0)
+        patch.setattr(summing, "row_tiles", lambda sums, *_, **__: sums.tiled(count))
+        found, record = model.summed(images, Engine(ThreadsExecutor(workers)))
     assert_equal(found, expected)
     n_tiles = len(tile_cuts(24, count)) - 1
     assert record["n_samples"] == 80 * n_tiles
@@ -76,16 +76,16 @@ def test_any_tiles_chunks_and_workers_give_the_same_bits(data):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_lost_tasks_change_nothing(name, tiles_of):
     model = model_of(name)
-    expected, _ = summed(as_source(IMAGES), model, Engine(SerialExecutor(1)))
+    expected, _ = model.summed(as_source(IMAGES), Engine(SerialExecutor(1)))
     tiles_of(3)
-    found, _ = summed(as_source(IMAGES), model, Engine(LossyExecutor(3)))
+    found, _ = model.summed(as_source(IMAGES), Engine(LossyExecutor(3)))
     assert_equal(found, expected)
 
 
 @pytest.mark.parametrize("name", ["gq", "gq-second", "vq-whole"])
 def test_a_stopped_run_goes_on_where_it_was(name, tiles_of, tmp_path):
     model = model_of(name)
-    expected, _ = summed(as_source(IMAGES), model, Engine(SerialExecutor(1)))
+    expected, _ = model.summed(as_source(IMAGES), Engine(SerialExecutor(1)))
     tiles_of(3)
     stop = StopRequest()
     first = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k", stop=stop)
@@ -96,8 +96,8 @@ def test_a_stopped_run_goes_on_where_it_was(name, tiles_of, tmp_path):
 
     first.events.subscribe(heed)
     with pytest.raises(InterruptedRun):
-        summed(as_source(IMAGES), model, first)
-    found, record = summed(as_source(IMAGES), model, Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
+        model.summed(as_source(IMAGES), first)
+    found, record = model.summed(as_source(IMAGES), Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
     assert_equal(found, expected)
     assert record["read_bytes"] <= IMAGES.nbytes  # of three tiles, at most one was left
     assert record["resumed_leaves"] > 0
@@ -114,9 +114,9 @@ def test_tiles_merge_are_withdrawn_and_travel_as_files(name, tiles_of, tmp_path)
     save(found, tmp_path / "tiled.h5")
     save(whole, tmp_path / "whole.h5")
     assert_equal(load(tmp_path / "tiled.h5").statistics, load(tmp_path / "whole.h5").statistics)
-    part = replace(base, statistics=summed(as_source(IMAGES[20:50]), base, Engine(SerialExecutor(1)))[0])
+    part = replace(base, statistics=base.summed(as_source(IMAGES[20:50]), Engine(SerialExecutor(1)))[0])
     tiles_of(4)
-    other = replace(base, statistics=summed(as_source(IMAGES[50:]), base, Engine(SerialExecutor(1)))[0])
+    other = replace(base, statistics=base.summed(as_source(IMAGES[50:]), Engine(SerialExecutor(1)))[0])
     _, total = merged(("a", part), [("b", base), ("c", other)], [("c", other), ("b", base), ("a", part)][:1])
     back, _ = update(found, as_source(IMAGES[20:]), Engine(SerialExecutor(1)), withdraw=True)
     assert_equal(back.statistics, base.statistics)
@@ -180,11 +180,11 @@ def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
     engine.events.subscribe(
         lambda event: told.append(event.get("text", "")) if event["kind"] == "note" else None
     )
-    found, record = summed(source, model, engine)
+    found, record = model.summed(source, engine)
     assert found.tiled
     assert record["rounds"] in (2, 3)
     assert any("tiles of rows, and the data are read as often" in text for text in told)
-    assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
+    assert_equal(found, model.summed(source, Engine(SerialExecutor(1)))[0])
 
 
 def test_a_run_goes_on_in_the_tiles_it_was_cut_off_in_whatever_the_memory(tmp_path):
@@ -201,39 +201,39 @@ def test_a_run_goes_on_in_the_tiles_it_was_cut_off_in_whatever_the_memory(tmp_pa
         lambda event: stop.set(130) if event["kind"] == "pass_finished" else None  # the first tile is done
     )
     with pytest.raises(InterruptedRun):
-        summed(source, model, first)
+        model.summed(source, first)
     begun = next(tmp_path.glob("statistics-1-of-*")).name
-    found, record = summed(source, model, Engine(Narrow(2**40), checkpoint=tmp_path, key="k"))
+    found, record = model.summed(source, Engine(Narrow(2**40), checkpoint=tmp_path, key="k"))
     assert begun == f"statistics-1-of-{record['rounds']}"
     assert record["resumed_leaves"] > 0
-    assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
+    assert_equal(found, model.summed(source, Engine(SerialExecutor(1)))[0])
 
 
 def test_of_two_numbers_of_tiles_the_one_that_got_further_goes_on(tiles_of, tmp_path, monkeypatch):
     model, source = model_of("gq"), as_source(IMAGES)
-    real = fitting.row_tiles
+    real = summing.row_tiles
     tiles_of(2)
     stop = StopRequest()
     first = Engine(SerialExecutor(1), checkpoint=tmp_path, key="k", stop=stop)
     first.events.subscribe(lambda event: stop.set(130) if event["kind"] == "pass_finished" else None)
     with pytest.raises(InterruptedRun):
-        summed(source, model, first)
+        model.summed(source, first)
     (tmp_path / "statistics").mkdir()  # of a run that was killed in its first task
     (tmp_path / "statistics-1-of-3").mkdir()
     (tmp_path / "statistics-1-of-3" / "partial.h5").write_bytes(b"of a run that got less far")
-    assert fitting._begun(tmp_path) == [2, 3]
-    monkeypatch.setattr(fitting, "row_tiles", real)
-    found, record = summed(source, model, Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
+    assert summing._begun(tmp_path) == [2, 3]
+    monkeypatch.setattr(summing, "row_tiles", real)
+    found, record = model.summed(source, Engine(SerialExecutor(1), checkpoint=tmp_path, key="k"))
     assert record["rounds"] == 2
     assert record["resumed_leaves"] > 0
-    assert_equal(found, summed(source, model, Engine(SerialExecutor(1)))[0])
+    assert_equal(found, model.summed(source, Engine(SerialExecutor(1)))[0])
 
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_tiles_that_a_process_keeps_count_in_its_passes(alone, monkeypatch):
     model, seen = model_of("gq"), []
-    monkeypatch.setattr(fitting, "SMALL_SHARE", 0)
-    monkeypatch.setattr(fitting, "row_tiles", lambda sums, *_, **__: sums.tiled(3))
+    monkeypatch.setattr(summing, "SMALL_SHARE", 0)
+    monkeypatch.setattr(summing, "row_tiles", lambda sums, *_, **__: sums.tiled(3))
 
     def noted(name, statistic, source, limits, **known):
         seen.append(limits.limit_bytes)
@@ -242,6 +242,6 @@ def test_tiles_that_a_process_keeps_count_in_its_passes(alone, monkeypatch):
     monkeypatch.setattr(passes, "plan_pass", noted)
     executor = Narrow(2**30)
     monkeypatch.setattr(executor, "alone", alone, raising=False)
-    summed(as_source(IMAGES), model, Engine(executor))
+    model.summed(as_source(IMAGES), Engine(executor))
     tiles = code_sums(model, 80).tiled(3)
     assert seen == [2**30 - (held_beside(tile, tiles) if alone else 0) for tile in tiles]

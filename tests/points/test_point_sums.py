@@ -147,7 +147,7 @@ def test_second_order_is_a_point_less_its_weighted_neighbours(name, make, n, k, 
     near = nearest_neighbours(points, k)
     context = make(near) if make is mean_context else make(points, near)
     statistic = point_sums(FEATURES[name], 2)
-    found = finish(summed(statistic, in_context(points, context)), statistic)
+    found = finish(summed(statistic, in_context(points, context)), statistic).means()
     D = np.eye(n)
     for i in range(n):
         for j, weight in zip(context.numbers[i], context.weights[i], strict=True):
@@ -203,7 +203,7 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     assert noise.std() == pytest.approx(0.5, rel=0.03)
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
     statistic = point_sums(Landmarks(np.array([[-1.0], [1.0]])), 1, pairs=True)
-    found = finish(summed(statistic, source), statistic)
+    found = finish(summed(statistic, source), statistic).means()
     assert found.n_positions == 8000
     assert np.trace(found.moment) == pytest.approx(1)
     crossings = ((noise[:, 0] > 0) != (noise[:, 1] > 0)).sum()

@@ -192,7 +192,7 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
     code, out, err = run(capsys, *fit, "--checkpoint", tmp_path / "c")
     assert code == 0, err
     found = json.loads(out)
-    assert (found["units"], found["components"]) == (units, 5)
+    assert (found["n_atoms"], found["n_components"]) == (units, 5)
     assert [one["name"] for one in found["passes"]][-2:] == ["statistics", "solve"]
     for metric, option in (("svm", "--folds"), ("knn", "--neighbours")):
         code, out, err = run(capsys, "evaluate", fitted, source, *JUDGED, "--metric", metric, option, 5)

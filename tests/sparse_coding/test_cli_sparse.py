@@ -122,7 +122,7 @@ def test_embed_and_evaluate(data, tmp_path):
         *wanted,
     )
     assert code == 0, err
-    assert json.loads(out)["components"] == 4
+    assert json.loads(out)["n_components"] == 4
     for name, metric in (("m.h5", "knn"), ("s.h5", "knn"), ("s.h5", "linear")):
         code, out, err = run(
             "evaluate",

@@ -18,12 +18,12 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models.coded import CodedSMT, coded_settings, fit_coded, format_of, load_coded
-from smtdist.models.coders.features import features_of
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
+from smtdist.models.transform import represented
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
@@ -102,15 +102,20 @@ def test_an_embedding_keeps_its_constraint_and_has_the_same_bits_anywhere(coder,
     for executor in (SerialExecutor(1), SerialExecutor(3), ThreadsExecutor(4), LossyExecutor(1)):
         engine = Engine(executor)
         model, _ = fit_manifold(ArraySource(images), coder, WANTED.replace(moment=moment), engine)
-        found.add(model.components.tobytes() + features_of(model, ArraySource(images[:40]), engine).tobytes())
+        found.add(
+            model.embedding.components.tobytes()
+            + represented(model, ArraySource(images[:40]), engine).tobytes()
+        )
     assert len(found) == 1
-    assert (np.diff(model.eigenvalues) >= 0).all()
+    assert (np.diff(model.embedding.eigenvalues) >= 0).all()
     patches = PatchRows((12, 10, 1), 4, 12, coder.settings.contrast_bias, 0, coder.mean, coder.whiten)
     statistic = ValueSums(DrawnPatches(patches), coder, Whole())
     state = statistic.zero()
     statistic.update(state, images, 0)
-    v = finish(state, statistic).constraint(moment)
-    np.testing.assert_allclose(model.components @ v @ model.components.T, np.eye(5), atol=1e-6)
+    v = finish(state, statistic).means().constraint(moment)
+    np.testing.assert_allclose(
+        model.embedding.components @ v @ model.embedding.components.T, np.eye(5), atol=1e-6
+    )
 
 
 def test_a_representation_is_pooled_embeddings_of_unit_length(coder):
@@ -118,16 +123,16 @@ def test_a_representation_is_pooled_embeddings_of_unit_length(coder):
     model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
     z = model.represent(images[:3])
     assert model.grid == (5, 4)
-    assert z.shape == (3, 12, 5)
-    lengths = np.linalg.norm(z, axis=2)
+    assert z.shape == (3, 4, 3, 5)
+    lengths = np.linalg.norm(z, axis=3)
     assert np.allclose(lengths[lengths > 0], 1, atol=1e-5)
     # the window at the top left: positions (0, 0), (0, 2), (2, 0), (2, 2)
     rows = coder.rows(images[:1]).reshape(9, 7, -1)[[0, 0, 2, 2], [0, 2, 0, 2]]
-    beta = coder(rows) @ model.components[:5].T
+    beta = coder(rows) @ model.embedding.components[:5].T
     norms = np.linalg.norm(beta, axis=1, keepdims=True)
     beta = np.divide(beta, norms, where=norms > 0, out=np.zeros_like(beta))
     wanted = beta.mean(axis=0) / max(np.linalg.norm(beta.mean(axis=0)), 1e-12)
-    np.testing.assert_allclose(z[0, 0], wanted, atol=1e-4)
+    np.testing.assert_allclose(z[0, 0, 0], wanted, atol=1e-4)
 
 
 def test_what_cannot_be_embedded_is_refused(coder):
@@ -178,7 +183,7 @@ def fit_s3c(source):
 
     def fit(engine):
         model, _ = fit_coded(source, wanted, engine)
-        return model.components.tobytes() + features_of(model, source, engine).tobytes()
+        return model.embedding.components.tobytes() + represented(model, source, engine).tobytes()
 
     return fit
 

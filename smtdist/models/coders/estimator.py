@@ -14,7 +14,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.models.coders.coder import Record
-from smtdist.models.coders.features import Streamed, features_of
+from smtdist.models.transform import Represents, represented
 
 
 class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -25,21 +25,22 @@ class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     workers: int | None
     cluster: Any
-    coder_: Streamed
+    coder_: Represents
     passes_: list[Record]
 
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Streamed, list[Record]]:
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         with executor_for(self.cluster, self.workers) as executor:
             self.coder_, self.passes_ = self._fitted(as_source(X), Engine(executor))
-        self._n_features_out = int(np.prod(self.coder_.feature_shape))
+        self._n_features_out = int(np.prod(self.coder_.representation_shape()))
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return pooled features, (n, features) float32, in memory; the commands work out of core."""
         check_is_fitted(self)
         with executor_for(self.cluster, self.workers) as executor:
-            return features_of(self.coder_, as_source(X), Engine(executor))
+            z = represented(self.coder_, as_source(X), Engine(executor))
+        return z.reshape(len(z), -1)

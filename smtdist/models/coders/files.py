@@ -5,18 +5,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
-import h5netcdf
 import numpy as np
 
 from smtdist.data.hdf5 import DAMAGE, unlocked
-from smtdist.data.writing import lenient, whole_file
-from smtdist.errors import ModelError
+from smtdist.data.netcdf import Group, write_netcdf
+from smtdist.errors import DataError, ModelError
 from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
+from smtdist.models.groups import (
+    audit_group,
+    number,
+    read_audit,
+    read_solution,
+    smallest,
+    solution_group,
+    without_audit,
+)
+from smtdist.models.provenance import NO_ATOMS
+from smtdist.statistics.origin import Origin
+from smtdist.statistics.values import SUMS, ValueStatistics
 
 C = TypeVar("C", bound=Coder)
 Groups = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -28,9 +39,6 @@ WHITENING: Final[Groups] = {
 TRAINING: Final[Groups] = {"training": {"trace": ("round",)}}
 KINDS: Final = ("s3c", "sparse")
 """Kinds of coders."""
-_EMBEDDING: Final[Groups] = {
-    "embedding": {"components": ("component", "code"), "eigenvalues": ("component",)}
-}
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,9 @@ class Format(Generic[C]):
 
         An existing file is refused unless `overwrite`. Settings are JSON attributes.
         """
-        embedded = isinstance(model, Manifold)
         coder: Any = model.coder if isinstance(model, Manifold) else model
         about = {
-            "kind": self.manifold if embedded else self.kind,
+            "kind": self.manifold if isinstance(model, Manifold) else self.kind,
             self.schema_name: self.schema,
             "configuration": coder.settings.to_json(),
             "shape": json.dumps(coder.shape),
@@ -73,19 +80,24 @@ class Format(Generic[C]):
         }
         parts = {name: getattr(coder, name) for name in ("mean", "whiten", "unwhiten")}
         parts |= {"atoms": coder.basis, **self.parts(coder)}
+        groups = [
+            (
+                name,
+                Group({one: (dims, np.asarray(parts[one], np.float64)) for one, dims in variables.items()}),
+            )
+            for name, variables in {**WHITENING, **self.groups}.items()
+        ]
         if isinstance(model, Manifold):
-            parts |= {"components": model.components, "eigenvalues": model.eigenvalues}
             about["embedding"] = model.settings.to_json()
-        with whole_file(path, overwrite) as temporary, lenient(temporary) as raw:
-            with h5netcdf.File(raw, "w") as file:
-                file.attrs.update(about)
-                for group, variables in self._groups(embedded).items():
-                    _write_group(file.create_group(group), variables, parts)
-            raw.check()
-        return Path(path).stat().st_size
+            about["origin"] = json.dumps(without_audit(model.provenance))
+            groups += _groups_of(model)
+        return write_netcdf(path, Group(attributes=about), groups, overwrite=overwrite)
 
-    def load(self, path: str | os.PathLike[str]) -> C | Manifold:
-        """Read what `save` wrote; ModelError for a file that is none, or damaged."""
+    def load(self, path: str | os.PathLike[str], *, statistics: bool = True) -> C | Manifold:
+        """Read what `save` wrote; without `statistics` the K x K sums of a transform stay on disk.
+
+        ModelError for a file that is none, or damaged.
+        """
         if not Path(path).is_file():
             raise ModelError(f"There is no model file {path}; check the name.")
         try:
@@ -97,29 +109,26 @@ class Format(Generic[C]):
                 kind = str(file.attrs.get("kind", ""))
                 if kind not in (self.kind, self.manifold):
                     raise ModelError(f"{path} is not a {self.name}; give one written by {self.command}.")
-                schema = int(np.ravel(file.attrs[self.schema_name])[0])
+                schema = number(file, self.schema_name)
                 if schema > self.schema:
                     raise ModelError(
                         f"{path} has the schema {schema} of {self.name}s, this version reads up to {self.schema}; install a "
                         f"newer smtdist."
                     )
-                return self._read(file, kind == self.manifold)
-            except DAMAGE as error:
+                return self._read(file, kind == self.manifold, statistics)
+            except (*DAMAGE, DataError) as error:
                 raise ModelError(f"{path} is not a whole {self.name} ({error}); fit it again.") from error
 
     def load_coder(self, path: str | os.PathLike[str]) -> C:
         """Read a coder, also that of a manifold transform."""
-        found = self.load(path)
+        found = self.load(path, statistics=False)
         coder: Any = found.coder if isinstance(found, Manifold) else found
         return cast(C, coder)
 
-    def _groups(self, embedded: bool) -> Groups:
-        return {**WHITENING, **self.groups, **(_EMBEDDING if embedded else {})}
-
-    def _read(self, file: Any, embedded: bool) -> C | Manifold:
+    def _read(self, file: Any, embedded: bool, statistics: bool) -> C | Manifold:
         found: dict[str, Any] = {}
         sizes: dict[str, int] = {}
-        for group, variables in self._groups(embedded).items():
+        for group, variables in {**WHITENING, **self.groups}.items():
             for name, dimensions in variables.items():
                 values = np.asarray(file[group][name][()], np.float64)
                 if not np.isfinite(values).all():
@@ -133,21 +142,69 @@ class Format(Generic[C]):
         about = dict(file.attrs)
         about["shape"] = tuple(json.loads(about["shape"]))
         coder = self.build(found, about)
-        if not embedded:
-            return coder
-        if sizes["code"] != coder.size:
-            raise ValueError(f"components are of {sizes['code']} codes beside {coder.size} of the coder")
-        settings = ManifoldSettings.from_json(str(about["embedding"]))
-        return Manifold(coder, settings, found["components"], found["eigenvalues"])
+        return _read_manifold(file, coder, statistics) if embedded else coder
 
 
-def _write_group(group: Any, variables: Mapping[str, tuple[str, ...]], parts: Mapping[str, Any]) -> None:
-    for name, dimensions in variables.items():
-        values = np.asarray(parts[name], np.float64)
-        for dimension, length in zip(dimensions, values.shape, strict=True):
-            if dimension not in group.dimensions:
-                group.dimensions[dimension] = length
-        group.create_variable(name, dimensions, values.dtype, data=values)
+def _groups_of(model: Manifold) -> list[tuple[str, Group]]:
+    """Return what the file of a transform holds beside its coder."""
+    groups = [("embedding", solution_group(model.embedding, "code"))] if model.embedding else []
+    sums = model.statistics
+    if sums is None:
+        return groups
+    variables: dict[str, Any] = {
+        "n_samples": ((), sums.n_samples),
+        "n_positions": ((), sums.n_positions),
+        "activity": ("code", sums.activity, {"long_name": "sums of codes, in steps of 1 / grid"}),
+    }
+    for name, (high, low) in ((one, getattr(sums, one)) for one in SUMS):
+        what = f"{name} in steps of 1 / grid², of which this is"
+        square = ("code", "code_")
+        variables[f"{name}_high"] = (square, smallest(high), {"long_name": f"{what} the part above 2^32"})
+        variables[f"{name}_low"] = (square, low.astype(np.uint32), {"long_name": f"{what} the rest"})
+    if sums.origin is not None:
+        variables["sample_digest"] = ("sample", sums.origin.samples, {"long_name": "hash of the sample"})
+    groups.append(("statistics", Group(variables, {"grid": sums.grid, "scale": sums.scale})))
+    if "audit" in model.provenance:
+        groups.append(("audit", audit_group(model.provenance["audit"])))
+    return groups
+
+
+def _read_manifold(file: Any, coder: Coder, statistics: bool) -> Manifold:
+    settings = ManifoldSettings.from_json(str(file.attrs["embedding"]))
+    embedding = read_solution(file["embedding"])
+    if embedding.components.shape[1:] != (coder.size,) or not np.isfinite(embedding.components).all():
+        raise ValueError(
+            f"components have the shape {embedding.components.shape} beside {coder.size} codes of the coder"
+        )
+    provenance = json.loads(file.attrs["origin"]) if "origin" in file.attrs else {}
+    if "audit" in file:
+        provenance["audit"] = read_audit(file["audit"])
+    model = Manifold(coder, settings, embedding, None, provenance)
+    if not statistics or "statistics" not in file:
+        return model
+    group = file["statistics"]
+    limbs = {
+        f"{name}_{limb}": group[f"{name}_{limb}"][()].astype(np.int64)
+        for name in SUMS
+        for limb in ("high", "low")
+    }
+    if any(limb.shape != (coder.size, coder.size) for limb in limbs.values()):
+        raise ValueError(f"the sums are not of {coder.size} codes")
+    origin = None
+    if "sample_digest" in group:
+        origin = Origin(model.basis, group["sample_digest"][()], NO_ATOMS, tuple(provenance["audit"]))
+    second, scatter = ((limbs[f"{name}_high"], limbs[f"{name}_low"]) for name in SUMS)
+    sums = ValueStatistics(
+        n_samples=int(group["n_samples"][()]),
+        n_positions=int(group["n_positions"][()]),
+        activity=group["activity"][()],
+        second_moment=second,
+        context_scatter=scatter,
+        grid=number(group, "grid"),
+        scale=number(group, "scale"),
+        origin=origin,
+    )
+    return replace(model, statistics=sums)
 
 
 def kind_in(path: str | os.PathLike[str]) -> str:

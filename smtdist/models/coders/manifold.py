@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.configuration import Configuration
 from smtdist.data.source import Source
-from smtdist.engine.manifest import Facts, array_hash
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.representation import pool, pooled_shape
 from smtdist.kernels.threads import single_blas
 from smtdist.models.checks import require_whole
 from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
+from smtdist.models.coders.represent import RepresentPatches, representer, require_shape
 from smtdist.models.coders.settings import Settings
+from smtdist.models.components import chosen_components
+from smtdist.models.provenance import left_out, ordered_digests, origin_of, traced
+from smtdist.solve.solution import Solution
 from smtdist.statistics.operators import Operator, Whole, Window, require_order
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
-from smtdist.statistics.values import ValueSums, finish
-
-if TYPE_CHECKING:
-    from smtdist.solve.solution import Solution
+from smtdist.statistics.values import GRID, ValueStatistics, ValueSums, finish
 
 Float64 = NDArray[np.float64]
 ROWS = 4096
@@ -79,12 +82,102 @@ class ManifoldSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Manifold:
-    """A coder and its embedding: components (n_components + drop, K), the rows of P, and their eigenvalues."""
+    """A coder and the embedding of its codes.
+
+    embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from, None where they were
+    not read. provenance : where the samples come from; `audit` lists what was added and withdrawn. Samples that are withdrawn
+    leave the sums; the dictionary stays as it was learned.
+    """
 
     coder: Coder
     settings: ManifoldSettings
-    components: Float64
-    eigenvalues: Float64
+    embedding: Solution | None = None
+    statistics: ValueStatistics | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    free: ClassVar[tuple[str, ...]] = ("n_components", "drop", "moment", "pool_size", "pool_stride", "stride")
+    """Settings that no sum depends on: they may change after the fit."""
+
+    def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
+        """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as the settings say."""
+        if self.embedding is None:
+            raise ModelError("The model has no embedding yet; it holds a coder only.")
+        return chosen_components(self.embedding, self.settings, n_components, drop)
+
+    @property
+    def sums(self) -> ValueSums:
+        """The statistic that sums the codes of the fit's positions."""
+        coder, settings = self.coder, self.settings
+        patches = patch_rows(
+            coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten
+        )
+        context: Operator = Whole()
+        if settings.context != "whole" or settings.order == 2:
+            reach = None if settings.context == "whole" else int(settings.context)
+            context = Window(patches.drawn, patches.grid[1], reach, settings.order)
+        return ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, context)
+
+    @property
+    def basis(self) -> str:
+        """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
+        settings = self.settings
+        # the seed only where something is drawn: else sums that do not depend on it would look as if they did
+        drawn = [settings.positions, settings.seed] if settings.positions else [0, 0]
+        told = json.dumps([self.coder.identity(), settings.context, settings.order, *drawn, GRID])
+        return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+
+    def require_like(self, source: Source) -> None:
+        """Refuse images of another shape."""
+        if tuple(source.shape[1:]) != self.shape:
+            raise DataError(
+                f"{source.name} has images of {tuple(source.shape[1:])}, the model was fitted on others, of {self.shape}; "
+                f"give images like those."
+            )
+
+    def require_addable(self, other: Manifold, name: str) -> None:
+        """Refuse a model, called `name`, of other images."""
+        if other.shape != self.shape:
+            raise ModelError(
+                f"{name} has images of (height, width, channels) = {other.shape}, the first model of {self.shape}; only sums "
+                f"over equal ones add up."
+            )
+
+    def facts(self, source: Source) -> Facts:
+        """Return what a checkpoint of sums of a source depends on."""
+        asked = {**asdict(self.settings), "coder": json.loads(self.coder.settings.to_json())}
+        return Facts.of(source, asked, {"the coder": self.coder.identity()})
+
+    def summed(self, source: Source, engine: Engine) -> tuple[ValueStatistics, Record]:
+        """Sum the codes of all samples of a source in one pass."""
+        sums = self.sums
+        partial, record = engine.reduce("statistics", sums, source, fingerprint=True)
+        origin = origin_of(self.basis, ordered_digests(partial), source.name)
+        return replace(finish(partial.state, sums), origin=origin), record
+
+    def solved(self, statistics: ValueStatistics, engine: Engine) -> tuple[Solution, Record]:
+        """Solve for an embedding, as a step of the run."""
+        # a model that is only used needs no SciPy
+        from smtdist.solve.generalized import smallest_components, solve_bytes
+
+        wanted = self.settings.n_components + self.settings.drop
+
+        def solve() -> Solution:
+            means = statistics.means()
+            with single_blas():
+                return smallest_components(means.scatter, means.constraint(self.settings.moment), wanted)
+
+        return engine.solve("solve", solve, solve_bytes(len(statistics.activity), False, wanted))
+
+    def finished(
+        self,
+        statistics: ValueStatistics,
+        embedding: Solution,
+        source: dict[str, Any] | None = None,
+        skipped: Record | None = None,
+    ) -> Manifold:
+        """Return the model with other sums and their embedding, and where they come from."""
+        about = traced(self.provenance, statistics.origin, source, skipped)
+        return replace(self, statistics=statistics, embedding=embedding, provenance=about)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -109,14 +202,52 @@ class Manifold:
 
     @cached_property
     def _projection(self) -> NDArray[np.float32]:
-        first = self.settings.drop
-        return np.ascontiguousarray(self.components[first : first + self.settings.n_components].T, np.float32)
+        return self.components()
 
     @property
-    def feature_shape(self) -> tuple[int, int]:
-        """(pooled positions, components)."""
+    def feature_shape(self) -> tuple[int, int, int]:
+        """Pooled rows, pooled columns, components."""
         rows, columns = pooled_shape(*self.grid, self.settings.pool_size, self.settings.pool_stride)
-        return rows * columns, self.settings.n_components
+        return rows, columns, self.settings.n_components
+
+    @property
+    def dtype(self) -> str:
+        """Of the numbers of a representation."""
+        return "float32"
+
+    @property
+    def scaling(self) -> None:
+        """Encoded images are taken as they are."""
+        return None
+
+    @property
+    def votes(self) -> Configuration:
+        """How neighbours vote where nothing else is asked for."""
+        return Configuration()
+
+    @property
+    def positions(self) -> int:
+        """Of an image, that are coded."""
+        return len(self._places)
+
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the model was fitted on."""
+        require_shape(self.shape, source)
+
+    def representation_shape(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of one image's representation with so many components, after those that are dropped."""
+        return (*self.feature_shape[:2], self.components(n_components, drop).shape[1])
+
+    def representer(
+        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
+    ) -> RepresentPatches:
+        """Return what represents a batch of images within a worker's budget; sums stay behind."""
+        given = {"n_components": n_components, "drop": drop}
+        changes = {name: value for name, value in given.items() if value is not None}
+        light = replace(self, settings=self.settings.replace(**changes), statistics=None, provenance={})
+        return representer(light, source, engine)
 
     @property
     def row_numbers(self) -> int:
@@ -126,7 +257,17 @@ class Manifold:
     @property
     def held_bytes(self) -> int:
         """Bytes of what the coder holds, and of P."""
-        return self.coder.held_bytes + self.components.nbytes
+        return self.coder.held_bytes + self._projection.nbytes
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the samples it was fitted on."""
+        return str(self.provenance.get("fingerprint", ""))
+
+    @property
+    def asked(self) -> str:
+        """The settings of coder and embedding, as JSON."""
+        return f'{{"coder": {self.coder.settings.to_json()}, "embedding": {self.settings.to_json()}}}'
 
     def embed(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return β = P f / ‖P f‖ of whitened patches (n, p); zero where a patch has no code."""
@@ -135,7 +276,7 @@ class Manifold:
             return np.asarray(unit_rows(codes @ self._projection))
 
     def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]:
-        """Return pooled embeddings of images (m, H, W, C), (m, pooled positions, components), unit length at each."""
+        """Return pooled embeddings of images (m, H, W, C), (m, rows, columns, components), unit length at each."""
         images = checked_images(images, self.shape)
         step, parts = max(1, ROWS // len(self._places)), []
         for start in range(0, len(images), step):
@@ -154,29 +295,9 @@ def fit_manifold(
 
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
-    # a coder that is read and used needs no solver, nor SciPy
-    from smtdist.solve.generalized import smallest_components, solve_bytes
-
-    patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
-    context: Operator = Whole()
-    if settings.context != "whole" or settings.order == 2:
-        reach = None if settings.context == "whole" else int(settings.context)
-        context = Window(patches.drawn, patches.grid[1], reach, settings.order)
-    sums = ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, context)
-    with engine.run(["statistics", "solve"], lambda: manifold_facts(source, coder, settings)):
-        partial, record = engine.reduce("statistics", sums, source)
-        found = finish(partial.state, sums)
-        wanted = settings.n_components + settings.drop
-
-        def solved() -> Solution:
-            with single_blas():
-                return smallest_components(found.scatter, found.constraint(settings.moment), wanted)
-
-        solution, last = engine.solve("solve", solved, solve_bytes(coder.size, False, wanted))
-    return Manifold(coder, settings, solution.components, solution.eigenvalues), [record, last]
-
-
-def manifold_facts(source: Source, coder: Coder, settings: ManifoldSettings) -> Facts:
-    """Return what a checkpoint of a transform on the codes of a coder depends on."""
-    given = {"the coder": array_hash(coder.basis, coder.mean, coder.whiten)}
-    return Facts.of(source, {**asdict(settings), "coder": json.loads(coder.settings.to_json())}, given)
+    start = Manifold(coder, settings)
+    with engine.run(["statistics", "solve"], lambda: start.facts(source)):
+        statistics, record = start.summed(source, engine)
+        embedding, solved = start.solved(statistics, engine)
+        skipped = left_out(source, engine)
+        return start.finished(statistics, embedding, source.describe(), skipped), [record, solved]

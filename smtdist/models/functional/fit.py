@@ -55,7 +55,7 @@ def fit_sequences(
     sums = ValueSums(Sequences(source.shape[3]), features, Temporal(order))
     with engine.run(("codes", "solve")):
         partial, record = engine.reduce("codes", sums, source)
-        found = finish(partial.state, sums)
+        found = finish(partial.state, sums).means()
         embedding, solved = solved_points(found, moment, n_components, engine)
     return PointModel(features, found, embedding), [record, solved]
 

@@ -124,7 +124,7 @@ def fit_sgd(
         return statistic, epoch_batch(source, settings.batch, settings.seed, number - 1)
 
     def update(state: _Between, found: State, number: int) -> _Between:
-        return _updated(state, finish(found, statistic), number, settings, sums is not None)
+        return _updated(state, finish(found, statistic).means(), number, settings, sums is not None)
 
     end, records = engine.loop("round", _Between(start, sums), make, update, settings.rounds)
     assert end.components is not None

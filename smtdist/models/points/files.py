@@ -19,9 +19,9 @@ from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.models.groups import read_solution, solution_group
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
-from smtdist.solve.solution import Solution
 from smtdist.statistics.values import SecondOrder
 
 SCHEMA: Final = 1
@@ -81,23 +81,7 @@ def _groups(model: PointModel) -> Iterator[tuple[str, Group]]:
             }
         ),
     )
-    solution = model.embedding
-    yield (
-        "embedding",
-        Group(
-            {
-                "components": (("component", "feature"), solution.components, {"long_name": "rows of P"}),
-                "eigenvalues": ("component", solution.eigenvalues),
-                "residuals": ("component", solution.residuals),
-                "rank": ((), solution.rank),
-                "dead": (
-                    "feature",
-                    solution.dead.astype(np.uint8),
-                    {"long_name": "1 for features that are 0"},
-                ),
-            }
-        ),
-    )
+    yield "embedding", solution_group(model.embedding, "feature")
 
 
 def _read(file: Any) -> PointModel:
@@ -105,16 +89,10 @@ def _read(file: Any) -> PointModel:
     group = file["statistics"]
     moment, scatter, mean = (group[name][()] for name in ("moment", "scatter", "mean"))
     sums = SecondOrder(int(group["n_positions"][()]), moment, scatter, mean)
-    group = file["embedding"]
-    components, eigenvalues, residuals = (
-        group[name][()] for name in ("components", "eigenvalues", "residuals")
-    )
+    solution = read_solution(file["embedding"])
     square = (features.size, features.size)
-    if moment.shape != square or scatter.shape != square or components.shape != (len(eigenvalues), square[0]):
+    if {moment.shape, scatter.shape, (solution.components.shape[1],) * 2} != {square}:
         raise ValueError("the sums are of other features")
-    solution = Solution(
-        components, eigenvalues, residuals, int(group["rank"][()]), group["dead"][()].astype(bool)
-    )
     told = str(file.attrs["configuration"])
     settings = PointSettings.from_json(told) if told else None
     provenance = json.loads(file.attrs["provenance"])

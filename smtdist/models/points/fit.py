@@ -96,7 +96,7 @@ def fit_points(
     sums = ValueSums(Neighbourhoods(source.shape[3] - 1), features, context, FINE)
     with engine.run(("points", "solve")):
         partial, record = engine.reduce("points", sums, source)
-        found = finish(partial.state, sums)
+        found = finish(partial.state, sums).means()
         embedding, solved = solved_points(found, moment, n_components, engine)
     return PointModel(features, found, embedding), [record, solved]
 

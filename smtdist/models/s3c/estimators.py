@@ -8,9 +8,9 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.models.coders.coder import Record
 from smtdist.models.coders.estimator import CoderEstimator
-from smtdist.models.coders.features import Streamed
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
+from smtdist.models.transform import Represents
 
 
 class SpikeSlabCoder(CoderEstimator):
@@ -48,7 +48,7 @@ class SpikeSlabCoder(CoderEstimator):
         self.workers = workers
         self.cluster = cluster
 
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Streamed, list[Record]]:
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
         settings = S3CSettings().replace(
             model=self.model,
             units=self.units,

@@ -45,6 +45,10 @@ class PatchCoder(Coder):
         """Whether most entries of a code are exactly zero: expectations under Q never are."""
         return self.settings.model != "s3c"
 
+    def learnt(self) -> tuple[Float64, ...]:
+        """Return all parameters."""
+        return tuple(np.asarray(getattr(self.parameters, name)) for name in PARAMETERS)
+
     def few(self) -> PatchCoder:
         """Return the same with few units and iterations."""
         few = {name: getattr(self.parameters, name)[:8] for name in PARAMETERS if name != "beta"}

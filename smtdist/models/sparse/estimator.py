@@ -8,9 +8,9 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.models.coders.coder import Record
 from smtdist.models.coders.estimator import CoderEstimator
-from smtdist.models.coders.features import Streamed
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
+from smtdist.models.transform import Represents
 
 
 class SparseCoding(CoderEstimator):
@@ -50,7 +50,7 @@ class SparseCoding(CoderEstimator):
         self.workers = workers
         self.cluster = cluster
 
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Streamed, list[Record]]:
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
         settings = SparseSettings().replace(
             units=self.units,
             patch=self.patch,

@@ -25,7 +25,6 @@ from smtdist.kernels.types import Encoder, Whitener
 from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary, sketch_size
 from smtdist.models.model import Whitening, image_geometry, make_encoder, unwhitened, whitened
-from smtdist.models.plan import work_per_sample
 from smtdist.models.solving import solve
 from smtdist.models.ways import solve_way
 from smtdist.solve.solution import Solution
@@ -199,11 +198,7 @@ class _Stages:
                     for family, members in nested.items()
                 )
             )
-            work = sum(
-                work_per_sample(longest.encoder, Configuration(flip=longest.flip))
-                for members in nested.values()
-                for longest in [next(iter(members.values()))]
-            )
+            work = sum(next(iter(members.values())).work_per_sample for members in nested.values())
             partial, _ = self.engine.reduce("statistics", together, self.source, work_per_sample=work)
             state = partial.state
             for family, members in nested.items():

@@ -14,7 +14,7 @@ from smtdist.data.text import TextSource
 from smtdist.data.text_cut import Stretch, TextCut, line_bytes, touched, without
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.fit import ordered_digests
+from smtdist.models.provenance import ordered_digests
 from smtdist.models.solving import Record
 from smtdist.models.words.files import DOCUMENT
 from smtdist.models.words.fit import finished_words, require_some, sums_of, timed_solve, words_facts

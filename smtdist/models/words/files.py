@@ -19,21 +19,20 @@ from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
+from smtdist.models.groups import audit_group, read_audit, read_solution, solution_group, without_audit
 from smtdist.models.words.model import WordModel, WordSettings
-from smtdist.solve.solution import Solution
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import Vocabulary
 from smtdist.statistics.word_pairs import WordSums
 
 SCHEMA: Final = 1
-AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
 DOCUMENT: Final = "document"
 """A further column of the audit where part of a file was withdrawn: which bytes of which file."""
 
 
 def save_words(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    about = {name: value for name, value in model.provenance.items() if name != "audit"}
+    about = without_audit(model.provenance)
     root = Group(
         attributes={
             "smtdist_words_schema": SCHEMA,
@@ -96,39 +95,9 @@ def _groups(model: WordModel) -> Iterator[tuple[str, Group]]:
         yield "statistics", _statistics(model.statistics)
         origin = model.statistics.origin
         if origin is not None:
-            parts = any(entry.get(DOCUMENT) for entry in origin.audit)
-            columns = {
-                name: ("entry", np.array([entry.get(name, "") for entry in origin.audit], _KIND[name]))
-                for name in (*AUDIT, *([DOCUMENT] if parts else []))
-            }
-            yield "audit", Group(columns, attributes={"basis": origin.basis})
+            yield "audit", audit_group(origin.audit, basis=origin.basis)
     if model.embedding is not None:
-        solution = model.embedding
-        yield (
-            "embedding",
-            Group(
-                {
-                    "components": (
-                        ("component", "word"),
-                        solution.components,
-                        {"long_name": "rows of P, the first `drop` of which are left out of the vectors"},
-                    ),
-                    "eigenvalues": ("component", solution.eigenvalues),
-                    "residuals": ("component", solution.residuals),
-                    "rank": ((), solution.rank),
-                    "dead": (
-                        "word",
-                        solution.dead.astype(np.uint8),
-                        {"long_name": "1 for words that take no part"},
-                    ),
-                }
-            ),
-        )
-
-
-_KIND: Final[dict[str, Any]] = {
-    name: np.int64 if name == "n_samples" else object for name in (*AUDIT, DOCUMENT)
-}
+        yield "embedding", solution_group(model.embedding, "word")
 
 
 def _statistics(sums: WordSums) -> Group:
@@ -156,24 +125,17 @@ def _read(file: Any, statistics: bool) -> WordModel:
     provenance = json.loads(file.attrs["provenance"])
     group = file["vocabulary"]
     vocabulary = Vocabulary(tuple(group["words"].asstr()[()].tolist()), group["counts"][()])
-    embedding = _read_embedding(file["embedding"], len(vocabulary)) if "embedding" in file else None
+    embedding = read_solution(file["embedding"]) if "embedding" in file else None
+    if embedding is not None:
+        fits = embedding.components.shape[1] == len(vocabulary)
+        _require(fits, "the components are of another vocabulary")
     sums = None
     if "audit" in file:
-        provenance["audit"] = _read_audit(file["audit"])
+        provenance["audit"] = read_audit(file["audit"])
     if statistics and "statistics" in file:
         basis = str(file["audit"].attrs["basis"]) if "audit" in file else None
         sums = _read_statistics(file["statistics"], len(vocabulary), basis, provenance.get("audit", []))
     return WordModel(settings, vocabulary, sums, embedding, provenance)
-
-
-def _read_audit(group: Any) -> list[dict[str, Any]]:
-    names = (*AUDIT, *([DOCUMENT] if DOCUMENT in group else []))
-    columns = [
-        group[name].asstr()[()].tolist() if name != "n_samples" else group[name][()].tolist()
-        for name in names
-    ]
-    entries = [dict(zip(names, entry, strict=True)) for entry in zip(*columns, strict=True)]
-    return [{name: value for name, value in entry.items() if name != DOCUMENT or value} for entry in entries]
 
 
 def _read_statistics(group: Any, n_words: int, basis: str | None, audit: list[dict[str, Any]]) -> WordSums:
@@ -195,16 +157,6 @@ def _read_statistics(group: Any, n_words: int, basis: str | None, audit: list[di
         origin = Origin(basis, group["sample_digest"][()], np.zeros(0, np.uint64), tuple(audit))
     n_samples, n_positions = (int(group[name][()]) for name in ("n_samples", "n_positions"))
     return WordSums(n_samples, n_positions, activity, pair, count, origin)
-
-
-def _read_embedding(group: Any, n_words: int) -> Solution:
-    components, eigenvalues, residuals = (
-        group[name][()] for name in ("components", "eigenvalues", "residuals")
-    )
-    _require(components.shape == (len(eigenvalues), n_words), "the components are of another vocabulary")
-    return Solution(
-        components, eigenvalues, residuals, int(group["rank"][()]), group["dead"][()].astype(bool)
-    )
 
 
 def _require(fine: bool, otherwise: str) -> None:

@@ -18,8 +18,8 @@ from smtdist.engine.manifest import Facts, array_hash
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import plan_pass
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.fit import ordered_digests
 from smtdist.models.plan import PassCost
+from smtdist.models.provenance import ordered_digests
 from smtdist.models.solving import Record
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.solve.iterative import smallest_components_sparse

@@ -1,0 +1,38 @@
+"""Which of the components that a model stores it represents by."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ModelError
+from smtdist.solve.solution import Solution
+
+
+class Chosen(Protocol):
+    """Settings that say so."""
+
+    @property
+    def n_components(self) -> int: ...  # noqa: D102
+    @property
+    def drop(self) -> int: ...  # noqa: D102
+
+
+def chosen_components(
+    embedding: Solution, settings: Chosen, n_components: int | None = None, drop: int | None = None
+) -> NDArray[np.float32]:
+    """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as settings say.
+
+    Any choice within the components stored is free after the fit; ModelError for another.
+    """
+    first = settings.drop if drop is None else drop
+    count = settings.n_components if n_components is None else n_components
+    stored = len(embedding.components)
+    if count < 1 or first < 0 or first + count > stored:
+        raise ModelError(
+            f"The model stores {stored} components, so {count} after dropping {first} cannot be taken; "
+            f"ask for fewer, or fit with a larger n_components."
+        )
+    return np.ascontiguousarray(embedding.components[first : first + count].T, np.float32)

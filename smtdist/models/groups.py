@@ -1,0 +1,84 @@
+"""Groups that files of several kinds of models have in common: an embedding, and what was added and withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.netcdf import Group
+from smtdist.solve.solution import Solution
+
+AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
+"""Columns of the table of what was added and withdrawn."""
+_TYPES: Final[dict[str, Any]] = {"n_samples": np.int64}
+
+
+def solution_group(solution: Solution, codes: str = "atom") -> Group:
+    """Return an embedding of codes, whose dimension has a name of its own."""
+    return Group(
+        {
+            "components": (("component", codes), solution.components, {"long_name": "rows of P"}),
+            "eigenvalues": ("component", solution.eigenvalues),
+            "residuals": ("component", solution.residuals),
+            "rank": ((), solution.rank),
+            "dead": (codes, solution.dead.astype(np.uint8), {"long_name": "1 for atoms that never fire"}),
+        }
+    )
+
+
+def read_solution(group: Any) -> Solution:
+    """Read an embedding; older files of coders keep neither residuals nor rank, for which there are NaN and 0."""
+    components, eigenvalues = (
+        np.asarray(group[name][()], np.float64) for name in ("components", "eigenvalues")
+    )
+    if components.shape[:1] != eigenvalues.shape:
+        raise ValueError(f"there are {len(components)} components beside {len(eigenvalues)} eigenvalues")
+    if "rank" not in group:
+        dead = np.logical_not(components.any(axis=0, keepdims=True))[0]
+        return Solution(components, eigenvalues, np.full(len(eigenvalues), np.nan), 0, dead)
+    dead = group["dead"][()].astype(bool)
+    return Solution(components, eigenvalues, group["residuals"][()], int(group["rank"][()]), dead)
+
+
+def audit_group(audit: Sequence[Mapping[str, Any]], **attributes: Any) -> Group:
+    """Return what was added and withdrawn, in order: a table, for attributes are limited to 64 KiB.
+
+    Columns beyond `AUDIT` are text, empty where an entry has none.
+    """
+    more = sorted({name for entry in audit for name in entry} - set(AUDIT))
+    columns = {
+        name: ("entry", np.array([entry.get(name, "") for entry in audit], _TYPES.get(name, object)))
+        for name in (*AUDIT, *more)
+    }
+    return Group(columns, {"long_name": "samples added and withdrawn, in order", **attributes})
+
+
+def read_audit(group: Any) -> list[dict[str, Any]]:
+    """Read that table."""
+    more = (name for name in group if name not in AUDIT and h5py.check_string_dtype(group[name].dtype))
+    names = [*AUDIT, *more]
+    columns = [
+        group[name][()].tolist() if name in _TYPES else group[name].asstr()[()].tolist() for name in names
+    ]
+    entries = (dict(zip(names, entry, strict=True)) for entry in zip(*columns, strict=True))
+    return [{name: value for name, value in entry.items() if name in AUDIT or value} for entry in entries]
+
+
+def without_audit(provenance: dict[str, Any]) -> dict[str, Any]:
+    """Return a provenance as an attribute holds it: the audit has a group of its own."""
+    return {name: value for name, value in provenance.items() if name != "audit"}
+
+
+def smallest(matrix: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return whole numbers in the smallest of int32 and int64 that holds them."""
+    fits = int(matrix.min()) >= -(2**31) and int(matrix.max()) < 2**31
+    return matrix.astype(np.int32 if fits else np.int64, copy=False)
+
+
+def number(group: Any, name: str) -> int:
+    """Read an integer attribute: NetCDF writes single numbers as arrays of one."""
+    return int(np.ravel(group.attrs[name])[0])

@@ -1,0 +1,51 @@
+"""Files of transforms of images, and of coders of patches, whatever the kind."""
+
+from __future__ import annotations
+
+import os
+
+from smtdist.errors import ModelError
+from smtdist.models import files
+from smtdist.models.coded import format_of, load_coded
+from smtdist.models.coders.coder import Coder
+from smtdist.models.coders.files import is_coder
+from smtdist.models.coders.manifold import Manifold
+from smtdist.models.model import Model
+
+Transform = Model | Manifold
+
+
+def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Coder:
+    """Read what turns images into representations: a transform, or a coder of patches alone.
+
+    Without `statistics` the K x K sums stay on disk. ModelError for a file that is neither, or has no embedding yet.
+    """
+    if is_coder(path):
+        found: Manifold | Coder = load_coded(path, statistics=statistics)
+        return found
+    return load_images(path, statistics=statistics)
+
+
+def load_images(path: str | os.PathLike[str], *, statistics: bool = False) -> Model:
+    """Read a transform on the binary codes of images; ModelError for another file, or one without an embedding."""
+    model = files.load(path, statistics=statistics)
+    if model.embedding is None:
+        raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")
+    return model
+
+
+def load_transform(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform:
+    """Read a transform with an embedding; ModelError for another file."""
+    found = load_encoder(path, statistics=statistics)
+    if isinstance(found, Coder):
+        raise ModelError(
+            f"{path} holds a coder without an embedding; fit one on its codes with smtdist fit --from-model {path}."
+        )
+    return found
+
+
+def save_transform(model: Transform, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write a transform to one file and return its bytes; an existing file is refused unless `overwrite`."""
+    if isinstance(model, Model):
+        return files.save(model, path, overwrite=overwrite)
+    return format_of(model).save(model, path, overwrite=overwrite)

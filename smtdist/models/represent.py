@@ -1,0 +1,127 @@
+"""What represents a batch of images: codes, embedding, pooling (SMT 2023, section 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.source import Source
+from smtdist.engine.memory import BUDGET_SHARE, readable
+from smtdist.engine.passes import Engine
+from smtdist.engine.plan import block_samples
+from smtdist.errors import MemoryBudgetError
+from smtdist.kernels.codes import encode_pieces
+from smtdist.kernels.device import place, to_host
+from smtdist.kernels.memory import batch_bytes, code_capacity
+from smtdist.kernels.representation import represent
+from smtdist.kernels.types import Encoder
+
+BATCH_BYTES = 256 * 1024**2
+
+
+class Representer(Protocol):
+    """Images (B, H, W, C) to representations (B, ...), picklable.
+
+    batch : images that are taken at once. threads : of a task. working_bytes : of a batch and of reading, as planned.
+    """
+
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
+    @property
+    def working_bytes(self) -> int: ...  # noqa: D102
+
+    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Represent:
+    """z = pool(L2(P f(x))), L2 at each pooled position; zero where a patch has no code.
+
+    Memory: a batch's codes, patch embeddings (positions x components x 4 bytes) of one image for each thread, on a device of
+    all, and the result.
+    """
+
+    encoder: Encoder
+    components: NDArray[np.float32]  # (K, L)
+    size: int
+    stride: int
+    dtype: str
+    batch: int
+    threads: int
+    working_bytes: int = 0  # of a batch and of reading, as planned
+
+    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
+        """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
+        geometry = self.encoder.whitener.geometry
+        parts = []
+        capacity = code_capacity(
+            geometry,
+            len(self.encoder.atoms),
+            self.encoder.feature,
+            len(images),
+            self.encoder.whitener.sampling.undrawn,
+        )
+        for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
+            grid = (count, geometry.rows, geometry.columns)
+            parts.append(to_host(represent(codes, self.components, *grid, self.size, self.stride)))
+        return joined(parts).astype(self.dtype, copy=False)
+
+
+def representer(
+    encoder: Encoder,
+    components: NDArray[np.float32],
+    settings: Configuration,
+    shape: tuple[int, int, int],
+    source: Source,
+    engine: Engine,
+) -> Represent:
+    """Choose the batch within a worker's budget; refuse a model too large for it. `shape` is that of a representation."""
+    geometry, (rows, columns, count) = encoder.whitener.geometry, shape
+    threads = engine.executor.threads()
+    reading = (
+        block_samples(source) * source.sample_bytes + source.reader_bytes + threads * source.thread_bytes
+    )
+
+    def needed(images: int) -> int:
+        stages = batch_bytes(
+            geometry,
+            len(encoder.atoms),
+            encoder.feature,
+            images,
+            components=count,
+            pooled=rows * columns,
+            raw_bytes=encoder.whitener.scale.raw_bytes,
+            sampling=encoder.whitener.sampling.undrawn,
+        )
+        return reading + max(stages.encoding, stages.embedding)
+
+    budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
+    batch = min(256, block_samples(source))
+    while batch > 1 and needed(batch) > min(budget, reading + BATCH_BYTES):
+        batch //= 2
+    if needed(batch) > budget:
+        raise MemoryBudgetError(
+            f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may plan for; "
+            f"use fewer components or larger workers."
+        )
+    return Represent(
+        encoder,
+        components,
+        settings.pool_size,
+        settings.pool_stride,
+        settings.dtype,
+        batch,
+        threads,
+        needed(batch),
+    )
+
+
+def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate; a single part, large as it may be, is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
