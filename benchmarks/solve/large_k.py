@@ -66,7 +66,7 @@ def run(
     watched = Watched()
     watched.start()
     if options.whole:
-        solving.timed_solve = lambda *_: (None, {"name": "solve"})  # type: ignore[assignment,attr-defined]
+        solving.timed_solve = lambda *_: (None, {"name": "solve"})  # type: ignore[assignment]
     model, records = fit(source, settings, Engine(executor, solve_on=options.solve_on))
     sums = model.statistics
     assert sums is not None

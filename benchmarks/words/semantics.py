@@ -31,9 +31,10 @@ from smtdist.data.text import TextSource
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.models.words.files import load_words, save_words
-from smtdist.models.words.fit import fit_words, solve_words
+from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordModel, WordSettings, unit
 from smtdist.models.words.others import GloveSettings, glove, positive_information, ppmi_svd, rank_correlation
+from smtdist.models.words.solving import solve_words
 from smtdist.solve.iterative import largest_eigenvectors
 from smtdist.statistics.word_pairs import WordSums
 

@@ -14,11 +14,12 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import CODED
-from smtdist.data.locations import Location, full_location
+from smtdist.data.locations import full_location
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.errors import CheckpointError, DataError
 from smtdist.models import files
+from smtdist.models.coders.files import is_coder
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
@@ -69,27 +70,31 @@ def fit(
     """
     opt.refuse_model(model, tuple(Kind))
     kind, feature = Kind(model), coded_feature(set_)
-    if kind is not Kind.smt or feature is not None:
-        if preset or from_model or atoms or on_bad_chunk or solve_on or events:
+    where = Where(workers, cluster, quiet, events)
+    coder = from_model if from_model is not None and is_coder(from_model) else None
+    if kind is not Kind.smt or feature is not None or coder is not None:
+        if preset or atoms or on_bad_chunk or solve_on or (from_model and coder is None):
             what = f"--model {kind}" if feature is None else f"feature={feature}"
             raise WrongUsage(
-                f"{what} goes without --preset, --from-model, --atoms, --on-bad-chunk, --solve-on and --events; leave them out."
+                f"{what} goes without --preset, --atoms, --on-bad-chunk and --solve-on, and --from-model gives it a coder; leave "
+                f"them out."
             )
-        _fit_coder(
-            kind, data, dataset, out, set_, Where(workers, cluster, quiet), checkpoint, overwrite, json
-        )
+        from smtdist.cli import patch_coders
+
+        options: dict[str, Any] = {"checkpoint": checkpoint, "overwrite": overwrite, "json": json}
+        if kind is not Kind.smt:
+            patch_coders.fit_coder_command(kind.value, data, dataset, out, set_, where, **options)
+        elif coder is not None:
+            patch_coders.embed_command(coder, data, dataset, out, set_, where, **options)
+        else:
+            patch_coders.fit_coded_command(data, dataset, out, set_, where, **options)
         return
     check_target(out, overwrite, inputs=(from_model, atoms), data=data)
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
     bad = opt.bad_chunk(on_bad_chunk) or "raise"
     source = open_source(full_location(data), dataset, settings, skip_damaged=bad == "skip")
-    with engine_for(
-        Where(workers, cluster, quiet, events),
-        source,
-        checkpoint,
-        lambda: run_facts(source, settings, given, base),
-    ) as engine:
+    with engine_for(where, source, checkpoint, lambda: run_facts(source, settings, given, base)) as engine:
         engine.on_bad_chunk, engine.solve_on = bad, opt.solver_place(solve_on) or "driver"
         found, records = fit_model(source, settings, engine, atoms=given, base=base)
     written = files.save(found, out, overwrite=overwrite)
@@ -103,26 +108,6 @@ def coded_feature(assignments: list[str] | None) -> str | None:
     given = [text.partition("=") for text in assignments or []]
     found = [value for name, _, value in given if name == "feature"]
     return found[-1] if found and found[-1] in CODED else None
-
-
-def _fit_coder(
-    kind: Kind,
-    data: Location,
-    dataset: str,
-    out: Path,
-    assignments: list[str] | None,
-    where: Where,
-    checkpoint: Path | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    from smtdist.cli.patch_coders import fit_coded_command, fit_coder_command
-
-    options: dict[str, Any] = {"checkpoint": checkpoint, "overwrite": overwrite, "json": as_json}
-    if kind is Kind.smt:
-        fit_coded_command(data, dataset, out, assignments, where, **options)
-    else:
-        fit_coder_command(kind.value, data, dataset, out, assignments, where, **options)
 
 
 def inputs(

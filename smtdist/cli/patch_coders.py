@@ -25,6 +25,7 @@ from smtdist.models.coded import (
     coded_settings,
     fit_coded,
     format_of,
+    load_coded,
 )
 from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
@@ -84,7 +85,6 @@ def fit_coded_command(
 
 
 def embed_command(
-    coder: Coder,
     path: Path,
     data: Location,
     dataset: str,
@@ -96,9 +96,16 @@ def embed_command(
     overwrite: bool,
     json: bool,
 ) -> None:
-    """Fit a manifold transform on the codes of a coder, which lies at `path`, write it and say so."""
+    """Fit a manifold transform on the codes of the coder that lies at `path`, write it and say so.
+
+    Where a transform lies there, its settings stay but for those that are given.
+    """
     check_target(out, overwrite, inputs=(path,), data=data)
-    settings = asked_for(ManifoldSettings(), assignments)
+    found = load_coded(path)
+    base, coder = (
+        (found.settings, found.coder) if isinstance(found, Manifold) else (ManifoldSettings(), found)
+    )
+    settings = asked_for(base, assignments)
     source = open_source(data, dataset)
     with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:
         model, records = fit_manifold(source, coder, settings, engine)

@@ -136,7 +136,6 @@ def embed(
     """Fit a manifold transform on the codes of a patch coder: one pass for their sums, then the eigenproblem."""
     where = Where(workers, cluster, quiet)
     embed_command(
-        load_coder(model),
         model,
         data,
         dataset,

@@ -120,7 +120,6 @@ def embed(
     """Fit a manifold transform on the L1 codes of a dictionary: one pass for their sums, then the eigenproblem."""
     where = Where(workers, cluster, quiet)
     embed_command(
-        load_sparse(model),
         model,
         data,
         dataset,

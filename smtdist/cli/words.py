@@ -16,10 +16,11 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
+from smtdist.models.merge import merged, resolved, update
 from smtdist.models.plan import PlannedCluster
 from smtdist.models.words.documents import withdraw_lines
 from smtdist.models.words.files import load_words, save_words, write_word2vec
-from smtdist.models.words.fit import fit_words, merged_words, plan_words, update_words, words_facts
+from smtdist.models.words.fit import fit_words, plan_words, words_facts
 from smtdist.models.words.model import Near, WordModel, WordSettings
 from smtdist.models.words.picture import MOST_WORDS, draw_words
 from smtdist.monitor import tables
@@ -171,12 +172,13 @@ def words(
         found = load_words(model)
     elif both:
         assert model is not None
-        found = merged_words(
-            load_words(model),
-            map(load_words, merge or []),
-            map(load_words, subtract or []),
+        first, total = merged(
+            (str(model), load_words(model)),
+            ((str(path), load_words(path)) for path in merge or []),
+            ((str(path), load_words(path)) for path in subtract or []),
             repeats=allow_repeats,
         )
+        found = resolved(first, total)
     else:
         source = TextSource.open(text or [])
         found, result["passes"] = _computed(
@@ -267,7 +269,7 @@ def _computed(
     def facts() -> Facts:
         if from_model is not None and base is not None:
             return words_facts(source, settings, base.vocabulary.words)
-        return words_facts(source, settings, model=base, lines=ranges)
+        return words_facts(source, settings) if base is None else base.facts(source, ranges)
 
     with engine_for(where, source, checkpoint, facts) as engine:
         if base is None:
@@ -276,7 +278,7 @@ def _computed(
             return fit_words(source, settings, engine, vocabulary=base.vocabulary)
         if ranges:
             return withdraw_lines(base, source, ranges, engine)
-        return update_words(base, source, engine, withdraw=withdraw, repeats=repeats)
+        return update(base, source, engine, withdraw=withdraw, repeats=repeats)
 
 
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:

@@ -95,6 +95,18 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
     )
 
 
+def named_settings(model: Manifold) -> dict[str, Any]:
+    """Return the settings of both steps under the names that `coded_settings` takes."""
+    coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
+    feature = str(coder.pop("model", "l1"))
+    taken = coder.pop("feature")
+    coder.pop("pooling")
+    names = {own: name for name, own in RENAMED.items()}
+    found = {names.get(name, name): value for name, value in coder.items()}
+    more = {"expectation": taken} if feature == "s3c" else {}
+    return {"feature": feature, **found, **more, **dataclasses.asdict(model.settings)}
+
+
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
     """Fit the coder, then a manifold transform on its codes; returns it with the records of all passes.
 

@@ -22,7 +22,7 @@ from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictiona
 from smtdist.models.model import Model, Whitening, image_geometry, summed_settings, unwhitened, whitened
 from smtdist.models.plan import finished_bytes
 from smtdist.models.provenance import left_out, ordered_digests
-from smtdist.models.summing import Record, joined
+from smtdist.models.records import Record, joined
 from smtdist.models.ways import require_solvable
 from smtdist.statistics.covariance import PatchMoment, covariance
 

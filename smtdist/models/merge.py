@@ -15,9 +15,8 @@ from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
 from smtdist.models.provenance import left_out
+from smtdist.models.records import Record
 from smtdist.solve.solution import Solution
-
-Record = dict[str, Any]
 
 
 class Transform(Protocol):
@@ -120,7 +119,7 @@ def merged(
             more = statistics_of(other, name)
             with _named(name):
                 total = total.plus(more, repeats=repeats) if sign > 0 else total - more
-    return model, _not_empty(total)
+    return model, not_empty(total)
 
 
 def update(
@@ -136,7 +135,7 @@ def update(
     with engine.run(["statistics", "solve"], lambda: model.facts(source)):
         more, record = model.summed(source, engine)
         with _named(source.name):
-            total = _not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
+            total = not_empty(present - more if withdraw else present.plus(more, repeats=repeats))
         del present, more
         embedding, solved = model.solved(total, engine)
         return model.finished(total, embedding, None, left_out(source, engine)), [record, solved]
@@ -159,7 +158,8 @@ def require_memory(held_bytes: int, n_atoms: int) -> None:
         )
 
 
-def _not_empty(statistics: Any) -> Any:
+def not_empty(statistics: Any) -> Any:
+    """Return sums over some samples; ModelError for those of none."""
     if statistics.n_samples == 0:
         raise ModelError("Nothing is left after withdrawing all samples; keep some.")
     return statistics

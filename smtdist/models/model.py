@@ -21,13 +21,12 @@ from smtdist.kernels.whitening import integer_whitening, threshold_cut
 from smtdist.models.components import chosen_components
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.provenance import origin_of, traced
+from smtdist.models.records import Record
 from smtdist.models.represent import Represent, representer
 from smtdist.solve.solution import Solution
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.origin import basis
 from smtdist.statistics.sums import Statistics
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)

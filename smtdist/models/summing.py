@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests
@@ -13,13 +13,12 @@ from smtdist.engine.memory import memory_limit, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.models.provenance import ordered_digests
+from smtdist.models.records import Record, joined
 from smtdist.models.row_tiles import TILE_COUNTS, held_beside, row_tiles
 from smtdist.models.ways import spill_of, whole_solve_fits
 from smtdist.statistics.base import State
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.sums import Statistics, finish, finish_tiles
-
-Record = dict[str, Any]
 
 SMALL_SHARE: Final = 0.1
 """Sums of less than this share of a worker's memory are never cut into tiles."""
@@ -106,12 +105,3 @@ def _begun(checkpoint: Path | None) -> list[int]:
 
 def _tile_name(number: int, count: int) -> str:
     return "statistics" if count == 1 else f"statistics-{number}-of-{count}"
-
-
-def joined(name: str, records: list[Record]) -> Record:
-    """Return several passes as one record: times and bytes add up, peaks do not."""
-    total: Record = {"name": name, "rounds": len(records)}
-    for key in ("seconds", "n_samples", "n_positions", "read_bytes", "resumed_leaves"):
-        total[key] = sum(record[key] for record in records)
-    highest = max(records, key=lambda record: record["peak_bytes"])
-    return {**total, "peak_bytes": highest["peak_bytes"], "projected_bytes": highest["projected_bytes"]}

@@ -12,8 +12,9 @@ Facts = dict[str, Any]
 
 def coder_facts(path: Path) -> Facts:
     """Return the facts about a coder of patches, or a manifold transform on one, as plain JSON types."""
-    from smtdist.models.coded import load_coded
+    from smtdist.models.coded import load_coded, named_settings
     from smtdist.models.coders.manifold import Manifold
+    from smtdist.models.groups import without_audit
 
     found = load_coded(path)
     coder: Any = found.coder if isinstance(found, Manifold) else found
@@ -33,7 +34,12 @@ def coder_facts(path: Path) -> Facts:
     if isinstance(found, Manifold) and found.embedding is not None:
         values = found.embedding.eigenvalues
         facts |= {
+            "configuration": named_settings(found),
+            "provenance": {**coder.provenance, **without_audit(found.provenance)},
+            "audit": found.provenance.get("audit", []),
             "embedding": asdict(found.settings),
+            "n_dead": found.embedding.n_dead,
+            "rank": found.embedding.rank,
             "n_components_stored": len(values),
             "eigenvalues": [float(values[0]), float(values[-1])],
         }
@@ -54,9 +60,13 @@ def coder_readable(facts: Facts) -> list[tuple[str, str]]:
         rows.insert(2, ("active", f"{facts['active']:.1f} atoms a patch"))
     if "eigenvalues" in facts:
         low, high = facts["eigenvalues"]
-        rows.append(
-            ("components", f"{facts['n_components_stored']:,} stored, eigenvalues {low:.4g} to {high:.4g}")
-        )
+        rows += [
+            ("fingerprint", str(facts["provenance"].get("fingerprint", "not kept"))),
+            ("dead", f"{facts['n_dead']:,} units never fire"),
+            # files of earlier versions do not say it
+            *([("rank", f"{facts['rank']:,}")] if facts["rank"] else []),
+            ("components", f"{facts['n_components_stored']:,} stored, eigenvalues {low:.4g} to {high:.4g}"),
+        ]
     return rows
 
 

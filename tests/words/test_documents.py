@@ -12,9 +12,10 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models.merge import update
 from smtdist.models.words.documents import withdraw_lines, withdrawn_stretches
 from smtdist.models.words.files import load_words, save_words
-from smtdist.models.words.fit import fit_words, update_words
+from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
 SETTINGS = WordSettings(vocabulary=60, window=3, n_components=5, max_words=4096)
@@ -93,7 +94,7 @@ def test_documents_follow_one_another_through_files(lines, fitted, tmp_path):
         withdraw_lines(model, source, [(120, 140)], engine())
     # the whole file is not in any more, its lines are
     with pytest.raises(ModelError, match="not in the sums"):
-        update_words(model, source, engine(), withdraw=True)
+        update(model, source, engine(), withdraw=True)
     with pytest.raises(ModelError, match="Nothing is left"):
         withdraw_lines(model, source, [(1, 1200)], engine())
 

@@ -14,10 +14,10 @@ from smtdist.data.text import TextSource
 from smtdist.data.text_cut import Stretch, TextCut, line_bytes, touched, without
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models.merge import not_empty, statistics_of
 from smtdist.models.provenance import ordered_digests
-from smtdist.models.solving import Record
+from smtdist.models.records import Record
 from smtdist.models.words.files import DOCUMENT
-from smtdist.models.words.fit import finished_words, require_some, sums_of, timed_solve, words_facts
 from smtdist.models.words.model import WordModel
 from smtdist.statistics.origin import Entry, Origin
 from smtdist.statistics.word_pairs import WordSums, finish
@@ -41,16 +41,14 @@ def withdraw_lines(
         raise ConfigurationError(
             "Lines are of one file, but several were given; withdraw from one after another."
         )
-    total = sums_of(model)
+    total = statistics_of(model, "The model")
     records: list[Record] = []
-    facts = lambda: words_facts(source, model.settings, model=model, lines=lines)  # noqa: E731
-    with engine.run(["withdrawn", "kept", "solve"], facts):
+    with engine.run(["withdrawn", "kept", "solve"], lambda: model.facts(source, lines)):
         for number, (stretch, asked) in enumerate(zip(line_bytes(source, lines), lines, strict=True), 1):
             total, some = _without_stretch(model, total, source, stretch, asked, engine, f"-{number}")
             records += some
-        require_some(total)
-        embedding, record = timed_solve(total, model.settings, engine)
-        return finished_words(model, total, embedding), [*records, record]
+        embedding, record = model.solved(not_empty(total), engine)
+        return model.finished(total, embedding), [*records, record]
 
 
 def _without_stretch(

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from itertools import pairwise
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.data.source import Source
+from smtdist.data.text import TextSource
+from smtdist.engine.manifest import Facts
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.tokens import BASIC, Normalisation
+from smtdist.models.provenance import ordered_digests, origin_of, traced
+from smtdist.models.records import Record, joined
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.vocabulary import MAX_WORDS, Vocabulary
-from smtdist.statistics.word_pairs import UNKNOWN_WORDS, WordPairs, WordSums, most_pairs, most_pairs_of_bytes
+from smtdist.statistics.word_pairs import (
+    UNKNOWN_WORDS,
+    WordPairs,
+    WordSums,
+    finish,
+    most_pairs,
+    most_pairs_of_bytes,
+)
 
 MOMENTS: Final = ("second", "degree")
 
@@ -95,6 +110,9 @@ class WordModel:
     embedding: Solution | None
     provenance: dict[str, Any] = field(default_factory=dict)
 
+    free: ClassVar[tuple[str, ...]] = ("moment", "n_components", "drop")
+    """Settings that no sum depends on: they may change after the fit."""
+
     def pairs(self, rows: tuple[int, int] | None = None, text_bytes: int | None = None) -> WordPairs:
         """Return the sums that text is added to, with this vocabulary.
 
@@ -112,6 +130,77 @@ class WordModel:
     def basis(self) -> str:
         """Hash of all that the sums depend on but the text."""
         return self.pairs().basis
+
+    def passes(self, source: TextSource, *, other: bool) -> list[tuple[str, WordPairs]]:
+        """Return the passes that count the pairs of a text, by name: "statistics", or one for each part.
+
+        `other`: the text is not the one the vocabulary was counted in, so that its size alone bounds the pairs.
+        """
+        whole = self.pairs(text_bytes=source.text_bytes if other else None)
+        counts, settings = self.vocabulary.counts, self.settings
+        bounds = row_bounds(counts, settings)
+        if len(bounds) == 2:
+            return [("statistics", whole)]
+        result = []
+        for part, (first, last) in enumerate(pairwise(bounds), 1):
+            most = (last - first) * len(counts)
+            if not other:
+                some = np.minimum(2.0 * settings.window * counts[first:last], len(counts))
+                most = min(most, int(some.sum()))
+            statistic = replace(whole, rows=(first, last), most_pairs=min(whole.most_pairs, most))
+            result.append((f"statistics-{part}", statistic))
+        return result
+
+    def require_like(self, source: Source) -> None:
+        """Refuse what is no text."""
+        if not isinstance(source, TextSource):
+            raise DataError(f"{source.name} is no text; give text files.")
+
+    def require_addable(self, other: WordModel, name: str) -> None:
+        """Any text goes with any other: the vocabulary is part of `basis`."""
+
+    def facts(self, source: Source, lines: Sequence[tuple[int, int]] = ()) -> Facts:
+        """Return what a checkpoint of an update depends on, or of a withdrawal of lines."""
+        given = {"the model": self.basis}
+        if lines:
+            given["the lines"] = ", ".join(f"{first}-{last}" for first, last in lines)
+        return Facts.of(source, asdict(self.settings), given)
+
+    def summed(self, source: Source, engine: Engine, *, other: bool = True) -> tuple[WordSums, Record]:
+        """Count the pairs of a text with this vocabulary: one pass, or one for each part; `other` as in `passes`."""
+        assert isinstance(source, TextSource)
+        found = [
+            engine.reduce(name, statistic, source, fingerprint=number == 0)
+            for number, (name, statistic) in enumerate(self.passes(source, other=other))
+        ]
+        partials = [partial for partial, _ in found]
+        origin = origin_of(self.basis, ordered_digests(partials[0]), source.name)
+        state = dict(partials[0].state)
+        for name in ("pair", "count"):
+            state[name] = np.concatenate([partial.state[name] for partial in partials])
+        records = [record for _, record in found]
+        return finish(state, origin), records[0] if len(records) == 1 else joined("statistics", records)
+
+    def solved(self, statistics: WordSums, engine: Engine) -> tuple[Solution, Record]:
+        """Solve for the embedding, as a step of the run."""
+        from smtdist.models.words.solving import (  # a model that is asked needs no SciPy
+            solve_bytes,
+            solve_words,
+        )
+
+        working = solve_bytes(statistics, self.settings)
+        return engine.solve("solve", lambda: solve_words(statistics, self.settings), working)
+
+    def finished(
+        self,
+        statistics: WordSums,
+        embedding: Solution | None,
+        source: dict[str, Any] | None = None,
+        skipped: Record | None = None,
+    ) -> WordModel:
+        """Return the model with other sums and their embedding, and where they come from."""
+        about = traced(self.provenance, statistics.origin, source, skipped)
+        return replace(self, statistics=statistics, embedding=embedding, provenance=about)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -175,6 +264,17 @@ class WordModel:
             here = one == number
             near[other[here]] += sums.count[here]
         return near
+
+
+def row_bounds(counts: NDArray[np.int64], settings: WordSettings) -> list[int]:
+    """Return where parts of the vocabulary begin, so that each may have about as many pairs i <= j."""
+    n_words = len(counts)
+    # a word i has at most 2 w c partners, of which K - i have a number of at least its own
+    share = np.minimum(2.0 * settings.window * counts, n_words - np.arange(n_words))
+    cuts = np.searchsorted(
+        np.cumsum(share), share.sum() * np.arange(1, settings.parts) / settings.parts, side="right"
+    )
+    return sorted({0, *(int(cut) for cut in cuts if 0 < cut < n_words), n_words})
 
 
 def unit(vectors: Float64) -> Float64:

@@ -1,0 +1,48 @@
+"""From counts of pairs of words to an embedding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from smtdist.errors import ConfigurationError
+from smtdist.solve.iterative import smallest_components_sparse
+from smtdist.solve.solution import Solution
+from smtdist.statistics.word_pairs import WordSums
+
+ALLOWANCE: Final = 64 * 2**20
+"""What libraries load and allocate on their own while the solve runs."""
+
+
+class Asked(Protocol):
+    """What settings of words say of the solve."""
+
+    @property
+    def n_components(self) -> int: ...  # noqa: D102
+    @property
+    def drop(self) -> int: ...  # noqa: D102
+    @property
+    def moment(self) -> str: ...  # noqa: D102
+
+
+def solve_words(statistics: WordSums, settings: Asked) -> Solution:
+    """Solve for the embedding; words that are near no other, or in a group of their own, take no part."""
+    active = statistics.connected()
+    wanted = settings.n_components + settings.drop
+    if wanted >= active.sum():
+        raise ConfigurationError(
+            f"n_components + drop is {wanted}, but only {int(active.sum()):,} words are near one another; ask for fewer "
+            f"components or give more text."
+        )
+    moment = statistics.activity if settings.moment == "second" else statistics.degree()
+    # both divided by the number of positions n, C and V have the same eigenvalues and P is sqrt(n) times as large
+    found = smallest_components_sparse(statistics.context_scatter(), moment, wanted, active=active)
+    return replace(found, components=found.components * np.sqrt(max(1, statistics.n_positions)))
+
+
+def solve_bytes(statistics: WordSums, settings: Asked) -> int:
+    """Return what a solve takes: the sums as CSR in whole numbers, their scaled values, the vectors that iterations keep."""
+    wanted = settings.n_components + settings.drop
+    return ALLOWANCE + 56 * len(statistics.pair) + 8 * statistics.n_words * (3 * wanted + 20)
