@@ -63,6 +63,14 @@ def held(folder: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[
         os.close(descriptor)
 
 
+def require_held(folder: Path) -> None:
+    """Refuse to go on in a folder that was held and has lost its lock: another driver may begin there."""
+    if not (folder / LOCK).exists():
+        raise CheckpointError(
+            f"The checkpoint folder {folder} was removed while the run used it, and what it held is lost; start the run again."
+        )
+
+
 def _lock(descriptor: int, folder: Path) -> bool:
     """Return whether the lock is had; False where there is none to have."""
     try:

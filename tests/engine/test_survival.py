@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -314,6 +315,38 @@ def test_a_container_that_is_started_again_is_not_the_one_before(tmp_path):
     (tmp_path / lock.RECORD).write_text(left)  # as SIGKILL leaves it: this very process, but without the lock
     with lock.held(tmp_path):
         assert (tmp_path / lock.RECORD).exists()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("when", ["pass_started", "progress", "sums"])
+def test_a_folder_that_is_removed_during_a_run_does_not_come_back(tmp_path, exact, when):
+    """It would come back without its lock, so that a second driver could begin there."""
+    folder, failed = tmp_path / "checkpoint", []
+    one = engine(folder)
+
+    def heed(event):
+        if event["kind"] == when:
+            shutil.rmtree(folder, ignore_errors=True)
+        if event["kind"] == "run_failed":
+            failed.append(event["text"])
+
+    one.events.subscribe(heed)
+    with pytest.raises(CheckpointError, match="was removed while the run used it") as ended, one.run(["sum"]):
+        total(one, Total(exact))
+    assert str(folder) in str(ended.value)
+    assert failed == [str(ended.value)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_lost_its_lock_between_two_passes_is_left(tmp_path):
+    """What `rm -r` leaves behind where a file came back while it was at work."""
+    one = engine(tmp_path)
+    with one.opened():
+        total(one)
+        (tmp_path / lock.LOCK).unlink()
+        with pytest.raises(CheckpointError, match="was removed while the run used it"):
+            one.reduce("more", Total(), Counted(IMAGES, []))
+    assert not (tmp_path / "more").exists()
 
 
 def test_a_killed_driver_leaves_no_stale_lock(tmp_path):
