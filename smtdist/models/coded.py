@@ -79,20 +79,34 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
     if feature not in CODED:
         raise ConfigurationError(f"feature is {feature!r}; it must be one of {', '.join(CODED)} here.")
     code, embedding = CODES[feature], ManifoldSettings()
-    own = {field.name for field in dataclasses.fields(embedding)}
-    others = {field.name for field in dataclasses.fields(code.settings)} - {"feature", "pooling", "model"}
-    names = others | own | set(RENAMED) - (set() if feature == "s3c" else {"expectation"})
+    own, others = _embedding_names(), _coder_names(feature)
+    names = own | others
     for name in given:
-        if name not in names:
+        if name not in names and name != "units":
             raise ConfigurationError(
                 f"There is no setting {name!r} with feature={feature}; there are {', '.join(sorted(names))}."
             )
+    if "units" in given and "dictionary" in given:
+        raise ConfigurationError(
+            f"With feature={feature}, units and dictionary are two names of one setting; give dictionary alone."
+        )
     coder = {RENAMED.get(name, name): value for name, value in given.items() if name not in own - others}
     return CodedSettings(
         feature,
         code.settings.replace(**coder),
         embedding.replace(**{name: value for name, value in given.items() if name in own}),
     )
+
+
+def _embedding_names() -> set[str]:
+    return {field.name for field in dataclasses.fields(ManifoldSettings)}
+
+
+def _coder_names(feature: str) -> set[str]:
+    """Return the names by which this module knows a coder's settings."""
+    known = {field.name for field in dataclasses.fields(CODES[feature].settings)}
+    renamed = set(RENAMED) - (set() if feature == "s3c" else {"expectation"})
+    return known - {"feature", "pooling", "model", "units"} | renamed
 
 
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:

@@ -173,6 +173,21 @@ def test_settings_of_both_steps_have_one_list_of_names():
         Configuration(feature="s3c")
 
 
+@pytest.mark.parametrize("feature", ["l1", "s3c", "omp"])
+def test_two_names_of_one_setting_are_refused_together(feature):
+    assert coded_settings(feature, units=30) == coded_settings(feature, dictionary=30)
+    with pytest.raises(
+        ConfigurationError, match="units and dictionary are two names of one setting; give dict"
+    ):
+        coded_settings(feature, units=50, dictionary=60)
+    with pytest.raises(ConfigurationError, match="There is no setting 'dictionry'") as refused:
+        coded_settings(feature, dictionry=60)
+    listed = str(refused.value).partition("there are ")[2].rstrip(".").split(", ")
+    assert "dictionary" in listed
+    assert not {"units", "feature", "pooling", "model"} & set(listed)
+    assert ("expectation" in listed) == (feature == "s3c")
+
+
 def fit_s3c(source):
     wanted = coded_settings("s3c", patch=4, dictionary=20, rounds=2, n_components=5, positions=12, stride=2)
 
