@@ -13,7 +13,6 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
-from smtdist.errors import ConfigurationError
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import (
@@ -25,6 +24,7 @@ from smtdist.evaluate.run import (
     Svm,
     classifier,
     evaluated,
+    require_neighbours,
 )
 from smtdist.models import files
 from smtdist.models.coders.files import is_coder
@@ -163,11 +163,7 @@ def evaluate(
         mirrored = metric is Metric.knn and fitted.settings.mirrored_votes
     known, asked = (Labelled.open(data, group, fitted.settings) for group in (train, test))
     known = known.and_mirrored() if mirrored else known
-    if isinstance(settings, Neighbours) and settings.k > known.source.n_samples:
-        raise ConfigurationError(
-            f"There are {known.source.n_samples} training samples, fewer than {settings.k} neighbours; "
-            f"lower --neighbours."
-        )
+    require_neighbours(settings, known.source.n_samples)
     seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
     with engine_for(where, known.source) as engine:
         found = evaluated(

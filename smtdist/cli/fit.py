@@ -21,7 +21,7 @@ from smtdist.errors import CheckpointError, DataError
 from smtdist.models import files
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
-from smtdist.models.model import Model
+from smtdist.models.model import Model, image_geometry
 from smtdist.monitor import tables
 
 
@@ -83,6 +83,7 @@ def fit(
     settings = opt.settings_from(preset, set_, base, given)
     bad = opt.bad_chunk(on_bad_chunk) or "raise"
     source = open_source(full_location(data), dataset, settings, skip_damaged=bad == "skip")
+    image_geometry(settings, source.shape, source.name)  # refused before a checkpoint folder is this run's
     with engine_for(
         Where(workers, cluster, quiet, events),
         source,

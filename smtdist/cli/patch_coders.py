@@ -29,10 +29,18 @@ from smtdist.models.coded import (
     coded_settings,
     fit_coded,
     format_of,
+    require_pooled,
 )
 from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.features import features_of, represented
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, manifold_facts
+from smtdist.models.coders.manifold import (
+    Manifold,
+    ManifoldSettings,
+    fit_manifold,
+    manifold_facts,
+    require_pools,
+)
+from smtdist.models.coders.start import require_pooling
 from smtdist.models.kernel.settings import parse_settings
 from smtdist.monitor import tables
 
@@ -56,6 +64,7 @@ def fit_coder_command(
     code = CODES[kind]
     settings = asked_for(code.settings, assignments)
     source = open_source(data, dataset)
+    require_pooling(source, settings, settings.pooling)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         coder, records = code.fit(source, settings, engine)
     size = code.format.save(coder, out, overwrite=overwrite)
@@ -82,6 +91,7 @@ def fit_coded_command(
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
     source = open_source(data, dataset)
+    require_pooled(source, settings)
     with engine_for(where, source, checkpoint, lambda: coded_facts(source, settings)) as engine:
         model, records = fit_coded(source, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
@@ -104,6 +114,7 @@ def embed_command(
     check_target(out, overwrite, inputs=(path,), data=data)
     settings = asked_for(ManifoldSettings(), assignments)
     source = open_source(data, dataset)
+    require_pools(coder.patches, settings)
     with engine_for(where, source, checkpoint, lambda: manifold_facts(source, coder, settings)) as engine:
         model, records = fit_manifold(source, coder, settings, engine)
     _save_manifold(model, out, records, overwrite, json)

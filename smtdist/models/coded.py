@@ -13,12 +13,12 @@ from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.coders.coder import Coder, Record
+from smtdist.models.coders.coder import Coder, Record, patch_rows
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.features import Streamed
 from smtdist.models.coders.files import Format, kind_in
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
-from smtdist.models.coders.start import STEPS
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
+from smtdist.models.coders.start import STEPS, image_shape
 from smtdist.models.s3c.files import FORMAT as S3C
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
@@ -115,10 +115,17 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     Floats, summed along the fixed tree: the same bits for any number of workers, after losses and after a resume. Memory: as
     either step states before its passes.
     """
+    require_pooled(source, settings)
     with engine.run([*STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
         coder, first = CODES[settings.feature].fit(source, settings.coder, engine)
         found, then = fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
+
+
+def require_pooled(source: Source, settings: CodedSettings) -> None:
+    """Refuse images that either step cannot take, and a pooling window that does not fit into them."""
+    shape = image_shape(source, settings.coder)
+    require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
 
 
 def coded_facts(source: Source, settings: CodedSettings) -> Facts:

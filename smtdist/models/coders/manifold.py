@@ -99,8 +99,7 @@ class Manifold:
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the positions that are coded."""
-        rows, columns = self.patches.grid
-        return -(-rows // self.settings.stride), -(-columns // self.settings.stride)
+        return coded_grid(self.patches, self.settings)
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
@@ -147,6 +146,17 @@ class Manifold:
         return np.concatenate(parts)
 
 
+def coded_grid(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int]:
+    """Return rows and columns of the positions that are coded for a representation."""
+    rows, columns = patches.grid
+    return -(-rows // settings.stride), -(-columns // settings.stride)
+
+
+def require_pools(patches: PatchRows, settings: ManifoldSettings) -> None:
+    """Refuse a pooling window that does not fit into an image, before any data are read."""
+    pooled_shape(*coded_grid(patches, settings), settings.pool_size, settings.pool_stride)
+
+
 def fit_manifold(
     source: Source, coder: Coder, settings: ManifoldSettings, engine: Engine
 ) -> tuple[Manifold, list[Record]]:
@@ -157,6 +167,7 @@ def fit_manifold(
     # a coder that is read and used needs no solver, nor SciPy
     from smtdist.solve.generalized import smallest_components, solve_bytes
 
+    require_pools(coder.patches, settings)
     patches = patch_rows(coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten)
     context: Operator = Whole()
     if settings.context != "whole" or settings.order == 2:

@@ -9,6 +9,7 @@ from smtdist.engine.passes import Engine
 from smtdist.models.coders.coder import Record
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.features import Streamed
+from smtdist.models.coders.start import require_pooling
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
 
@@ -59,4 +60,5 @@ class SparseCoding(CoderEstimator):
             pooling=self.pooling,
             **(self.settings or {}),
         )
+        require_pooling(source, settings, settings.pooling)
         return fit_sparse(source, settings, engine)
