@@ -64,7 +64,7 @@ COMMANDS: Final = {
     "resume": Command(
         "resume",
         "resume",
-        "Go on with a run that was stopped, whatever its model, from its checkpoint; the result has the same bits.",
+        "Go on with a run that was stopped, from its checkpoint folder; the result is the same as without the stop.",
         "checkpoint/",
     ),
     "watch": Command(

@@ -63,8 +63,8 @@ def fit(
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
-    --set feature=l1, s3c or omp fits a transform on a code of floats, whose settings are those of its coder and n_components,
-    drop, context, order, positions, stride, moment, pool_size and pool_stride.
+    With --set feature=l1, s3c or omp a fit has two steps: it learns a sparse code of patches (L1, spike-and-slab, or OMP), then
+    a transform of that code. Both steps have settings of their own, which --set takes too; --preset has none of them.
     """
     opt.refuse_model(model, tuple(Kind))
     kind, feature = Kind(model), coded_feature(set_)
