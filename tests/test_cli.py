@@ -411,6 +411,21 @@ def test_help_has_an_example(command):
     assert "--json" in out
 
 
+def test_settings_of_every_feature_are_listed():
+    assert set(run_json("settings")) == {"settings", "presets"}
+    out, _ = run("settings")
+    assert out.splitlines()[-1].startswith("smtdist settings --feature l1 (or s3c, omp) lists those of a fit")
+    found = run_json("settings", "--feature", "l1")
+    assert found["feature"] == "l1"
+    assert found["settings"]["dictionary"]["default"] == 1024
+    out, _ = run("settings", "--feature", "s3c")
+    assert {"dictionary", "expectation", "pool_size"} <= {
+        line.split()[0] for line in out.splitlines() if line.strip()
+    }
+    assert "E_Q[h]" in out
+    run("settings", "--feature", "gq", code=2)
+
+
 def test_debug_shows_the_traceback(tmp_path):
     result = CliRunner().invoke(app, ["info", str(tmp_path / "m.h5"), "--debug"])
     assert isinstance(result.exception, smtdist.SmtdistError)

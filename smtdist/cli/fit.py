@@ -64,7 +64,7 @@ def fit(
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
     With --set feature=l1, s3c or omp a fit has two steps: it learns a sparse code of patches (L1, spike-and-slab, or OMP), then
-    a transform of that code. Both steps have settings of their own, which --set takes too; --preset has none of them.
+    a transform of that code. smtdist settings --feature l1 lists the settings of both steps.
     """
     opt.refuse_model(model, tuple(Kind))
     kind, feature = Kind(model), coded_feature(set_)

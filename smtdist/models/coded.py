@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from smtdist.configuration import CODED
+from smtdist.configuration import CODED, meanings_of
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -96,6 +97,43 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
         code.settings.replace(**coder),
         embedding.replace(**{name: value for name, value in given.items() if name in own}),
     )
+
+
+def described_coded(feature: str) -> dict[str, dict[str, Any]]:
+    """Return every setting of a fit with this feature with its default, the values it may have, and what it means.
+
+    >>> described_coded("l1")["dictionary"]["default"], described_coded("s3c")["moment"]["values"]
+    (1024, 'one of second, centred')
+    """
+    public = {own: name for name, own in RENAMED.items() if name in _coder_names(feature)}
+    found = {}
+    for settings in (CODES[feature].settings, ManifoldSettings()):
+        meanings, hints = meanings_of(type(settings)), get_type_hints(type(settings))
+        for field in dataclasses.fields(settings):
+            name = public.get(field.name, field.name)
+            if name in _coder_names(feature) | _embedding_names():
+                found[name] = {
+                    "default": getattr(settings, field.name),
+                    "values": _values(hints[field.name], settings.CHOICES.get(field.name)),
+                    "meaning": meanings[field.name],
+                }
+    return found
+
+
+def _values(kind: Any, choices: tuple[Any, ...] | None) -> str:
+    """Say which values a setting may have, by its type.
+
+    >>> _values(float, None), _values(tuple[float, float] | None, None), _values(bool, (True, False))
+    ('a number', 'a list of numbers, or null', 'true or false')
+    """
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    null = ", or null" if type(None) in kinds else ""
+    if bool in kinds:
+        return "true or false"
+    if choices:
+        return f"one of {', '.join(str(one) for one in choices if one is not None)}{null}"
+    words = {int: "a whole number", float: "a number", str: "a word"}
+    return " or ".join(words.get(one, "a list of numbers") for one in kinds if one is not type(None)) + null
 
 
 def _embedding_names() -> set[str]:

@@ -17,7 +17,7 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.coded import CodedSMT, coded_settings, fit_coded, format_of, load_coded
+from smtdist.models.coded import CodedSMT, coded_settings, described_coded, fit_coded, format_of, load_coded
 from smtdist.models.coders.features import features_of
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.fit import fit
@@ -205,6 +205,19 @@ def test_pools_beyond_the_image_are_refused_before_any_data_are_read(coder):
         with pytest.raises(ConfigurationError, match="grid of 8 does not fit into 7 positions"):
             estimator.fit(small_images(0, 30, 12, 10))
     assert not reads
+
+
+@pytest.mark.parametrize("feature", ["l1", "s3c", "omp"])
+def test_every_setting_is_described_by_the_name_that_is_taken(feature):
+    found = described_coded(feature)
+    with pytest.raises(ConfigurationError) as refused:
+        coded_settings(feature, colour=1)
+    listed = str(refused.value).partition("there are ")[2].rstrip(".").split(", ")
+    assert sorted(found) == sorted(listed)
+    plain = coded_settings(feature)
+    assert coded_settings(feature, **{name: about["default"] for name, about in found.items()}) == plain
+    assert found["dictionary"]["default"] == plain.coder.units
+    assert all(about["meaning"] and about["values"] for about in found.values())
 
 
 def fit_s3c(source):

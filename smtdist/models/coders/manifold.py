@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +38,22 @@ ROWS = 4096
 class ManifoldSettings(Settings):
     """What is asked of the embedding.
 
-    n_components : rows of P kept, after the first `drop`. context : range of the neighbourhood in pixels, or "whole". order : 1
-    for differences of neighbours, 2 for a position minus the mean of its neighbours. positions : of an image in the fit, drawn
-    (0: all). stride : of the positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018).
-    pool_size, pool_stride : in strides. seed : of the draw.
+    Attributes
+    ----------
+    n_components : rows of P kept, after the first `drop`.
+    drop : leading rows of P that are left out.
+    context : range of the neighbourhood in pixels, or "whole".
+    order : 1 for differences of neighbours, 2 for a position minus the mean of its neighbours.
+    positions : drawn of each image in the fit; 0 takes all.
+    stride : of the positions that a representation pools.
+    moment : "second" (SMT 2023) or "centred" (SMT 2018).
+    pool_size : side of the window over which embeddings are averaged, in strides.
+    pool_stride : step from one window to the next, in strides.
+    seed : of every random choice.
     """
 
     OF: ClassVar[str] = "the embedding"
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {"order": (1, 2), "moment": ("second", "centred")}
 
     n_components: int = 64
     drop: int = 0
@@ -73,7 +82,7 @@ class ManifoldSettings(Settings):
                 f'context is {self.context!r}; it must be a whole number of pixels of at least 1, or "whole".'
             )
         require_order(self.order)
-        if self.moment not in ("second", "centred"):
+        if self.moment not in self.CHOICES["moment"]:
             raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
 
 
