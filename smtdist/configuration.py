@@ -258,19 +258,24 @@ def described() -> dict[str, dict[str, Any]]:
     >>> described()["drop"]["values"], described()["drop"]["meaning"]
     ('a whole number of at least 0', 'leading dimensions that are left out.')
     """
-    meanings: dict[str, str] = {}
-    name = ""
-    _, _, attributes = (Configuration.__doc__ or "").partition("----------\n")
-    for line in attributes.splitlines():
-        start = re.match(r"^    (\w+) : (.*)$", line)
-        name = start[1] if start else name
-        if name:
-            meanings[name] = f"{meanings.get(name, '')} {start[2] if start else line.strip()}".strip()
-    plain = Configuration().to_dict()
+    meanings, plain = meanings_of(Configuration), Configuration().to_dict()
     return {
         name: {"default": plain[name], "values": _RULES[name][1], "meaning": meanings[name]}
         for name in FIELDS
     }
+
+
+def meanings_of(settings: type) -> dict[str, str]:
+    """Return what the attributes of a class mean, by the docstring that lists them; two in one line have one meaning."""
+    meanings: dict[str, str] = {}
+    names: list[str] = []
+    _, _, attributes = (settings.__doc__ or "").partition("----------\n")
+    for line in attributes.splitlines():
+        start = re.match(r"^    (\w+(?:, \w+)*) : (.*)$", line)
+        names = start[1].split(", ") if start else names
+        for name in names:
+            meanings[name] = f"{meanings.get(name, '')} {start[2] if start else line.strip()}".strip()
+    return meanings
 
 
 _OUR_VOTES: Final = {"neighbours": 50, "temperature": 0.06, "mirrored_votes": True}

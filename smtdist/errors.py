@@ -29,6 +29,10 @@ class ModelError(SmtdistError):
     """A model, statistics or representation file that cannot be used."""
 
 
+class OutputExistsError(ModelError):
+    """A file that would be written is there already."""
+
+
 class CheckpointError(SmtdistError):
     """A checkpoint folder that does not belong to this run, or cannot be read or written."""
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import smtdist
 from smtdist.cli import app
+from smtdist.models.fit import fit as fit_model
 
 SMALL = ["patch=3", "feature=vq", "context=2", "dictionary=24", "n_components=6", "drop=1", "pool_size=2"]
 SMALL += ["constant_patch=activate_best", "mean=global"]
@@ -336,6 +337,28 @@ def test_an_existing_output_is_refused_before_any_work(data, model, tmp_path):
         run("transform", model, data, "--dataset", "test/images", "--out", out, "--overwrite")
 
 
+def test_an_output_that_appears_during_a_fit_is_kept_and_the_fit_too(data, tmp_path, monkeypatch):
+    out, folder = tmp_path / "m.h5", tmp_path / "my checkpoint"
+    found = fit_model
+
+    def meanwhile(*arguments, **options):
+        out.write_text("of someone else")
+        return found(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smtdist.cli.fit.fit_model", meanwhile)
+        _, err = fit(data, out, "--checkpoint", folder, code=1)
+        way = f"the run is kept, and smtdist resume '{folder}' --overwrite puts its result there"
+        (last,) = [line for line in err.splitlines() if line.startswith("smtdist: ")]
+        assert last == f"smtdist: {out} exists already; {way}."
+        out.unlink()
+        _, err = fit(data, out, code=1)
+        assert f"{out} exists already; choose another name or pass --overwrite." in err
+    assert out.read_text() == "of someone else"
+    run("resume", folder, "--overwrite")
+    assert smtdist.load(out).embedding is not None
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -388,6 +411,21 @@ def test_help_has_an_example(command):
     assert "--json" in out
 
 
+def test_settings_of_every_feature_are_listed():
+    assert set(run_json("settings")) == {"settings", "presets"}
+    out, _ = run("settings")
+    assert out.splitlines()[-1].startswith("smtdist settings --feature l1 (or s3c, omp) lists those of a fit")
+    found = run_json("settings", "--feature", "l1")
+    assert found["feature"] == "l1"
+    assert found["settings"]["dictionary"]["default"] == 1024
+    out, _ = run("settings", "--feature", "s3c")
+    assert {"dictionary", "expectation", "pool_size"} <= {
+        line.split()[0] for line in out.splitlines() if line.strip()
+    }
+    assert "E_Q[h]" in out
+    run("settings", "--feature", "gq", code=2)
+
+
 def test_debug_shows_the_traceback(tmp_path):
     result = CliRunner().invoke(app, ["info", str(tmp_path / "m.h5"), "--debug"])
     assert isinstance(result.exception, smtdist.SmtdistError)
@@ -419,7 +457,7 @@ def test_signals_end_a_fit_that_can_be_resumed(tmp_path, number, code, workers):
             process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
-    assert err.splitlines()[-1].startswith("smtdist: Stopped as asked")
+    assert err.splitlines()[-1] == f"smtdist: Stopped as asked; go on with smtdist resume {folder}."
     assert "Traceback" not in err
     assert not out.exists()
     assert (folder / "run.json").exists()

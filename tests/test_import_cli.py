@@ -1,9 +1,11 @@
 """`smtdist import` on the command line: results, sentences, exit codes, signals, and a fit of what was imported."""
 
+import contextlib
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -66,6 +68,8 @@ def test_import_then_fit(root, images, tmp_path):
         "n_samples": 40,
         "n_classes": 2,
         "skipped": 0,
+        "left_out": 0,
+        "first_left_out": [],
         "bytes": data.stat().st_size,
     }
     assert "import: 40 samples" in err
@@ -221,3 +225,40 @@ def test_signals_leave_what_goes_on(number, code, tmp_path):
         for name in ("images", "labels"):
             np.testing.assert_array_equal(found["train"][name], expected["train"][name])
     assert sorted(os.listdir(tmp_path)) == ["d.h5", "tree", "whole.h5"]
+
+
+def test_what_is_no_file_is_left_out_and_named(root, tmp_path):
+    folder = root / "class 1"
+    (folder / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (folder / "round.png").symlink_to("round.png")
+    os.mkfifo(folder / "pipe.png")
+    (root / "class 2").symlink_to(tmp_path / "no folder")
+    with socket.socket(socket.AF_UNIX) as bound, contextlib.chdir(folder):
+        bound.bind("socket")
+    (folder / "notes.txt").write_text("no image")
+    out, err = run("import", root, "--out", tmp_path / "d.h5", "--json", "--quiet")
+    found = json.loads(out)
+    assert (found["n_samples"], found["left_out"]) == (40, 5)
+    kinds = [
+        "a link that leads nowhere",
+        "a FIFO",
+        "a link that leads nowhere",
+        "a socket",
+        "a link that leads",
+    ]
+    names = ["gone.png", "pipe.png", "round.png", "socket", "class 2"]
+    for sentence, name, kind in zip(found["first_left_out"], names, kinds, strict=True):
+        assert f"{name}: {kind}" in sentence
+        assert sentence in err
+    assert "Left out 5 entries of the folder that are no files:" in err
+    (root / "class 3").symlink_to(tmp_path / "no folder")
+    out, err = run("import", root, "--out", tmp_path / "d.h5", "--overwrite")
+    assert "Left out 6 entries of the folder that are no files, the first of them:" in err
+    assert "class 3" not in err
+
+
+def test_a_folder_of_broken_links_says_so(tmp_path):
+    (tmp_path / "t" / "a").mkdir(parents=True)
+    (tmp_path / "t" / "a" / "b.png").symlink_to(tmp_path / "nowhere.png")
+    _, err = run("import", tmp_path / "t", "--out", tmp_path / "d.h5", code=1)
+    assert "b.png: a link that leads nowhere" in " ".join(err.split())

@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 from drawing import small_images
+from encoding import pillow_bytes, write_encoded
 from typer.testing import CliRunner
 
 from smtdist.cli import app
@@ -50,6 +51,43 @@ def test_images(at):
     assert groups["train"]["labelled"]
     assert not groups["bare"]["labelled"]
     assert "z" not in groups
+
+
+@pytest.mark.parametrize("bad", [[0], [3], [0, 3], range(6)])
+def test_a_damaged_image_is_named_beside_the_others(tmp_path, bad):
+    """The file has images, though one of them is none."""
+    path = tmp_path / "encoded.h5"
+    images = [pillow_bytes(image) for image in small_images(0, 6, 8, 9, 3)]
+    for number in bad:
+        images[number] = b"no image at all"
+    write_encoded(path, images, labels=np.arange(6) % 2)
+    write_encoded(path, images[1:3], "other")
+    groups = {group["name"]: group for group in facts(path)["groups"]}
+    train = groups["train"]
+    assert f"train, sample {min(bad)}: " in train["problem"]
+    assert train["labelled"]
+    assert train["shape"] == ([] if len(bad) == 6 else [6, 8, 9, 3])
+    shown = " ".join(run("info", path).split())
+    assert f"train, sample {min(bad)}: " in shown
+    if len(bad) < 6:
+        assert "6 x 8 x 9 x 3 uint8" in shown
+        assert groups["other"] | {"bytes": 0} == {
+            "name": "other",
+            "shape": [2, 8, 9, 3],
+            "dtype": "uint8",
+            "bytes": 0,
+            "labelled": False,
+            "problem": None,
+        }
+
+
+def test_images_of_several_sizes_are_told_of(tmp_path):
+    path = tmp_path / "encoded.h5"
+    write_encoded(path, [pillow_bytes(small_images(0, 1, side, 8, 3)[0]) for side in (8, 9)])
+    (group,) = facts(path)["groups"]
+    assert group["shape"] == [2]
+    assert "set resize" in group["problem"]
+    assert "2 images, " in run("info", path)
 
 
 def test_words(at):

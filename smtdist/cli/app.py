@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import gc
 import os
+import shlex
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
@@ -15,9 +16,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from smtdist.cli.commands import COMMANDS, WORDS, load
+from smtdist.cli.commands import CHECKPOINT, COMMANDS, WORDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
-from smtdist.errors import InterruptedRun, SmtdistError
+from smtdist.errors import InterruptedRun, OutputExistsError, SmtdistError
 
 FAILED, USAGE = 1, 2
 PATIENCE = "18"
@@ -58,6 +59,7 @@ class _Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep the words of the command line: a checkpoint folder remembers them."""
         WORDS.set(tuple(args))
+        CHECKPOINT.set(None)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -93,13 +95,26 @@ def sentences() -> Iterator[None]:
 
 def _sentence(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
-        return "Stopped.", 130
+        return _with_way_on("Stopped.", "go on with {resume}"), 130
     if isinstance(error, MemoryError):
         return f"Out of memory ({error}); use a smaller dictionary, or a machine with more.", FAILED
     sentence = " ".join(str(error).split())
     if isinstance(error, InterruptedRun):
-        return sentence, error.exit_code
+        return _with_way_on(sentence, "go on with {resume}"), error.exit_code
+    if isinstance(error, OutputExistsError):
+        return _with_way_on(
+            sentence, "the run is kept, and {resume} --overwrite puts its result there"
+        ), FAILED
     return sentence, USAGE if isinstance(error, WrongUsage) else FAILED
+
+
+def _with_way_on(sentence: str, way: str) -> str:
+    """Say how to go on with a run that has a checkpoint, in place of what a run without one is told."""
+    folder = CHECKPOINT.get()
+    if folder is None:
+        return sentence
+    first = sentence.partition(";")[0].rstrip(".")
+    return f"{first}; {way.format(resume=f'smtdist resume {shlex.quote(str(folder))}')}."
 
 
 app = typer.Typer(

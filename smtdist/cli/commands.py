@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import typer
@@ -15,6 +16,9 @@ from smtdist.cli.options import with_cluster_options
 
 WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
 """The words of the command line under way, `smtdist` left out: a checkpoint folder remembers them."""
+
+CHECKPOINT: ContextVar[Path | None] = ContextVar("CHECKPOINT", default=None)
+"""The checkpoint folder of the run under way, once `smtdist resume` can go on with it."""
 
 
 class Command(NamedTuple):
@@ -60,7 +64,7 @@ COMMANDS: Final = {
     "resume": Command(
         "resume",
         "resume",
-        "Go on with a run that was stopped, whatever its model, from its checkpoint; the result has the same bits.",
+        "Go on with a run that was stopped, from its checkpoint folder; the result is the same as without the stop.",
         "checkpoint/",
     ),
     "watch": Command(

@@ -13,7 +13,6 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
-from smtdist.errors import ConfigurationError
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import (
@@ -25,6 +24,7 @@ from smtdist.evaluate.run import (
     Svm,
     classifier,
     evaluated,
+    require_neighbours,
 )
 from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.models.loading import load_encoder
@@ -191,11 +191,7 @@ def _opened(
     """Return the images to learn from, mirrored ones too if asked, and those to judge by."""
     known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
     known = known.and_mirrored() if mirrored else known
-    if isinstance(settings, Neighbours) and settings.k > known.source.n_samples:
-        raise ConfigurationError(
-            f"There are {known.source.n_samples} training samples, fewer than {settings.k} neighbours; "
-            f"lower --neighbours."
-        )
+    require_neighbours(settings, known.source.n_samples)
     return known, asked
 
 

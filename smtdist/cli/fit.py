@@ -23,7 +23,7 @@ from smtdist.models.coders.files import is_coder
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
-from smtdist.models.model import Model
+from smtdist.models.model import Model, image_geometry
 from smtdist.monitor import tables
 
 
@@ -65,8 +65,8 @@ def fit(
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
-    --set feature=l1, s3c or omp fits a transform on a code of floats, whose settings are those of its coder and n_components,
-    drop, context, order, positions, stride, moment, pool_size and pool_stride.
+    With --set feature=l1, s3c or omp a fit has two steps: it learns a sparse code of patches (L1, spike-and-slab, or OMP), then
+    a transform of that code. smtdist settings --feature l1 lists the settings of both steps.
     """
     opt.refuse_model(model, tuple(Kind))
     kind, feature = Kind(model), coded_feature(set_)
@@ -94,6 +94,7 @@ def fit(
     settings = opt.settings_from(preset, set_, base, given)
     bad = opt.bad_chunk(on_bad_chunk) or "raise"
     source = open_source(full_location(data), dataset, settings, skip_damaged=bad == "skip")
+    image_geometry(settings, source.shape, source.name)  # refused before a checkpoint folder is this run's
     with engine_for(where, source, checkpoint, lambda: run_facts(source, settings, given, base)) as engine:
         engine.on_bad_chunk, engine.solve_on = bad, opt.solver_place(solve_on) or "driver"
         found, records = fit_model(source, settings, engine, atoms=given, base=base)

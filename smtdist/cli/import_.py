@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -177,7 +177,7 @@ def import_(
     listing = open_listing(source, None if kind is None else kind.value, wanted)
     _require_meaning(listing, wanted)
     result = _imported(listing, out, chosen, quiet, shard_samples)
-    _show(result, out, chosen, time.perf_counter() - started, json)
+    _show(result, listing, out, chosen, time.perf_counter() - started, json)
 
 
 def _group(name: str) -> str:
@@ -247,12 +247,11 @@ def _reporter(events: EventStream) -> Callable[[int], None]:
     return report
 
 
-def _show(result: ImportResult, out: Path, chosen: ImportOptions, seconds: float, json: bool) -> None:
-    if result.skipped:
-        console = error_console()
-        console.print(f"Left out {result.skipped:,} unreadable images:", highlight=False, soft_wrap=True)
-        for sentence in result.first_skipped:
-            console.print(f"  {sentence}", highlight=False, soft_wrap=True, markup=False)
+def _show(
+    result: ImportResult, listing: Listing, out: Path, chosen: ImportOptions, seconds: float, json: bool
+) -> None:
+    _warn(result.skipped, "unreadable images", result.first_skipped)
+    _warn(listing.left_out, "entries of the folder that are no files", listing.first_left_out)
     found: dict[str, Any] = {
         "out": str(out.absolute()),
         "group": chosen.group,
@@ -260,6 +259,8 @@ def _show(result: ImportResult, out: Path, chosen: ImportOptions, seconds: float
         "n_samples": result.samples,
         "n_classes": result.n_classes,
         "skipped": result.skipped,
+        "left_out": listing.left_out,
+        "first_left_out": list(listing.first_left_out),
         "bytes": result.nbytes,
         "seconds": seconds,
         "images_per_second": result.new_items / seconds if seconds else 0.0,
@@ -273,3 +274,14 @@ def _show(result: ImportResult, out: Path, chosen: ImportOptions, seconds: float
         f"{tables.size(result.nbytes)}, {tables.rate(result.new_items, seconds)} images/s"
     )
     result_console().print(line, highlight=False, soft_wrap=True)
+
+
+def _warn(count: int, what: str, first: Sequence[str]) -> None:
+    """Say on standard error what an import left out, and name the first few."""
+    if not count:
+        return
+    console = error_console()
+    more = ", the first of them" if count > len(first) else ""
+    console.print(f"Left out {count:,} {what}{more}:", highlight=False, soft_wrap=True)
+    for sentence in first:
+        console.print(f"  {sentence}", highlight=False, soft_wrap=True, markup=False)

@@ -35,7 +35,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Linear, Neighbours, Settings, classified, classifier
+from smtdist.evaluate.run import Linear, Neighbours, Settings, classified, classifier, require_neighbours
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, fit_model
@@ -241,6 +241,7 @@ def judged(
     """Return how well classes are told apart in the embedding of a kernel model, held in memory."""
     fitted = load_kernel(model)
     parts = [(samples_of((data, name)), name) for name in (train, test)]
+    require_neighbours(settings, parts[0][0].n_samples)
     with engine_for(where, parts[0][0]) as engine:
         z = [collected(embedded(fitted, source, engine), source, fitted) for source, _ in parts]
         y = [

@@ -26,9 +26,11 @@ from smtdist.models.coded import (
     fit_coded,
     format_of,
     load_coded,
+    require_pooled,
 )
 from smtdist.models.coders.coder import Coder
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
+from smtdist.models.coders.start import require_pooling
 from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.transform import represented
 from smtdist.monitor import tables
@@ -53,6 +55,7 @@ def fit_coder_command(
     code = CODES[kind]
     settings = asked_for(code.settings, assignments)
     source = open_source(data, dataset)
+    require_pooling(source, settings, settings.pooling)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         coder, records = code.fit(source, settings, engine)
     size = code.format.save(coder, out, overwrite=overwrite)
@@ -79,6 +82,7 @@ def fit_coded_command(
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
     source = open_source(data, dataset)
+    require_pooled(source, settings)
     with engine_for(where, source, checkpoint, lambda: coded_facts(source, settings)) as engine:
         model, records = fit_coded(source, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
@@ -107,6 +111,7 @@ def embed_command(
     )
     settings = asked_for(base, assignments)
     source = open_source(data, dataset)
+    require_pools(coder.patches, settings)
     with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:
         model, records = fit_manifold(source, coder, settings, engine)
     _save_manifold(model, out, records, overwrite, json)

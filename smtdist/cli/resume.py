@@ -28,9 +28,10 @@ def resume(
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Go on with a run that was stopped, whatever its model, from its checkpoint; the result has the same bits.
+    """Go on with a run that was stopped, from its checkpoint folder; the result is the same as without the stop.
 
-    The command that began the run is repeated. Options given here take the place of its own, so the work may go on elsewhere.
+    The command that began the run is repeated with its options. An option that is given here replaces the one it had, so that the
+    run can go on with other workers or on another cluster.
     """
     from smtdist.cli.app import app
 

@@ -71,12 +71,14 @@ class Command:
         return [*kept, *more, "--checkpoint", str(checkpoint)]
 
 
-def write_command(checkpoint: Path) -> None:
-    """Write the command under way, whole or not at all; without a command line nothing."""
+def write_command(checkpoint: Path) -> bool:
+    """Write the command under way, whole or not at all; without a command line nothing. Return whether there was one."""
     from smtdist.engine.manifest import write_json
 
-    if words := WORDS.get():
+    words = WORDS.get()
+    if words:
         write_json(checkpoint / NAME, {"schema": SCHEMA, "command": words, "folder": os.getcwd()})
+    return bool(words)
 
 
 def read_command(checkpoint: Path) -> Command:

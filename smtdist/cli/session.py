@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from smtdist.cli.commands import CHECKPOINT
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
@@ -89,7 +90,8 @@ def engine_for(
             checkpoint = checkpoint.absolute()
             stack.enter_context(held(checkpoint))
             key = require_same(checkpoint, facts())
-            write_command(checkpoint)
+            if write_command(checkpoint):
+                CHECKPOINT.set(checkpoint)
         if where.events is not None:
             events.subscribe(stack.enter_context(EventLines(where.events)))
         if not where.quiet and where.events != STANDARD_ERROR:

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
+import enum
+from typing import Annotated
+
+import typer
+
 from smtdist.cli import options as opt
 from smtdist.cli.session import print_json, result_console
 from smtdist.configuration import PRESETS, described
 from smtdist.monitor import tables
 
 
-def settings(json: opt.Json = False, debug: opt.Debug = False) -> None:
+class Code(enum.StrEnum):
+    """Codes of floats, whose fits have settings of their own."""
+
+    l1 = "l1"
+    s3c = "s3c"
+    omp = "omp"
+
+
+def settings(
+    feature: Annotated[
+        Code | None, typer.Option(help="List the settings of a fit with --set feature=l1, s3c or omp.")
+    ] = None,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
     """List the settings that --set takes, with defaults, and the presets with what they change."""
+    console = result_console()
+    if feature is not None:
+        from smtdist.models.coded import described_coded
+
+        coded = described_coded(feature)
+        if json:
+            print_json({"feature": feature.value, "settings": coded})
+        else:
+            console.print(tables.settings_table(coded))
+        return
     known = described()
     if json:
         print_json({"settings": known, "presets": PRESETS})
         return
-    console = result_console()
     console.print(tables.settings_table(known))
     for name, changes in PRESETS.items():
         line = ", ".join(f"{key}={value}" for key, value in changes.items())
         console.print(f"--preset {name}: {line}", highlight=False)
+    console.print(
+        "smtdist settings --feature l1 (or s3c, omp) lists those of a fit with --set feature=l1.",
+        highlight=False,
+    )

@@ -26,7 +26,7 @@ from smtdist.engine.memory import memory_limit
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.knn import BLOCK_BYTES, SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, Neighbours, judged
+from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, Neighbours, judged, require_neighbours
 from smtdist.models.tuning.grid import as_text, combinations, parse_grid, value_text
 from smtdist.models.tuning.split import limited, split, whole
 from smtdist.models.tuning.tune import Classifier, Trial
@@ -86,10 +86,8 @@ def tune(
     settings, values, trials = _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, settings)
     votes = Neighbours.of(settings, neighbours)
-    if metric is Metric.knn and votes.k > known[0].n_samples:
-        raise ConfigurationError(
-            f"There are {known[0].n_samples} training images, fewer than {votes.k} neighbours; lower --neighbours."
-        )
+    if metric is Metric.knn:
+        require_neighbours(votes, known[0].n_samples)
 
     budget = memory_limit() // MEMORY_SHARE
     # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import time
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ def data_differences(then: dict[str, Any], now: dict[str, Any], name: str) -> li
         elif key == "bytes" and old and new:
             found.append(f"{name} has {new:,} bytes, had {old:,}")
         elif key == "modified" and old and new:
-            found += _times(name, old, new)
+            found += _times(name, old, new, now)
         elif key == "sampled" and old and new and old.keys() == new.keys():
             changed = ", ".join(piece for piece in old if old[piece] != new[piece])
             found.append(f"the samples {changed} of {name} have other contents")
@@ -71,27 +72,30 @@ def _shapes(name: str, old: list[int], new: list[int]) -> list[str]:
     return found
 
 
-def _times(name: str, old: list[int], new: list[int]) -> list[str]:
+def _times(name: str, old: list[int], new: list[int], about: dict[str, Any]) -> list[str]:
     if len(old) != len(new):
         return [f"{name} is {len(new)} files, was {len(old)}"]
     index = next(i for i, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1])
     at, before = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t[index] / 1e9)) for t in (new, old))
+    compared = ", ".join(about.get("sampled", {}))
+    paths = _local(about)
+    file = shlex.quote(paths[index]) if index < len(paths) else "FILE"
     return [
-        f"{name} was modified at {at}, the run began on that of {before} (size and sampled chunks agree: if only the time "
-        f"has changed, set it back with touch --date=@{old[index] // 10**9}.{old[index] % 10**9:09})"
+        f"{name} was modified at {at}, the run began on that of {before} (the size is the same, and so is what was compared of "
+        f"the samples {compared}; no others were read: only if you know that all are as they were, set the time back with "
+        f"touch --date=@{old[index] // 10**9}.{old[index] % 10**9:09} {file})"
     ]
 
 
-def _files(source: Source) -> list[str]:
-    """Return the local files that a source reads, as far as it names them."""
-    about = source.describe()
+def _local(about: dict[str, Any]) -> list[str]:
+    """Return the local files that a source reads, as far as its description names them."""
     paths = about.get("paths") or [about.get("path")]
     return [path for path in paths if isinstance(path, str) and not is_url(path) and os.path.isfile(path)]
 
 
 def _modified(source: Source) -> list[int] | None:
     """Return when each file was last changed, in nanoseconds; addresses and folders of chunks have no such time."""
-    return [os.stat(path).st_mtime_ns for path in _files(source)] or None
+    return [os.stat(path).st_mtime_ns for path in _local(source.describe())] or None
 
 
 def _sampled(source: Source) -> dict[str, str]:

@@ -162,7 +162,7 @@ def open_picture(data: Encoded, name: str = "") -> Image.Image:
         return Image.open(io.BytesIO(data), formats=known)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(
-            f"the {name or 'encoded'} image states a size beyond measure; scale it down first."
+            f"the {name or 'encoded'} image says that it has more than {MAX_PIXELS:,} pixels; scale it down first."
         ) from error
     except UnidentifiedImageError as error:
         said = f"the bytes are no whole {name} image; restore it from its origin."

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from smtdist.data.locations import Location
 from smtdist.data.same_file import require_apart
-from smtdist.errors import ModelError
+from smtdist.errors import ModelError, OutputExistsError
 
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -156,4 +156,4 @@ def check_target(
     if not target.parent.is_dir():
         raise ModelError(f"The folder {target.parent} for {target.name} does not exist; make it first.")
     if target.exists() and not overwrite:
-        raise ModelError(f"{target} exists already; choose another name or pass --overwrite.")
+        raise OutputExistsError(f"{target} exists already; choose another name or pass --overwrite.")

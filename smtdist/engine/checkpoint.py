@@ -106,8 +106,7 @@ class PassFolder:
 
         Damaged ones are reported and deleted. Memory: one partial sum.
         """
-        with sentence_for(Path(self.path)):
-            Path(self.path).mkdir(parents=True, exist_ok=True)
+        make_inside(Path(self.path))
         found = []
         for path in sorted(Path(self.path).iterdir()):
             if path.suffix != ".h5":
@@ -152,8 +151,8 @@ class PassFolder:
 
     def _write(self, name: str, partial: Partial) -> str:
         folder = Path(self.path)
+        make_inside(folder)
         with sentence_for(folder):
-            folder.mkdir(parents=True, exist_ok=True)
             counters = asdict(replace(partial.counters, digests={}, skipped=()))
             attributes = {
                 "key": self.key,
@@ -203,6 +202,12 @@ def of_another_run(path: Path) -> CheckpointError:
         f"{path} belongs to another run (other data, settings, seed or version of smtdist); use another checkpoint folder or "
         f"delete this one."
     )
+
+
+def make_inside(folder: Path) -> None:
+    """Make a folder in a checkpoint folder, but never that one: it would come back without its lock."""
+    with sentence_for(folder):
+        folder.mkdir(exist_ok=True)
 
 
 @contextlib.contextmanager

@@ -63,6 +63,14 @@ def held(folder: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[
         os.close(descriptor)
 
 
+def require_held(folder: Path) -> None:
+    """Refuse to go on in a folder that was held and has lost its lock: another driver may begin there."""
+    if not (folder / LOCK).exists():
+        raise CheckpointError(
+            f"The checkpoint folder {folder} was removed while the run used it, and what it held is lost; start the run again."
+        )
+
+
 def _lock(descriptor: int, folder: Path) -> bool:
     """Return whether the lock is had; False where there is none to have."""
     try:
@@ -96,6 +104,17 @@ def _require_nobody(folder: Path, locked: bool, sleep: Callable[[float], None]) 
         raise _refusal(folder, record)
 
 
+def killed(folder: Path) -> Record | None:
+    """Return the record of a driver of this machine that ended without removing it; None where there is none to tell of."""
+    record = _recorded(folder)
+    if record is None or (record["host"], record["space"]) != (_host(), _space()):
+        return None
+    if _is_same(_started(int(record["pid"])), record["process_started"]):
+        return None
+    # one that ends well removes its record first
+    return record if _recorded(folder) == record else None
+
+
 def _refusal(folder: Path, record: Record | None) -> CheckpointError:
     who = "another driver"
     if record is not None:
@@ -110,6 +129,7 @@ def _beating(folder: Path) -> Iterator[None]:
     """Keep the record true while the block runs, and remove it afterwards."""
     record: Record = {
         "host": _host(),
+        "space": _space(),
         "pid": os.getpid(),
         "process_started": _started(os.getpid()),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -149,12 +169,20 @@ def _recorded(folder: Path) -> Record | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         record: Record = json.loads((folder / RECORD).read_text())
         int(record["pid"])
-        return {name: record[name] for name in ("host", "pid", "process_started", "since", "beat")}
+        known = {name: record[name] for name in ("host", "pid", "process_started", "since", "beat")}
+        return {**known, "space": record.get("space")}
     return None
 
 
 def _host() -> str:
     return socket.gethostname()
+
+
+def _space() -> str | None:
+    """Name what process numbers are counted in: containers of one pod have one host name, but numbers of their own."""
+    with suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return None
 
 
 def _is_same(one: float | None, other: float | None) -> bool:

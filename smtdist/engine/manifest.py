@@ -138,7 +138,6 @@ def _write(folder: Path, facts: Facts) -> None:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a small file of a checkpoint folder, whole or not at all."""
     with sentence_for(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         try:
             with os.fdopen(descriptor, "w") as file:

@@ -21,7 +21,7 @@ from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.lastwords import Attendance, LastWords
-from smtdist.engine.lock import held
+from smtdist.engine.lock import held, require_held
 from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.memory import SOLVE_LEAST, device_memory, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
@@ -29,7 +29,7 @@ from smtdist.engine.partial import Partial, StoredPartial, leaves_in
 from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
 from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
-from smtdist.errors import ClusterLostError, ConfigurationError, DataError, InterruptedRun
+from smtdist.errors import CheckpointError, ClusterLostError, ConfigurationError, DataError, InterruptedRun
 from smtdist.kernels.device import gpu_available
 from smtdist.statistics.base import State, Statistic
 
@@ -125,7 +125,7 @@ class Engine:
             yield
             return
         started = time.perf_counter()
-        with self.opened(facts), self.told():
+        with self.opened(facts), self.told(), self._removal_explained():
             self._running = True
             try:
                 self.events.emit("run_started", passes=list(steps))
@@ -180,7 +180,7 @@ class Engine:
 
         `held_bytes`: what the caller keeps for itself, which counts where this process does the work.
         """
-        with self.opened(), self._cluster_loss_explained():
+        with self.opened(), self._cluster_loss_explained(), self._removal_explained():
             return self._reduced(name, statistic, source, fingerprint, work_per_sample, held_bytes)
 
     def _reduced(
@@ -278,6 +278,16 @@ class Engine:
                 f"{lost}; what is done is in {self.checkpoint}: start a cluster, then resume from that folder."
             ) from lost
 
+    @contextmanager
+    def _removal_explained(self) -> Iterator[None]:
+        """Name the cause where something fails because somebody has removed the checkpoint folder."""
+        try:
+            yield
+        except (CheckpointError, OSError):
+            if self.checkpoint is not None:
+                require_held(self.checkpoint)
+            raise
+
     def _in_sight(self, name: str, reduction: Reduction, resumed: list[StoredPartial]) -> Partial:
         """Run a pass, in sight of those who watch."""
         self.current = reduction
@@ -294,6 +304,7 @@ class Engine:
     def _folder(self, name: str) -> PassFolder | None:
         if self.checkpoint is None:
             return None
+        require_held(self.checkpoint)
         return PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
 
     def _announce(self, plan: PassPlan, limits: WorkerLimits, resumed_leaves: int) -> None:

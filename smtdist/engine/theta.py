@@ -97,7 +97,6 @@ class ThetaFile:
         records = np.frombuffer(json.dumps(learned.records).encode(), np.uint8)
         arrays = {f"theta/{name}": array for name, array in packed(learned.theta).items()}
         with sentence_for(self.path.parent):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             write_arrays(self.path, {**arrays, "records": records}, about)
 
     def read(self, kind: Any, note: Callable[[str], None]) -> Learned[Any] | None:

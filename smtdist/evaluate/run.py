@@ -22,7 +22,7 @@ from smtdist.data.source import Source
 from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.errors import MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
@@ -142,6 +142,7 @@ def evaluated_pieces(
     """Classify the second group by the first, with what `pieces` makes of either: (first sample, values) as they end."""
     if isinstance(settings, Svm):
         require_folds(known.source.n_samples, settings.folds)
+    require_neighbours(settings, known.source.n_samples)
     if directions is not None:
         _require_directions(directions, features, dtype, known, asked)
     with _room(features, dtype, (known, asked), engine) as (train_z, test_z):
@@ -151,6 +152,15 @@ def evaluated_pieces(
         if directions is not None:
             train_z, test_z = _in_directions(directions, train_z, test_z, engine)
         return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
+
+
+def require_neighbours(settings: Settings, n_known: int) -> None:
+    """Refuse more neighbours than there are samples to learn from: before anything is represented."""
+    if isinstance(settings, Neighbours) and settings.k > n_known:
+        raise ConfigurationError(
+            f"There are {n_known:,} training samples, fewer than {settings.k:,} neighbours; give more samples, or ask for "
+            f"fewer neighbours."
+        )
 
 
 def _require_directions(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from smtdist.configuration import CODED
+from smtdist.configuration import CODED, meanings_of
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.coders.coder import Coder, Record
+from smtdist.models.coders.coder import Coder, Record, patch_rows
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.files import Format, kind_in
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold
-from smtdist.models.coders.start import STEPS
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
+from smtdist.models.coders.start import STEPS, image_shape
 from smtdist.models.s3c.files import FORMAT as S3C
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
@@ -79,14 +80,17 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
     if feature not in CODED:
         raise ConfigurationError(f"feature is {feature!r}; it must be one of {', '.join(CODED)} here.")
     code, embedding = CODES[feature], ManifoldSettings()
-    own = {field.name for field in dataclasses.fields(embedding)}
-    others = {field.name for field in dataclasses.fields(code.settings)} - {"feature", "pooling", "model"}
-    names = others | own | set(RENAMED) - (set() if feature == "s3c" else {"expectation"})
+    own, others = _embedding_names(), _coder_names(feature)
+    names = own | others
     for name in given:
-        if name not in names:
+        if name not in names and name != "units":
             raise ConfigurationError(
                 f"There is no setting {name!r} with feature={feature}; there are {', '.join(sorted(names))}."
             )
+    if "units" in given and "dictionary" in given:
+        raise ConfigurationError(
+            f"With feature={feature}, units and dictionary are two names of one setting; give dictionary alone."
+        )
     coder = {RENAMED.get(name, name): value for name, value in given.items() if name not in own - others}
     return CodedSettings(
         feature,
@@ -107,16 +111,71 @@ def named_settings(model: Manifold) -> dict[str, Any]:
     return {"feature": feature, **found, **more, **dataclasses.asdict(model.settings)}
 
 
+def described_coded(feature: str) -> dict[str, dict[str, Any]]:
+    """Return every setting of a fit with this feature with its default, the values it may have, and what it means.
+
+    >>> described_coded("l1")["dictionary"]["default"], described_coded("s3c")["moment"]["values"]
+    (1024, 'one of second, centred')
+    """
+    public = {own: name for name, own in RENAMED.items() if name in _coder_names(feature)}
+    found = {}
+    for settings in (CODES[feature].settings, ManifoldSettings()):
+        meanings, hints = meanings_of(type(settings)), get_type_hints(type(settings))
+        for field in dataclasses.fields(settings):
+            name = public.get(field.name, field.name)
+            if name in _coder_names(feature) | _embedding_names():
+                found[name] = {
+                    "default": getattr(settings, field.name),
+                    "values": _values(hints[field.name], settings.CHOICES.get(field.name)),
+                    "meaning": meanings[field.name],
+                }
+    return found
+
+
+def _values(kind: Any, choices: tuple[Any, ...] | None) -> str:
+    """Say which values a setting may have, by its type.
+
+    >>> _values(float, None), _values(tuple[float, float] | None, None), _values(bool, (True, False))
+    ('a number', 'a list of numbers, or null', 'true or false')
+    """
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    null = ", or null" if type(None) in kinds else ""
+    if bool in kinds:
+        return "true or false"
+    if choices:
+        return f"one of {', '.join(str(one) for one in choices if one is not None)}{null}"
+    words = {int: "a whole number", float: "a number", str: "a word"}
+    return " or ".join(words.get(one, "a list of numbers") for one in kinds if one is not type(None)) + null
+
+
+def _embedding_names() -> set[str]:
+    return {field.name for field in dataclasses.fields(ManifoldSettings)}
+
+
+def _coder_names(feature: str) -> set[str]:
+    """Return the names by which this module knows a coder's settings."""
+    known = {field.name for field in dataclasses.fields(CODES[feature].settings)}
+    renamed = set(RENAMED) - (set() if feature == "s3c" else {"expectation"})
+    return known - {"feature", "pooling", "model", "units"} | renamed
+
+
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
     """Fit the coder, then a manifold transform on its codes; returns it with the records of all passes.
 
     Floats, summed along the fixed tree: the same bits for any number of workers, after losses and after a resume. Memory: as
     either step states before its passes.
     """
+    require_pooled(source, settings)
     with engine.run([*STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
         coder, first = CODES[settings.feature].fit(source, settings.coder, engine)
         found, then = fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
+
+
+def require_pooled(source: Source, settings: CodedSettings) -> None:
+    """Refuse images that either step cannot take, and a pooling window that does not fit into them."""
+    shape = image_shape(source, settings.coder)
+    require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
 
 
 def coded_facts(source: Source, settings: CodedSettings) -> Facts:

@@ -249,7 +249,7 @@ def code_sums(model: Model, n_samples: int) -> CodeSums:
 
 
 def image_geometry(settings: Configuration, shape: tuple[int, int, int, int], name: str) -> Geometry:
-    """Return the patches of images of this shape, or say why there are none, or none with a neighbour."""
+    """Return the patches of images of this shape, or say why there are none, none with a neighbour, or too few to pool."""
     _, height, width, channels = shape
     if settings.context != "whole" and int(settings.context) < settings.stride:
         raise ConfigurationError(
@@ -268,4 +268,5 @@ def image_geometry(settings: Configuration, shape: tuple[int, int, int, int], na
             f"{name} has one {settings.patch} x {settings.patch} patch an image, "
             f"which a contextual mean leaves nothing of; set mean=patch."
         )
+    pooled_shape(geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride)
     return geometry

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.spilled import forget
+from smtdist.engine.checkpoint import make_inside
 from smtdist.engine.memory import (
     memory_limit,
     readable,
@@ -187,7 +188,7 @@ def _folder(way: Way, statistics: Statistics, engine: Engine) -> Iterator[Path]:
     about = json.dumps({"sums": _hashed(statistics), "height": way.height})
     if not (folder / ABOUT).exists() or (folder / ABOUT).read_text() != about:
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        make_inside(folder)
         (folder / ABOUT).write_text(about)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

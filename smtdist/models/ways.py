@@ -157,7 +157,6 @@ def spill_of(sums: CodeSums, settings: Configuration, engine: Engine) -> Spill |
     if not spills(sums.n_atoms, settings, sums.finished_bytes(), resident_bytes(), memory_limit()):
         return None
     folder = engine.checkpoint or Path(tempfile.gettempdir())
-    folder.mkdir(parents=True, exist_ok=True)
     require_room(folder, spill_bytes(sums), "sums")
     engine.note(
         f"The sums of {sums.n_atoms:,} atoms are kept in files in {folder}, for the driver's memory cannot hold them."

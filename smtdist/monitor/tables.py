@@ -7,6 +7,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 from smtdist.data.retry import phrase
@@ -129,7 +130,7 @@ def settings_table(settings: Mapping[str, Mapping[str, Any]]) -> Table:
         result.add_column(column, ratio=1)
     for name, about in settings.items():
         default = "null" if about["default"] is None else str(about["default"])
-        result.add_row(name, default, about["values"], about["meaning"])
+        result.add_row(name, escape(default), escape(about["values"]), escape(about["meaning"]))
     return result
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +16,14 @@ from distributed import Client
 
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.events import Event
+from smtdist.engine.lock import killed
 from smtdist.engine.outlets import EVENTS
 from smtdist.errors import CheckpointError, SmtdistError
 from smtdist.monitor.view import View
 
 POLL_SECONDS: Final = 0.5
+RUN: Final = "run.json"
+"""The command of a run that was started on the command line."""
 
 
 def watch(where: str | os.PathLike[str]) -> Watched:
@@ -69,13 +73,13 @@ class WatchedFolder(Watched):
         self.folder = folder
         self.where = str(folder)
         self._lines = _Tail(folder / EVENTS)
-        if not (folder / EVENTS).exists() and not (folder / "run.json").exists():
+        if not (folder / EVENTS).exists() and not (folder / RUN).exists():
             raise CheckpointError(
-                f"{folder} holds no run: it has neither {EVENTS} nor run.json; give the folder of a fit's checkpoint, or "
+                f"{folder} holds no run: it has neither {EVENTS} nor {RUN}; give the folder of a fit's checkpoint, or "
                 f"the address of a scheduler (tcp://host:8786)."
             )
         self._over = threading.Event()
-        self.refresh()
+        self._look()
         self._thread = threading.Thread(target=self._follow, name="smtdist-watch", daemon=True)
         self._thread.start()
 
@@ -102,7 +106,30 @@ class WatchedFolder(Watched):
     def _follow(self) -> None:
         while not self._over.wait(POLL_SECONDS):
             with contextlib.suppress(OSError):
-                self.refresh()
+                self._look()
+
+    def _look(self) -> None:
+        """Read what is new, and tell of a driver that can tell nothing any more."""
+        self.refresh()
+        record = None if self._state.ended else killed(self.folder)
+        if record is None:
+            return
+        self.refresh()  # its last words, where it came to them
+        if not self._state.ended:
+            self.take(
+                {
+                    "kind": "run_failed",
+                    "time": self._state.updated or time.time(),
+                    "run": self._state.run,
+                    "text": f"its process {record['pid']} on {record['host']} was killed or crashed; {self._way_on()}.",
+                    "stopped": False,
+                }
+            )
+
+    def _way_on(self) -> str:
+        if (self.folder / RUN).exists():
+            return f"go on with smtdist resume {self.folder}"
+        return "start its program again, which goes on from this folder"
 
 
 class _Tail:

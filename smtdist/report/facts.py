@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.hdf5 import damage_named, open_file
 from smtdist.data.opening import labels_name, open_source
 from smtdist.errors import DataError, ModelError
@@ -301,27 +303,13 @@ def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _images(path: Path) -> Facts:
-    groups = []
     with open_file(str(path)) as file:
-        names = [
-            name for name in list(file)[:MOST_GROUPS] if isinstance(file[name], h5py.Group | h5py.Dataset)
-        ]
-    for name in names:
-        try:
-            source = open_source(path, name)
-        except DataError:
-            continue  # labels, or what is no image
-        labels = labels_name(path, name)
-        with open_file(str(path)) as file:
-            groups.append(
-                {
-                    "name": name,
-                    "shape": [int(length) for length in source.shape],
-                    "dtype": str(source.dtype),
-                    "bytes": int(source.stored_bytes),
-                    "labelled": labels in file,
-                }
-            )
+        meant = {
+            name: isinstance(file[name], h5py.Group) and (is_encoded(file[name]) or "images" in file[name])
+            for name in list(file)[:MOST_GROUPS]
+            if isinstance(file[name], h5py.Group | h5py.Dataset)
+        }
+    groups = [found for name, told in meant.items() if (found := _group(path, name, told)) is not None]
     if not groups:
         raise ModelError(
             f"{path} holds neither a model nor images that smtdist reads; give a file written by smtdist."
@@ -329,15 +317,56 @@ def _images(path: Path) -> Facts:
     return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups}
 
 
+def _group(path: Path, name: str, meant: bool) -> Facts | None:
+    """Return the facts about images, None for labels and other data; what is `meant` to be images is told of if it is damaged."""
+    problem = None
+    try:
+        shape, dtype, size = _looked_at(path, name)
+    except DataError as error:
+        if not meant:
+            return None
+        problem, (shape, dtype, size) = str(error), _sound(path, name)
+    labels = labels_name(path, name)
+    with open_file(str(path)) as file:
+        labelled = labels in file
+    return {
+        "name": name,
+        "shape": shape,
+        "dtype": dtype,
+        "bytes": size,
+        "labelled": labelled,
+        "problem": problem,
+    }
+
+
+def _looked_at(path: Path, name: str, skip_damaged: bool = False) -> tuple[list[int], str, int]:
+    source = open_source(path, name, skip_damaged=skip_damaged)
+    return [int(length) for length in source.shape], str(source.dtype), int(source.stored_bytes)
+
+
+def _sound(path: Path, name: str) -> tuple[list[int], str, int]:
+    """Return shape, type and bytes of images with which something is wrong, as far as they can be told."""
+    with contextlib.suppress(DataError):
+        return _looked_at(path, name, skip_damaged=True)
+    with contextlib.suppress(DataError):  # images of several sizes
+        look = EncodedLook.at(path, name, skip_damaged=True)
+        return [look.samples], "uint8", look.stored
+    return [], "", 0
+
+
 def _images_readable(facts: Facts) -> list[tuple[str, str]]:
-    return [
-        (
-            group["name"],
-            f"{' x '.join(f'{length:,}' for length in group['shape'])} {group['dtype']}, "
-            f"{tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}",
-        )
-        for group in facts["groups"]
-    ]
+    return [(group["name"], _group_readable(group)) for group in facts["groups"]]
+
+
+def _group_readable(group: Facts) -> str:
+    problem = f"; {group['problem']}" if group["problem"] else ""
+    if not group["shape"]:
+        return f"images that cannot be read{problem}"
+    shape = " x ".join(f"{length:,}" for length in group["shape"])
+    shape += " images" if len(group["shape"]) == 1 else f" {group['dtype']}"
+    return (
+        f"{shape}, {tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}{problem}"
+    )
 
 
 KINDS: dict[str, Kind] = {

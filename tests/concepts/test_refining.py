@@ -1,5 +1,7 @@
 """The last descent until it is as aligned as asked, and a search with either of two penalties."""
 
+import shutil
+
 import numpy as np
 import pytest
 from data_sets import embedded, hierarchical, independent
@@ -8,13 +10,15 @@ from executors import LossyExecutor, ThreadsExecutor
 from smtdist.concepts import fit as module
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.objective import alignment, best_weights, loss, moments, reached, terms
+from smtdist.concepts.progress import Progress
 from smtdist.concepts.scores import prepare
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import state_of
 from smtdist.concepts.units import weighed_rows
 from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.lock import held
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import CheckpointError, ConfigurationError
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +135,6 @@ def test_it_is_the_same_on_any_workers_and_after_a_stop(data, tmp_path):
 
 def cut_after(X, settings, folder, step):
     """Stop a fit as soon as a step has been kept once; return whether it came to that."""
-    from smtdist.concepts.progress import Progress
-
     folder.mkdir()
     save = Progress.save
 
@@ -149,6 +151,16 @@ def cut_after(X, settings, folder, step):
     finally:
         Progress.save = save
     return False
+
+
+def test_a_folder_that_was_removed_does_not_come_back(tmp_path):
+    folder = tmp_path / "checkpoint"
+    with held(folder):
+        Progress(folder, "descent").save(signs=np.ones(3))
+        shutil.rmtree(folder)
+        with pytest.raises(CheckpointError, match="was removed while the run used it"):
+            Progress(folder, "descent").save(signs=np.ones(3))
+        assert not folder.exists()
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 16, 19])

@@ -185,7 +185,10 @@ BAD = {
     "no width": (forged_png(0, 4), "makes no sense"),
     "huge png": (forged_png(2**31 - 1, 2**31 - 1), "more than 33,554,432 pixels"),
     "huge jpeg": (with_jpeg_size(60000, 60000), "more than 33,554,432 pixels"),
-    "beyond jpeg": (with_jpeg_size(65535, 65535), "beyond measure"),
+    "beyond jpeg": (
+        with_jpeg_size(65535, 65535),
+        "the JPEG image says that it has more than 33,554,432 pixels",
+    ),
     "tall jpeg": (with_jpeg_size(64, 16), "damaged"),
 }
 

@@ -1,5 +1,6 @@
 """Loops: parameters in a checkpoint folder, which go on after the last round that was written."""
 
+import shutil
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +110,23 @@ def test_a_damaged_file_is_reported_and_its_rounds_are_made_again(tmp_path):
     found, made, notes = looped(tmp_path)
     assert (found, made) == (expected, [1, 2, 3, 4, 5])
     assert any("r.h5 is damaged" in note and "computed again" in note for note in notes)
+
+
+def test_a_folder_that_is_removed_between_two_rounds_does_not_come_back(tmp_path):
+    folder = tmp_path / "checkpoint"
+    engine = Engine(SerialExecutor(1), EventStream(), folder)
+    source = ArraySource(IMAGES)
+
+    def step(theta, sums, number):
+        shutil.rmtree(folder)
+        return theta + 1
+
+    with (
+        pytest.raises(CheckpointError, match="was removed while the run used it"),
+        engine.run(("r",), lambda: Facts.of(source, {"seed": 0})),
+    ):
+        engine.loop("r", 0.0, lambda theta, number: (Total(), source), step, 3)
+    assert not folder.exists()
 
 
 def test_a_file_of_another_run_is_refused(tmp_path):

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import pickle
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,7 +227,10 @@ def write(path, n=300, seed=0):
         ("settings", "threshold is 0.3, was 0.25"),
         ("samples", "has 400 samples, had 300"),
         ("content", "have other contents"),
-        ("time", "was modified at .* touch --date=@"),
+        (
+            "time",
+            r"was modified at .* 0 to 49, .* no others were read: only .* touch --date=@\d+\.\d{9} .*/data\.h5\)",
+        ),
         ("dictionary", "dictionary is 9, was 8; seed is 1, was 0"),
     ],
 )
@@ -250,6 +255,10 @@ def test_what_has_changed_is_named(tmp_path, change, told):
     with pytest.raises(CheckpointError, match=told) as refused:
         fit(as_source((path, "x")), settings, engine(folder))
     assert "belongs to another run" in str(refused.value)
+    if change == "time":  # what it advises is what helps
+        command = str(refused.value).partition("set the time back with ")[2].partition(")")[0]
+        subprocess.run(shlex.split(command), check=True)
+        fit(as_source((path, "x")), settings, engine(folder))
 
 
 def test_an_array_that_changed_is_refused(tmp_path):
@@ -314,6 +323,38 @@ def test_a_container_that_is_started_again_is_not_the_one_before(tmp_path):
     (tmp_path / lock.RECORD).write_text(left)  # as SIGKILL leaves it: this very process, but without the lock
     with lock.held(tmp_path):
         assert (tmp_path / lock.RECORD).exists()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("when", ["pass_started", "progress", "sums"])
+def test_a_folder_that_is_removed_during_a_run_does_not_come_back(tmp_path, exact, when):
+    """It would come back without its lock, so that a second driver could begin there."""
+    folder, failed = tmp_path / "checkpoint", []
+    one = engine(folder)
+
+    def heed(event):
+        if event["kind"] == when:
+            shutil.rmtree(folder, ignore_errors=True)
+        if event["kind"] == "run_failed":
+            failed.append(event["text"])
+
+    one.events.subscribe(heed)
+    with pytest.raises(CheckpointError, match="was removed while the run used it") as ended, one.run(["sum"]):
+        total(one, Total(exact))
+    assert str(folder) in str(ended.value)
+    assert failed == [str(ended.value)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_lost_its_lock_between_two_passes_is_left(tmp_path):
+    """What `rm -r` leaves behind where a file came back while it was at work."""
+    one = engine(tmp_path)
+    with one.opened():
+        total(one)
+        (tmp_path / lock.LOCK).unlink()
+        with pytest.raises(CheckpointError, match="was removed while the run used it"):
+            one.reduce("more", Total(), Counted(IMAGES, []))
+    assert not (tmp_path / "more").exists()
 
 
 def test_a_killed_driver_leaves_no_stale_lock(tmp_path):

@@ -1,6 +1,8 @@
 """Attaching to runs that were started elsewhere: by folder, by scheduler, on the command line."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 
 import smtdist
 from smtdist.cli.app import app
+from smtdist.engine import lock
 from smtdist.engine.outlets import EVENTS
 from smtdist.errors import CheckpointError, SmtdistError
 from smtdist.monitor.watch import stored_passes
@@ -235,3 +238,60 @@ def test_a_run_that_failed_ends_the_watch_with_its_sentence(tmp_path):
     code, _, error = called("watch", str(tmp_path / "c"))
     assert code == 1
     assert "The run failed: All patches" in error
+
+
+def left_by_a_killed_driver(folder, **changes):
+    """Leave a folder as SIGKILL does: events without an end, and the record of a process that is gone."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    started = {"kind": "run_started", "run": "a", "time": 1.0, "passes": ["whitening", "solve"]}
+    (folder / EVENTS).write_text(json.dumps(started) + "\n")
+    with lock.held(folder):
+        record = json.loads((folder / lock.RECORD).read_text())
+    (folder / lock.RECORD).write_text(json.dumps({**record, "pid": gone.pid, **changes}))
+    return gone.pid
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--quiet"]])
+def test_the_watch_of_a_run_whose_driver_was_killed_ends(tmp_path, options):
+    number = left_by_a_killed_driver(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    code, _, error = called("watch", str(tmp_path), *options)
+    assert code == 1
+    assert f"its process {number} on " in error
+    assert f"was killed or crashed; go on with smtdist resume {tmp_path}." in error
+    code, out, _ = called("watch", str(tmp_path), "--once", "--json")
+    assert (code, json.loads(out)["status"]) == (0, "failed")
+
+
+def test_a_killed_driver_is_told_of_while_it_is_watched(tmp_path):
+    with lock.held(tmp_path):
+        alive = (tmp_path / lock.RECORD).read_text()
+    number = left_by_a_killed_driver(tmp_path)
+    killed = (tmp_path / lock.RECORD).read_text()
+    (tmp_path / lock.RECORD).write_text(alive)
+    with smtdist.watch(tmp_path) as view:
+        assert view.status == "running"
+        (tmp_path / lock.RECORD).write_text(killed)
+        until(lambda: view.status == "failed")
+        assert f"process {number} on" in view.progress()["text"]
+        assert "start its program again" in view.progress()["text"]  # no command began it
+        with (tmp_path / EVENTS).open("a") as file:
+            file.write(json.dumps({"kind": "run_started", "run": "b", "time": 2.0, "passes": []}) + "\n")
+        (tmp_path / lock.RECORD).write_text(alive)
+        until(lambda: view.status == "running")  # gone on with
+
+
+@pytest.mark.parametrize("elsewhere", [{"host": "elsewhere"}, {"space": "pid:[1]"}])
+def test_a_driver_on_another_host_is_waited_for(tmp_path, elsewhere):
+    left_by_a_killed_driver(tmp_path, **elsewhere)
+    with smtdist.watch(tmp_path) as view:
+        assert view.status == "running"
+
+
+def test_a_run_that_told_of_its_end_was_not_killed(tmp_path):
+    left_by_a_killed_driver(tmp_path)
+    with (tmp_path / EVENTS).open("a") as file:
+        file.write(json.dumps({"kind": "run_finished", "run": "a", "time": 2.0, "seconds": 1.0}) + "\n")
+    with smtdist.watch(tmp_path) as view:
+        assert view.status == "finished"

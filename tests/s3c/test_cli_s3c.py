@@ -227,6 +227,61 @@ def test_what_a_fit_on_floats_does_not_take(data, tmp_path, capsys, arguments, m
     assert not list(tmp_path.iterdir())
 
 
+WINDOW = ["--set", "pool_size=8"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--set", "feature=s3c", *WINDOW, "--set", "patch=4"],
+            "A pooling window of 8 (stride 2) does not fit 7 x 7",
+        ),
+        (
+            ["--set", "feature=l1", *WINDOW, "--set", "patch=4"],
+            "A pooling window of 8 (stride 2) does not fit 7 x 7",
+        ),
+        (
+            ["--set", "feature=omp", "--set", "stride=4", "--set", "patch=4"],
+            "window of 4 (stride 2) does not fit 2 x 2",
+        ),
+        (["--set", "feature=l1", "--set", "patch=11"], "use a smaller patch"),
+        (
+            ["--model", "l1", *SET, "--set", "pooling=[1,8]"],
+            "A pooling grid of 8 does not fit into 7 positions",
+        ),
+        (
+            ["--model", "s3c", *SET, "--set", "pooling=[8]"],
+            "A pooling grid of 8 does not fit into 7 positions",
+        ),
+        ([*WINDOW, "--set", "patch=4"], "A pooling window of 8 (stride 2) does not fit 7 x 7"),
+    ],
+)
+def test_pools_beyond_the_image_are_refused_before_a_fit(data, tmp_path, capsys, arguments, message):
+    given = ["fit", data / "d.h5", "--dataset", "train/images", "--out", tmp_path / "m.h5", *arguments, "-q"]
+    code, _, err = run(capsys, *given, "--checkpoint", tmp_path / "c")
+    assert code == 1
+    assert message in " ".join(err.split())
+    assert not list(
+        tmp_path.iterdir()
+    )  # a checkpoint of settings that cannot be is in the way of those that can
+
+
+def test_an_embedding_of_a_coder_needs_pools_that_fit(data, tmp_path, capsys):
+    source, coder, fitted = data / "d.h5", tmp_path / "coder.h5", tmp_path / "m.h5"
+    code, _, err = run(capsys, "s3c", "fit", source, "--dataset", "train/images", "--out", coder, *SET, "-q")
+    assert code == 0, err
+    embed = ["s3c", "embed", coder, source, "--dataset", "train/images", "--out", fitted, *WINDOW, "-q"]
+    code, _, err = run(capsys, *embed, "--checkpoint", tmp_path / "c")
+    assert code == 1
+    assert "A pooling window of 8 (stride 2) does not fit 7 x 7" in " ".join(err.split())
+    assert list(tmp_path.iterdir()) == [coder]
+    judge = ["evaluate", coder, source, "--train", "test", "--test", "train", "--neighbours", 61, "-q"]
+    code, _, err = run(capsys, *judge)
+    assert code == 1
+    assert "There are 60 training samples, fewer than 61 neighbours" in " ".join(err.split())
+
+
 def test_a_plan_names_the_command_that_takes_floats(data, capsys):
     code, _, err = run(capsys, "plan", data / "d.h5", "--dataset", "train/images", "--set", "feature=l1")
     assert code == 2

@@ -10,17 +10,20 @@ from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import AsTheyAre
+from toys import AsTheyAre, Counted
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.coded import CodedSMT, coded_settings, fit_coded, format_of, load_coded
+from smtdist.models.coded import CodedSMT, coded_settings, described_coded, fit_coded, format_of, load_coded
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
+from smtdist.models.fit import fit
+from smtdist.models.s3c.estimators import SpikeSlabCoder
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
+from smtdist.models.sparse.estimator import SparseCoding
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.models.transform import represented
@@ -176,6 +179,50 @@ def test_settings_of_both_steps_have_one_list_of_names():
         coded_settings("gq")
     with pytest.raises(ConfigurationError, match="fit --set feature=s3c, or in Python"):
         Configuration(feature="s3c")
+
+
+@pytest.mark.parametrize("feature", ["l1", "s3c", "omp"])
+def test_two_names_of_one_setting_are_refused_together(feature):
+    assert coded_settings(feature, units=30) == coded_settings(feature, dictionary=30)
+    with pytest.raises(
+        ConfigurationError, match="units and dictionary are two names of one setting; give dict"
+    ):
+        coded_settings(feature, units=50, dictionary=60)
+    with pytest.raises(ConfigurationError, match="There is no setting 'dictionry'") as refused:
+        coded_settings(feature, dictionry=60)
+    listed = str(refused.value).partition("there are ")[2].rstrip(".").split(", ")
+    assert "dictionary" in listed
+    assert not {"units", "feature", "pooling", "model"} & set(listed)
+    assert ("expectation" in listed) == (feature == "s3c")
+
+
+def test_pools_beyond_the_image_are_refused_before_any_data_are_read(coder):
+    reads = []
+    source = Counted(small_images(0, 30, 12, 10), reads)
+    engine = Engine(SerialExecutor())
+    with pytest.raises(ConfigurationError, match=r"window of 9 .* does not fit 9 x 7 positions"):
+        fit_coded(source, coded_settings("l1", patch=4, pool_size=9), engine)
+    with pytest.raises(ConfigurationError, match=r"window of 8 .* does not fit 9 x 7 positions"):
+        fit_manifold(source, coder, WANTED.replace(stride=1, pool_size=8), engine)
+    with pytest.raises(ConfigurationError, match=r"window of 4 .* does not fit 5 x 3 positions"):
+        fit(source, Configuration(patch=8, stride=1, pool_size=4), engine)
+    for estimator in (SparseCoding(patch=4, pooling=(8,)), SpikeSlabCoder(patch=4, pooling=(1, 8))):
+        with pytest.raises(ConfigurationError, match="grid of 8 does not fit into 7 positions"):
+            estimator.fit(small_images(0, 30, 12, 10))
+    assert not reads
+
+
+@pytest.mark.parametrize("feature", ["l1", "s3c", "omp"])
+def test_every_setting_is_described_by_the_name_that_is_taken(feature):
+    found = described_coded(feature)
+    with pytest.raises(ConfigurationError) as refused:
+        coded_settings(feature, colour=1)
+    listed = str(refused.value).partition("there are ")[2].rstrip(".").split(", ")
+    assert sorted(found) == sorted(listed)
+    plain = coded_settings(feature)
+    assert coded_settings(feature, **{name: about["default"] for name, about in found.items()}) == plain
+    assert found["dictionary"]["default"] == plain.coder.units
+    assert all(about["meaning"] and about["values"] for about in found.values())
 
 
 def fit_s3c(source):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -14,9 +16,14 @@ from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listin
 from smtdist.data.pillow import endings
 from smtdist.errors import DataError
 
+FOLDER: Final = "a folder"
+LISTED: Final = 5
+"""Entries left out that are named."""
+
 
 class FolderListing(Listing):
     """Image files below a folder, in the order of their paths; hidden files and other endings are passed by.
+    What is neither file nor folder, such as a broken link, is left out and counted.
 
     A label is the place of the first folder below the root among all of them that hold images, in the order of
     their names. Links are followed. The tree is walked twice, once to count and once to read, and holds the names
@@ -30,9 +37,14 @@ class FolderListing(Listing):
         """Count the images; raise DataError where there are none, or some lie beside the folders of classes."""
         self.root = os.fspath(root)
         digest = hashlib.sha256()
-        count, loose = 0, ""
+        count, loose, odd = 0, "", 0
+        first_odd: list[str] = []
         classes: list[str] = []
-        for folder, entry in _files(self.root):
+        for folder, entry, kind in _files(self.root):
+            if kind:
+                odd += 1
+                first_odd += [f"{entry.path}: {kind}"] if len(first_odd) < LISTED else []
+                continue
             digest.update(os.fsencode(entry.path) + b"\0")
             count += 1
             if not folder:
@@ -40,8 +52,9 @@ class FolderListing(Listing):
             elif not classes or classes[-1] != folder:
                 classes.append(folder)
         if not count:
+            beside = f"; of what was passed by the first is {first_odd[0]}" if odd else ""
             raise DataError(
-                f"{root} holds no file that ends as images do (.jpg, .png, .webp and others); name a folder of images."
+                f"{root} holds no file that ends as images do (.jpg, .png, .webp and others){beside}; name a folder of images."
             )
         if labels and classes and loose:
             raise DataError(
@@ -49,6 +62,7 @@ class FolderListing(Listing):
                 f"pass --labels-from none."
             )
         self.n_items, self._digest = count, digest.hexdigest()
+        self.left_out, self.first_left_out = odd, tuple(first_odd)
         self.labelled = labels and bool(classes)
         self.classes = classes if self.labelled else None
 
@@ -62,7 +76,8 @@ class FolderListing(Listing):
         labels: list[int] = []
         start, size = first, 0
         place = {name: number for number, name in enumerate(self.classes or ())}
-        for folder, entry in itertools.islice(_files(self.root), first, None):
+        images = ((folder, entry) for folder, entry, kind in _files(self.root) if not kind)
+        for folder, entry in itertools.islice(images, first, None):
             length = _size(entry)
             if names and (len(names) == items or size + length > nbytes):
                 yield self._batch(start, names, labels)
@@ -88,25 +103,46 @@ def _size(entry: os.DirEntry[str]) -> int:
         return 0  # gone meanwhile: reading it says so
 
 
-def _files(root: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the folder on the first level, "" for none, and the entry of each image, sorted by the parts of paths."""
+def _files(root: str) -> Iterator[tuple[str, os.DirEntry[str], str]]:
+    """Yield the folder on the first level, "" for none, and the entry of each image, sorted by the parts of paths.
+
+    What is neither file nor folder comes too, and what it is.
+    """
     for entry in _entries(root):
-        if entry.is_dir():
-            for file in _below(entry.path, frozenset({os.path.realpath(root)})):
-                yield entry.name, file
-        elif _is_image(entry):
-            yield "", entry
+        kind = _kind(entry)
+        if kind == FOLDER:
+            for file, odd in _below(entry.path, frozenset({os.path.realpath(root)})):
+                yield entry.name, file, odd
+        elif kind or _is_image(entry):
+            yield "", entry, kind
 
 
-def _below(folder: str, above: frozenset[str]) -> Iterator[os.DirEntry[str]]:
+def _below(folder: str, above: frozenset[str]) -> Iterator[tuple[os.DirEntry[str], str]]:
     real = os.path.realpath(folder)
     if real in above:
         raise DataError(f"{folder} is a link to a folder that holds it; remove the link.")
     for entry in _entries(folder):
-        if _is_image(entry):
-            yield entry
-        elif entry.is_dir():
+        kind = _kind(entry)
+        if kind == FOLDER:
             yield from _below(entry.path, above | {real})
+        elif kind or _is_image(entry):
+            yield entry, kind
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """Return "" for a file, `FOLDER`, or what else an entry is."""
+    try:
+        if entry.is_file():
+            return ""
+        if entry.is_dir():
+            return FOLDER
+        mode = entry.stat().st_mode
+    except OSError as error:
+        if not entry.is_symlink():
+            raise unreadable(entry.path, error) from error
+        return f"a link that leads nowhere ({error.strerror})"
+    kinds = {"a FIFO": stat.S_ISFIFO, "a socket": stat.S_ISSOCK}
+    return next((kind for kind, is_one in kinds.items() if is_one(mode)), "a device")
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -120,4 +156,4 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(endings()) and entry.is_file()
+    return entry.name.lower().endswith(endings())

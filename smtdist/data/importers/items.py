@@ -73,6 +73,7 @@ class Listing:
     n_items : samples, None where only reading tells.
     labelled : whether each sample has a label.
     classes : names of the classes, None where the source has none.
+    left_out, first_left_out : entries of a folder that are no files, and the first of them by name.
     """
 
     kind: str
@@ -82,6 +83,8 @@ class Listing:
     n_items: int | None = None
     labelled: bool = False
     classes: list[str] | None = None
+    left_out: int = 0
+    first_left_out: tuple[str, ...] = ()
 
     def key(self) -> list[str]:
         """Return what tells this source from others and from what it may become: names, sizes and times of files."""

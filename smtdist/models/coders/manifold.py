@@ -41,13 +41,22 @@ ROWS = 4096
 class ManifoldSettings(Settings):
     """What is asked of the embedding.
 
-    n_components : rows of P kept, after the first `drop`. context : range of the neighbourhood in pixels, or "whole". order : 1
-    for differences of neighbours, 2 for a position minus the mean of its neighbours. positions : of an image in the fit, drawn
-    (0: all). stride : of the positions that a representation pools. moment : "second" (SMT 2023) or "centred" (SMT 2018).
-    pool_size, pool_stride : in strides. seed : of the draw.
+    Attributes
+    ----------
+    n_components : rows of P kept, after the first `drop`.
+    drop : leading rows of P that are left out.
+    context : range of the neighbourhood in pixels, or "whole".
+    order : 1 for differences of neighbours, 2 for a position minus the mean of its neighbours.
+    positions : drawn of each image in the fit; 0 takes all.
+    stride : of the positions that a representation pools.
+    moment : "second" (SMT 2023) or "centred" (SMT 2018).
+    pool_size : side of the window over which embeddings are averaged, in strides.
+    pool_stride : step from one window to the next, in strides.
+    seed : of every random choice.
     """
 
     OF: ClassVar[str] = "the embedding"
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {"order": (1, 2), "moment": ("second", "centred")}
 
     n_components: int = 64
     drop: int = 0
@@ -76,7 +85,7 @@ class ManifoldSettings(Settings):
                 f'context is {self.context!r}; it must be a whole number of pixels of at least 1, or "whole".'
             )
         require_order(self.order)
-        if self.moment not in ("second", "centred"):
+        if self.moment not in self.CHOICES["moment"]:
             raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
 
 
@@ -192,8 +201,7 @@ class Manifold:
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the positions that are coded."""
-        rows, columns = self.patches.grid
-        return -(-rows // self.settings.stride), -(-columns // self.settings.stride)
+        return coded_grid(self.patches, self.settings)
 
     @cached_property
     def _places(self) -> NDArray[np.int64]:
@@ -288,6 +296,17 @@ class Manifold:
         return np.concatenate(parts)
 
 
+def coded_grid(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int]:
+    """Return rows and columns of the positions that are coded for a representation."""
+    rows, columns = patches.grid
+    return -(-rows // settings.stride), -(-columns // settings.stride)
+
+
+def require_pools(patches: PatchRows, settings: ManifoldSettings) -> None:
+    """Refuse a pooling window that does not fit into an image, before any data are read."""
+    pooled_shape(*coded_grid(patches, settings), settings.pool_size, settings.pool_stride)
+
+
 def fit_manifold(
     source: Source, coder: Coder, settings: ManifoldSettings, engine: Engine
 ) -> tuple[Manifold, list[Record]]:
@@ -295,6 +314,7 @@ def fit_manifold(
 
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
+    require_pools(coder.patches, settings)
     start = Manifold(coder, settings)
     with engine.run(["statistics", "solve"], lambda: start.facts(source)):
         statistics, record = start.summed(source, engine)

@@ -58,6 +58,7 @@ class Settings:
     """Settings that are changed by name, and written as JSON."""
 
     OF: ClassVar[str] = "a model"
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
     def replace(self, **changes: Any) -> Self:
         """Return settings with changes; an unknown name is a ConfigurationError. Lists become tuples."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +18,7 @@ from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.contrast import zca
+from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.threads import single_blas
 from smtdist.models.coders.coder import Record, patch_rows
 from smtdist.models.coders.settings import StartSettings
@@ -45,7 +48,7 @@ class Start:
 
 def begun(source: Source, settings: StartSettings, engine: Engine) -> Start:
     """Run the passes `whitening` and `start`."""
-    shape = _shape(source, settings)
+    shape = image_shape(source, settings)
     before = chunk_subset(source, settings.whiten_images, settings.seed)
     count = settings.patches or None
     bare = patch_rows(settings, shape, count)
@@ -74,7 +77,8 @@ def _drawn(units: int) -> int:
     return units + max(math.ceil(SPARES * units), min(units, FEW))
 
 
-def _shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
+def image_shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
+    """Return (height, width, channels) of a source's images, or say why a coder cannot be fitted to them."""
     height, width, channels = source.shape[1:]
     if settings.patch > min(height, width):
         raise ConfigurationError(
@@ -87,6 +91,13 @@ def _shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
     if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
         raise ConfigurationError(f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range.")
     return height, width, channels
+
+
+def require_pooling(source: Source, settings: StartSettings, grids: Sequence[int]) -> None:
+    """Refuse pooling grids that have more cells a side than there are positions, before any data are read."""
+    positions = patch_rows(settings, image_shape(source, settings), None).grid
+    for side, grid in itertools.product(positions, grids):
+        edges(side, grid)
 
 
 def _distinct(rows: Float64, settings: StartSettings, name: str) -> Float64:

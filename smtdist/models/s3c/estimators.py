@@ -8,6 +8,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.models.coders.coder import Record
 from smtdist.models.coders.estimator import CoderEstimator
+from smtdist.models.coders.start import require_pooling
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.transform import Represents
@@ -56,4 +57,5 @@ class SpikeSlabCoder(CoderEstimator):
             pooling=self.pooling,
             **(self.settings or {}),
         )
+        require_pooling(source, settings, settings.pooling)
         return fit_coder(source, settings, engine)

@@ -60,22 +60,47 @@ _PAIRS: Final = ("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds")
 class S3CSettings(Settings):
     """Settings of a patch coder.
 
-    model : s3c, or a rival: omp (OMP-1 dictionary, soft threshold), sc (sparse coding). units : N. patch : side in pixels; the
-    whole image where it is that large. contrast_bias : added to the variance of a patch in [0, 1]. ridge : of ZCA. images,
-    patches : of a round, images (0: all) and patches of each (0: all). whiten_images : of the passes before, 0 for all. rounds.
-    start : atoms from patches, or random. alpha, beta_start, bias, mu : where these parameters start; beta : diagonal or scalar.
-    h_damping, s_damping, rho, block : of the E-step. block 0 is Algorithm 1; with 96, blocks of units in turn come nearer the
-    optimum in a third of the time, but learned so slabs grow wide and μ small, until E_Q[h] no longer tells an atom from its
-    negative. Start at μ = 1, α = 4, β = 16 and hold these and the bias back then (rate_mu=0.01, ...; `docs/few_labels.md`).
-    m_step : small gradient steps, or closed form. rate, rate_... : step size and shares of it; newton : divided by curvatures;
-    decay : rounds after which the step is halved, 0 for never. penalty_..., ..._bounds : of the parameters. penalty,
-    threshold : of the rivals.
-    feature : h, hs or both of E_Q[h] and E_Q[h s], signs for positive and negative parts of E_Q[h s] (rivals: always). pooling :
-    grids, such as [3] or [1, 2, 3]. pixel_range : (black, white) of float images. flip : see every image mirrored left to right
-    too. grey : turn colour into luminance first.
+    Attributes
+    ----------
+    model : s3c, or a rival: omp (OMP-1 dictionary, soft threshold), sc (sparse coding).
+    units : N atoms.
+    patch : side of a patch in pixels; the whole image where it is that large.
+    contrast_bias : added to the variance of a patch in [0, 1] before it is brought to unit contrast.
+    ridge : of the ZCA whitening.
+    images : of a round; 0 takes all.
+    patches : of each image of a round; 0 takes all.
+    whiten_images : images of the passes before the rounds; 0 takes all.
+    rounds : of learning.
+    start : atoms start from patches, or at random.
+    alpha, bias, mu : where this parameter starts.
+    beta_start : where β starts.
+    beta : β has an entry for each input (diagonal), or is one number (scalar).
+    h_damping, s_damping : share of the way that each iteration of the E-step goes, for h or for s; null: a schedule that is
+        known to do.
+    rho : of the E-step: a slab that changes its sign goes at most so far, as a share of what it was.
+    block : of the E-step. 0 is Algorithm 1; with 96, blocks of units in turn come nearer the optimum in a third of the time,
+        but learned so slabs grow wide and μ small, until E_Q[h] no longer tells an atom from its negative. Start at μ = 1,
+        α = 4, β = 16 and hold these and the bias back then (rate_mu=0.01, ...; `docs/few_labels.md`).
+    m_step : small gradient steps, or closed form.
+    rate : step size of "gradient".
+    rate_atoms, rate_mu, rate_alpha, rate_beta, rate_bias : share of `rate` that this parameter's step has.
+    newton : divide steps by curvatures.
+    decay : rounds after which the step is halved; 0 for never.
+    penalty_mu, penalty_alpha, penalty_beta : weight of a penalty that keeps this parameter small.
+    alpha_bounds, beta_bounds, bias_bounds, mu_bounds : between which this parameter is kept.
+    penalty : λ of sc.
+    threshold : of the codes of omp.
+    feature : h, hs or both of E_Q[h] and E_Q[h s], or signs for the positive and negative parts of E_Q[h s]; null: h, and for
+        the rivals always signs.
+    pooling : grids, such as [3] or [1, 2, 3].
+    pixel_range : (black, white) of float images.
+    flip : see every image mirrored left to right too.
+    grey : turn colour into luminance first.
+    seed : of every random choice.
     """
 
     OF: ClassVar[str] = "patch coders"
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = _CHOICES
 
     model: str = "s3c"
     units: int = 1600

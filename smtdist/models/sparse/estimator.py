@@ -8,6 +8,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.models.coders.coder import Record
 from smtdist.models.coders.estimator import CoderEstimator
+from smtdist.models.coders.start import require_pooling
 from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.sparse.settings import SparseSettings
 from smtdist.models.transform import Represents
@@ -59,4 +60,5 @@ class SparseCoding(CoderEstimator):
             pooling=self.pooling,
             **(self.settings or {}),
         )
+        require_pooling(source, settings, settings.pooling)
         return fit_sparse(source, settings, engine)

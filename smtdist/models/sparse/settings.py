@@ -39,19 +39,39 @@ _AT_LEAST: Final = ("contrast_bias", "ridge", "threshold", "decay")
 class SparseSettings(Settings):
     """Settings of sparse coding.
 
-    units : K atoms; 10 to 20 times the numbers of a patch in the paper. patch : side in pixels. contrast_bias, ridge : of
-    contrast normalisation and ZCA. penalty : λ, of whitened patches. positive : codes of one sign (equation 10), or both (9).
-    method, gap : the solver and its relative duality gap. learning : "gradient", a step a round with a diagonal Hessian, or
-    "sums", Φ in closed form from Σ a aᵀ and Σ x aᵀ, atom by atom, `sweeps` times. images, patches : of a round (0: all).
-    rounds : 0 keeps the patches that atoms start from. whiten_images : of the passes before, 0 for all. rate, decay : the
-    gradient's step, and rounds after which it is halved (0: never). memory : what a round keeps of the sums, or of the Hessian,
-    of those before it. idle : rounds in a row without a use after which an atom is replaced by a drawn patch. start : atoms
-    from patches, or random. feature : l1, omp of k atoms, or linear above `threshold`; pooling : grids, such as [2].
-    pixel_range : (black, white) of float images. flip : see every image mirrored left to right too. grey : turn colour into
-    luminance first.
+    Attributes
+    ----------
+    units : K atoms; 10 to 20 times the numbers of a patch in the paper.
+    patch : side of a patch in pixels.
+    contrast_bias : added to the variance of a patch in [0, 1] before it is brought to unit contrast.
+    ridge : of the ZCA whitening.
+    penalty : λ of the L1 norm, for whitened patches.
+    positive : codes of one sign (equation 10); false: of both (9).
+    method : the solver of the codes.
+    gap : relative duality gap at which a code is good enough.
+    learning : "gradient", a step a round with a diagonal Hessian, or "sums", Φ in closed form from Σ a aᵀ and Σ x aᵀ.
+    images : of a round; 0 takes all.
+    patches : of each image of a round; 0 takes all.
+    whiten_images : images of the passes before the rounds; 0 takes all.
+    rounds : of learning; 0 keeps the patches that atoms start from.
+    rate : the step of "gradient".
+    decay : rounds after which the step is halved; 0 for never.
+    memory : what a round keeps of the sums, or of the Hessian, of those before it.
+    sweeps : times that "sums" goes over all atoms in a round.
+    idle : rounds in a row without a use after which an atom is replaced by a drawn patch.
+    start : atoms start from patches, or at random.
+    feature : l1, omp of `k` atoms, or linear above `threshold`.
+    k : atoms of an omp feature.
+    threshold : of a linear feature.
+    pooling : grids, such as [2].
+    pixel_range : (black, white) of float images.
+    flip : see every image mirrored left to right too.
+    grey : turn colour into luminance first.
+    seed : of every random choice.
     """
 
     OF: ClassVar[str] = "sparse coding"
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = _CHOICES
 
     units: int = 1024
     patch: int = 8
