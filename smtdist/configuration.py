@@ -268,13 +268,15 @@ def described() -> dict[str, dict[str, Any]]:
 def meanings_of(settings: type) -> dict[str, str]:
     """Return what the attributes of a class mean, by the docstring that lists them; two in one line have one meaning."""
     meanings: dict[str, str] = {}
+    for base in settings.__bases__:
+        meanings |= meanings_of(base) if base is not object else {}
     names: list[str] = []
     _, _, attributes = (settings.__doc__ or "").partition("----------\n")
     for line in attributes.splitlines():
         start = re.match(r"^    (\w+(?:, \w+)*) : (.*)$", line)
         names = start[1].split(", ") if start else names
         for name in names:
-            meanings[name] = f"{meanings.get(name, '')} {start[2] if start else line.strip()}".strip()
+            meanings[name] = start[2] if start else f"{meanings[name]} {line.strip()}".strip()
     return meanings
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.configuration import CODED
+from smtdist.configuration import CODED, FEATURES
 from smtdist.data.locations import full_location
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
@@ -24,6 +24,7 @@ from smtdist.models.coders.manifold import Manifold
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
 from smtdist.models.model import Model, image_geometry
+from smtdist.models.plugins import ENCODERS, is_brought
 from smtdist.monitor import tables
 
 
@@ -105,10 +106,12 @@ def fit(
 
 
 def coded_feature(assignments: list[str] | None) -> str | None:
-    """Return the code of floats that --set feature= asks for, if it does."""
+    """Return the learned code that --set feature= asks for, if it does: one of ours, or of another package."""
     given = [text.partition("=") for text in assignments or []]
     found = [value for name, _, value in given if name == "feature"]
-    return found[-1] if found and found[-1] in CODED else None
+    if not found or found[-1] in FEATURES:
+        return None
+    return found[-1] if found[-1] in CODED or is_brought(ENCODERS, found[-1]) else None
 
 
 def inputs(

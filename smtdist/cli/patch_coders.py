@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from smtdist.data.locations import Location
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
+from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.few_labels import label_sweep
 from smtdist.evaluate.run import Labelled
@@ -75,17 +77,44 @@ def fit_coded_command(
     overwrite: bool,
     json: bool,
 ) -> None:
-    """Fit a manifold transform on a code of floats, coder and all, write it and say so."""
+    """Fit a manifold transform on a learned code, coder and all, write it and say so."""
     check_target(out, overwrite, data=data)
-    try:
-        settings: CodedSettings = coded_settings(**parse_settings(assignments or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+    settings = coded_settings_of(assignments)
     source = open_source(data, dataset)
     require_pooled(source, settings)
     with engine_for(where, source, checkpoint, lambda: coded_facts(source, settings)) as engine:
         model, records = fit_coded(source, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
+
+
+def coded_settings_of(assignments: list[str] | None) -> CodedSettings:
+    """Return the settings of a fit of a learned code; what has no meaning is wrong usage."""
+    try:
+        return coded_settings(**parse_settings(assignments or []))
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+
+
+def coded_run(
+    data: Location, dataset: str, assignments: list[str] | None, from_model: Path | None
+) -> tuple[Callable[[Engine], object], int]:
+    """Return the fit that options mean, to be called with an engine, and the components that it solves for."""
+    source = open_source(data, dataset)
+    if from_model is None:
+        settings = coded_settings_of(assignments)
+        wanted = settings.embedding.n_components + settings.embedding.drop
+        return lambda engine: fit_coded(source, settings, engine), wanted
+    coder, embedding = _reused(from_model, assignments)
+    wanted = embedding.n_components + embedding.drop
+    return lambda engine: fit_manifold(source, coder, embedding, engine), wanted
+
+
+def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldSettings]:
+    """Return the coder that lies at `path`, and what is asked of an embedding; settings of a transform there stay otherwise."""
+    found = load_coded(path)
+    if isinstance(found, Manifold):
+        return found.coder, asked_for(found.settings, assignments)
+    return found, asked_for(ManifoldSettings(), assignments)
 
 
 def embed_command(
@@ -105,11 +134,7 @@ def embed_command(
     Where a transform lies there, its settings stay but for those that are given.
     """
     check_target(out, overwrite, inputs=(path,), data=data)
-    found = load_coded(path)
-    base, coder = (
-        (found.settings, found.coder) if isinstance(found, Manifold) else (ManifoldSettings(), found)
-    )
-    settings = asked_for(base, assignments)
+    coder, settings = _reused(path, assignments)
     source = open_source(data, dataset)
     require_pools(coder.patches, settings)
     with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:

@@ -11,9 +11,11 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.fit import inputs
+from smtdist.cli.fit import coded_feature, inputs
+from smtdist.cli.patch_coders import coded_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.opening import open_source
+from smtdist.data.source import Source
 from smtdist.engine.calibration import SECONDS, Deadline, on_processes
 from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import readable, resident_bytes, size_of
@@ -21,6 +23,7 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
 from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError
 from smtdist.models.calibrate import Asked, asked, measured, probed
+from smtdist.models.coders.files import is_coder
 from smtdist.models.forecast import (
     MOST_ATOMS,
     FitPlan,
@@ -30,7 +33,8 @@ from smtdist.models.forecast import (
     local_machines,
     with_seconds,
 )
-from smtdist.models.plan import fit_steps, measured_machines
+from smtdist.models.plan import Machines, fit_steps, measured_machines
+from smtdist.models.rehearsal import planned_run
 from smtdist.models.ways import SOLVE
 from smtdist.monitor import tables
 
@@ -85,17 +89,29 @@ def plan(
     What cannot fit is refused, with what would do. Times come from the fit's own kernels on some of the data.
     """
     opt.refuse_model(model)
+    where = Where(workers, cluster, quiet)
+    coder = from_model if from_model is not None and is_coder(from_model) else None
+    if coder is not None or coded_feature(set_) is not None:
+        if preset or atoms or not where.is_local:
+            raise WrongUsage(
+                "The fit of a learned code is planned for this machine, from its settings; leave out --preset, --atoms and "
+                "--cluster."
+            )
+        fit, components = coded_run(data, dataset, set_, coder)
+        machines = _machines(where, open_source(data, dataset), threads, memory, driver_memory, gpu_memory)[0]
+        _say(
+            planned_run(fit, machines, components, checkpoint=checkpoint, timed=calibrate),
+            checkpoint,
+            json,
+            {},
+        )
+        return
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
     source = open_source(data, dataset, settings)
     if base is not None:
         settings = settings.replace(dictionary=len(base.dictionary.grid))
-    where = Where(workers, cluster, quiet)
-    try:
-        sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
-        machines, shared = local_machines(where.resolved_workers(source) or 0, threads, *sizes)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
+    machines, shared, sizes = _machines(where, source, threads, memory, driver_memory, gpu_memory)
     here = where.is_local
     planner = Planner(
         source,
@@ -111,12 +127,32 @@ def plan(
         planned = _here(planner, checkpoint, calibrate, encoder, given)
     else:
         planned = _there(planner, where, sizes, checkpoint, calibrate, encoder, given)
+    about = {"data": source.describe(), "configuration": settings.to_dict()}
+    _say(planned, checkpoint, json, about)
+
+
+def _machines(
+    where: Where,
+    source: Source,
+    threads: int | None,
+    memory: str | None,
+    driver_memory: str | None,
+    gpu_memory: str | None,
+) -> tuple[Machines, int | None, list[int | None]]:
+    """Return this machine as a cluster, the memory that its workers share, and what was stated of each."""
+    try:
+        sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
+        return *local_machines(where.resolved_workers(source) or 0, threads, *sizes), sizes
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _say(planned: FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]) -> None:
+    found = planned.to_dict()
     if json:
-        about = {"data": source.describe(), "configuration": settings.to_dict()}
-        print_json({**planned.to_dict(), "workers": planned.to_dict()["machines"]["workers"], **about})
+        print_json({**found, "workers": found["machines"]["workers"], **about})
         return
     console = result_console()
-    found = planned.to_dict()
     console.print(tables.plan_table(found["passes"], checkpoint is not None, found["total"]))
     for line in _remarks(planned):
         console.print(line, style="dim", highlight=False, soft_wrap=True)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Annotated
 
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import print_json, result_console
 from smtdist.configuration import PRESETS, described
+from smtdist.errors import ConfigurationError
 from smtdist.monitor import tables
-
-
-class Code(enum.StrEnum):
-    """Codes of floats, whose fits have settings of their own."""
-
-    l1 = "l1"
-    s3c = "s3c"
-    omp = "omp"
 
 
 def settings(
     feature: Annotated[
-        Code | None, typer.Option(help="List the settings of a fit with --set feature=l1, s3c or omp.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="List the settings of a fit with --set feature=NAME: l1, s3c, omp, or an encoder of another package.",
+        ),
     ] = None,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -33,9 +30,12 @@ def settings(
     if feature is not None:
         from smtdist.models.coded import described_coded
 
-        coded = described_coded(feature)
+        try:
+            coded = described_coded(feature)
+        except ConfigurationError as error:
+            raise WrongUsage(str(error)) from error
         if json:
-            print_json({"feature": feature.value, "settings": coded})
+            print_json({"feature": feature, "settings": coded})
         else:
             console.print(tables.settings_table(coded))
         return

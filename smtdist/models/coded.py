@@ -7,6 +7,7 @@ import os
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from smtdist.configuration import CODED, meanings_of
@@ -15,10 +16,13 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.coders.coder import Coder, Record, patch_rows
+from smtdist.models.coders.encoder import KIND, PatchEncoder, fit_encoder
+from smtdist.models.coders.encoder import format_of as encoder_format
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.files import Format, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
 from smtdist.models.coders.start import STEPS, image_shape
+from smtdist.models.plugins import ENCODERS, brought
 from smtdist.models.s3c.files import FORMAT as S3C
 from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.s3c.settings import S3CSettings
@@ -49,6 +53,21 @@ CODES: Final = {
     "omp": Code(S3CSettings(model="omp"), fit_coder, S3C, _PATCH_CODER),
     "sc": Code(S3CSettings(model="sc"), fit_coder, S3C, _PATCH_CODER),
 }
+
+
+def code_of(feature: str) -> Code:
+    """Return the code of a name: one of ours, or of an encoder that another package brings (`smtdist.models.plugins`)."""
+    if feature in CODES:
+        return CODES[feature]
+    cls = brought(ENCODERS, feature)
+    if cls is None:
+        raise ConfigurationError(
+            f"feature is {feature!r}; it must be one of {', '.join(CODED)} here, or the name of an encoder that an installed "
+            f"package brings."
+        )
+    return Code(cls.Settings(), partial(fit_encoder, cls), encoder_format(cls), ("pooling",))
+
+
 AFTERWARDS: Final = ("pool_size", "pool_stride")
 """Settings of an embedding that may change after the fit."""
 RENAMED: Final = {"dictionary": "units", "expectation": "feature"}
@@ -77,9 +96,7 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
     >>> found.coder.units, found.embedding.n_components
     (100, 8)
     """
-    if feature not in CODED:
-        raise ConfigurationError(f"feature is {feature!r}; it must be one of {', '.join(CODED)} here.")
-    code, embedding = CODES[feature], ManifoldSettings()
+    code, embedding = code_of(feature), ManifoldSettings()
     own, others = _embedding_names(), _coder_names(feature)
     names = own | others
     for name in given:
@@ -102,13 +119,14 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
 def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
     coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
-    feature = str(coder.pop("model", "l1"))
-    taken = coder.pop("feature")
+    found = model.coder
+    feature = found.NAME if isinstance(found, PatchEncoder) else str(coder.pop("model", "l1"))
+    taken = coder.pop("feature", None)
     coder.pop("pooling")
     names = {own: name for name, own in RENAMED.items()}
-    found = {names.get(name, name): value for name, value in coder.items()}
+    given = {names.get(name, name): value for name, value in coder.items()}
     more = {"expectation": taken} if feature == "s3c" else {}
-    return {"feature": feature, **found, **more, **dataclasses.asdict(model.settings)}
+    return {"feature": feature, **given, **more, **dataclasses.asdict(model.settings)}
 
 
 def described_coded(feature: str) -> dict[str, dict[str, Any]]:
@@ -119,7 +137,7 @@ def described_coded(feature: str) -> dict[str, dict[str, Any]]:
     """
     public = {own: name for name, own in RENAMED.items() if name in _coder_names(feature)}
     found = {}
-    for settings in (CODES[feature].settings, ManifoldSettings()):
+    for settings in (code_of(feature).settings, ManifoldSettings()):
         meanings, hints = meanings_of(type(settings)), get_type_hints(type(settings))
         for field in dataclasses.fields(settings):
             name = public.get(field.name, field.name)
@@ -127,7 +145,7 @@ def described_coded(feature: str) -> dict[str, dict[str, Any]]:
                 found[name] = {
                     "default": getattr(settings, field.name),
                     "values": _values(hints[field.name], settings.CHOICES.get(field.name)),
-                    "meaning": meanings[field.name],
+                    "meaning": meanings.get(field.name, ""),
                 }
     return found
 
@@ -154,7 +172,7 @@ def _embedding_names() -> set[str]:
 
 def _coder_names(feature: str) -> set[str]:
     """Return the names by which this module knows a coder's settings."""
-    known = {field.name for field in dataclasses.fields(CODES[feature].settings)}
+    known = {field.name for field in dataclasses.fields(code_of(feature).settings)}
     renamed = set(RENAMED) - (set() if feature == "s3c" else {"expectation"})
     return known - {"feature", "pooling", "model", "units"} | renamed
 
@@ -167,7 +185,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     """
     require_pooled(source, settings)
     with engine.run([*STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
-        coder, first = CODES[settings.feature].fit(source, settings.coder, engine)
+        coder, first = code_of(settings.feature).fit(source, settings.coder, engine)
         found, then = fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
 
@@ -189,6 +207,8 @@ def coded_facts(source: Source, settings: CodedSettings) -> Facts:
 def format_of(model: Coder | Manifold) -> Format[Any]:
     """Return how the file of a coder, or of a transform on one, is laid out."""
     coder = model.coder if isinstance(model, Manifold) else model
+    if isinstance(coder, PatchEncoder):
+        return encoder_format(type(coder))
     return S3C if isinstance(coder.settings, S3CSettings) else SPARSE
 
 
@@ -201,6 +221,9 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any
     for one in (S3C, SPARSE):
         if kind in (one.kind, one.manifold):
             return one.load(path, statistics=statistics)
+    if kind.startswith(KIND):
+        name = kind.removeprefix(KIND).removesuffix("-manifold")
+        return code_of(name).format.load(path, statistics=statistics)
     raise ModelError(f"{path} is no coder of patches; give one written by smtdist s3c or smtdist sparse.")
 
 
@@ -208,6 +231,8 @@ def changeable(model: Coder | Manifold) -> tuple[str, ...]:
     """Return the settings that may change after the fit."""
     if isinstance(model, Manifold):
         return AFTERWARDS
+    if isinstance(model, PatchEncoder):
+        return ("pooling",)
     return CODES["l1"].changeable if format_of(model) is SPARSE else _PATCH_CODER
 
 

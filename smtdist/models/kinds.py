@@ -12,6 +12,7 @@ IS_KIND: Final[dict[str, Callable[[Any], bool]]] = {
     "concepts": lambda file: "smtdist_concepts_schema" in file.attrs,
     "s3c": lambda file: "s3c_schema" in file.attrs,
     "sparse": lambda file: "sparse_schema" in file.attrs,
+    "encoder": lambda file: "encoder_schema" in file.attrs,
     "video": lambda file: "video_schema" in file.attrs,
     "representation": lambda file: "z" in file and "feature_shape" in file.attrs,
     "images": lambda file: "smtdist_schema" not in file.attrs,
@@ -26,6 +27,7 @@ _OTHERS: Final = {
     "concepts": "concepts, which smtdist concepts --search takes",
     "s3c": "a spike-and-slab model, which smtdist s3c transform and s3c evaluate take",
     "sparse": "a model of sparse codes, which smtdist sparse transform and sparse evaluate take",
+    "encoder": "a model of an encoder, which smtdist transform and smtdist evaluate take",
     "video": "a transform of video, which smtdist video judge takes",
     "representation": "representations, not a model",
 }

@@ -376,6 +376,7 @@ KINDS: dict[str, Kind] = {
     "concepts": Kind(_concepts, _concepts_readable),
     "s3c": Kind(coder_facts, coder_readable),
     "sparse": Kind(coder_facts, coder_readable),
+    "encoder": Kind(coder_facts, coder_readable),
     "video": Kind(video_facts, video_readable),
     "representation": Kind(_representation, _representation_readable),
     "images": Kind(_images, _images_readable),

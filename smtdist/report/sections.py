@@ -255,6 +255,7 @@ BY_KIND: Final = {
     "concepts": of_concepts,
     "s3c": of_coder,
     "sparse": of_coder,
+    "encoder": of_coder,
     "video": video_sections,
     "kernel": kernel_sections,
 }

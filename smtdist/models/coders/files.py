@@ -218,4 +218,5 @@ def kind_in(path: str | os.PathLike[str]) -> str:
 
 def is_coder(path: str | os.PathLike[str]) -> bool:
     """Return whether a file says that it holds a coder of patches, or a manifold transform on one."""
-    return kind_in(path).removesuffix("-manifold") in KINDS
+    kind = kind_in(path)
+    return kind.removesuffix("-manifold") in KINDS or kind.startswith("encoder-")

@@ -22,12 +22,13 @@ from smtdist.kernels.representation import pool, pooled_shape
 from smtdist.kernels.threads import single_blas
 from smtdist.models.checks import require_whole
 from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
+from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, representer, require_shape
 from smtdist.models.coders.settings import Settings
 from smtdist.models.components import chosen_components
 from smtdist.models.provenance import left_out, ordered_digests, origin_of, traced
 from smtdist.solve.solution import Solution
-from smtdist.statistics.operators import Operator, Whole, Window, require_order
+from smtdist.statistics.operators import require_order
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
 from smtdist.statistics.values import GRID, ValueStatistics, ValueSums, finish
@@ -45,7 +46,7 @@ class ManifoldSettings(Settings):
     ----------
     n_components : rows of P kept, after the first `drop`.
     drop : leading rows of P that are left out.
-    context : range of the neighbourhood in pixels, or "whole".
+    context : range of the neighbourhood in pixels, "whole", or the name of a context that another package brings.
     order : 1 for differences of neighbours, 2 for a position minus the mean of its neighbours.
     positions : drawn of each image in the fit; 0 takes all.
     stride : of the positions that a representation pools.
@@ -80,10 +81,7 @@ class ManifoldSettings(Settings):
             "seed": 0,
         }
         require_whole(self, least)
-        if self.context != "whole" and (type(self.context) is not int or self.context < 1):
-            raise ConfigurationError(
-                f'context is {self.context!r}; it must be a whole number of pixels of at least 1, or "whole".'
-            )
+        require_context(self.context)
         require_order(self.order)
         if self.moment not in self.CHOICES["moment"]:
             raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
@@ -120,10 +118,7 @@ class Manifold:
         patches = patch_rows(
             coder.settings, coder.shape, settings.positions or None, coder.mean, coder.whiten
         )
-        context: Operator = Whole()
-        if settings.context != "whole" or settings.order == 2:
-            reach = None if settings.context == "whole" else int(settings.context)
-            context = Window(patches.drawn, patches.grid[1], reach, settings.order)
+        context = operator_of(settings.context, patches, settings.order)
         return ValueSums(DrawnPatches(replace(patches, seed=settings.seed)), coder, context)
 
     @property

@@ -1,0 +1,187 @@
+"""What an encoder of another package derives from: whitened patches in, codes out; everything else is there already.
+
+A package names its class as an entry point of the group `smtdist.encoders`; `fit --set feature=NAME` then finds it. See
+`docs/extending.md`, and `smtdist.testing`, which checks that an encoder keeps its promises.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts
+from smtdist.engine.passes import Engine
+from smtdist.models.coders.coder import Coder, Float32, Float64, Record
+from smtdist.models.coders.files import Format
+from smtdist.models.coders.settings import Settings, require_grids, require_numbers, require_pairs
+from smtdist.models.coders.start import STEPS, Start, begun, origin
+
+KIND = "encoder-"
+"""Before the name of an encoder, the kind of its files."""
+
+
+@dataclass(frozen=True)
+class EncoderSettings(Settings):
+    """Settings of every encoder; a subclass adds its own.
+
+    Attributes
+    ----------
+    units : atoms, K.
+    patch : side in pixels.
+    contrast_bias : added to the variance of a patch in [0, 1] before it is divided by its root.
+    ridge : added to the covariance before whitening (ZCA).
+    patches : of each image from which the whitening and the first atoms are learnt; 0 takes all.
+    whiten_images : images from which they are learnt; 0 takes all.
+    start : what atoms start from, patches or random directions.
+    pooling : grids of cells over which codes are pooled without an embedding, such as [2].
+    pixel_range : black and white of float images.
+    flip : see every image mirrored left to right too.
+    grey : turn colour into luminance first.
+    seed : of every random choice.
+    """
+
+    OF: ClassVar[str] = "an encoder"
+
+    units: int = 256
+    patch: int = 6
+    contrast_bias: float = 10.0 / 255**2
+    ridge: float = 0.1
+    patches: int = 0
+    whiten_images: int = 0
+    start: str = "patches"
+    pooling: tuple[int, ...] = (2,)
+    pixel_range: tuple[float, float] | None = None
+    flip: bool = False
+    grey: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_numbers(self, ("units", "patch"), above=True)
+        require_numbers(self, ("contrast_bias", "ridge", "patches", "whiten_images", "seed"))
+        require_grids(self.pooling)
+        require_pairs(self, ("pixel_range",))
+
+    @property
+    def width(self) -> int:
+        """Entries of a code, K."""
+        return self.units
+
+
+@dataclass(frozen=True, eq=False)
+class PatchEncoder(Coder):
+    """A fitted encoder of patches.
+
+    A subclass gives `code`, and `learn` where atoms are more than whitened patches. `NAME` is that of its entry point,
+    `Settings` the class of its settings, `ARRAYS` the dimensions of what it learns beside its atoms, by name, out of "atom" (K)
+    and "pixel" (numbers of a patch) and others of its own; they lie in `arrays`, float64.
+
+    Attributes
+    ----------
+    atoms : (K, p) unit rows in whitened space.
+    """
+
+    NAME: ClassVar[str]
+    Settings: ClassVar[type[EncoderSettings]] = EncoderSettings
+    ARRAYS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    atoms: Float64
+    arrays: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    trace: ClassVar[tuple[float, ...]] = ()
+
+    @abstractmethod
+    def code(self, rows: Float32) -> Any:
+        """Return the codes of whitened patches (n, p), (n, K): the same bits beside whichever others."""
+
+    @classmethod
+    def learn(
+        cls, start: Start, source: Source, settings: Any, engine: Engine
+    ) -> tuple[Float64, Mapping[str, NDArray[np.float64]], list[Record]]:
+        """Return atoms (K, p), other arrays, and the records of the passes it took: by default the drawn patches.
+
+        Passes over the data go through `engine.reduce` and `engine.loop`; their names begin with those of `STEPS`.
+        """
+        return start.atoms[: settings.units], {}, []
+
+    @property
+    def basis(self) -> Float64:
+        """The atoms."""
+        return self.atoms
+
+    @property
+    def row_numbers(self) -> int:
+        """Numbers that coding a patch takes beside the patch: four codes, unless a subclass knows better."""
+        return 4 * self.settings.width
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of what it has learnt, twice."""
+        return int(2 * self.atoms.nbytes + 2 * sum(one.nbytes for one in self.arrays.values()))
+
+    def learnt(self) -> tuple[Float64, ...]:
+        """Return all that it has learnt."""
+        return (self.atoms, *(self.arrays[name] for name in sorted(self.arrays)))
+
+    def few(self) -> Self:
+        """Return the same with eight atoms: arrays are cut along "atom"."""
+        settings: Any = self.settings
+        cut = {
+            name: values[tuple(slice(8 if one.startswith("atom") else None) for one in self.ARRAYS[name])]
+            for name, values in self.arrays.items()
+        }
+        few = settings.replace(units=min(8, settings.units))
+        return replace(self, settings=few, atoms=self.atoms[:8], arrays=cut)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is asked of it first, as plain JSON."""
+        units, inputs = self.atoms.shape
+        return {"encoder": self.NAME, "units": units, "inputs": inputs}
+
+
+def fit_encoder(
+    cls: type[PatchEncoder], source: Source, settings: Any, engine: Engine
+) -> tuple[PatchEncoder, list[Record]]:
+    """Whiten, draw atoms, and let the encoder learn; returns it with the records of all passes."""
+    with engine.run(STEPS, lambda: Facts.of(source, {"encoder": cls.NAME, **asdict(settings)})):
+        start = begun(source, settings, engine)
+        atoms, arrays, records = cls.learn(start, source, settings, engine)
+    held = (settings, start.patches.shape, start.mean, start.whiten, start.unwhiten)
+    return cls(*held, atoms, arrays, origin(source)), [*start.records, *records]
+
+
+def format_of(cls: type[PatchEncoder]) -> Format[PatchEncoder]:
+    """Return how files of an encoder are laid out."""
+
+    def build(found: dict[str, Any], about: Mapping[str, Any]) -> PatchEncoder:
+        return cls(
+            cls.Settings.from_json(str(about["configuration"])),
+            about["shape"],
+            found["mean"],
+            found["whiten"],
+            found["unwhiten"],
+            found["atoms"],
+            {name: found[name] for name in cls.ARRAYS},
+            json.loads(about["provenance"]),
+        )
+
+    return Format(
+        kind=KIND + cls.NAME,
+        schema=1,
+        schema_name="encoder_schema",
+        name=f"model of the encoder {cls.NAME}",
+        command=f"smtdist fit --set feature={cls.NAME}",
+        groups={"encoder": cls.ARRAYS} if cls.ARRAYS else {},
+        parts=lambda coder: dict(coder.arrays),
+        about=lambda coder: {
+            "title": f"Encoder: {cls.NAME}",
+            "provenance": json.dumps(coder.provenance),
+        },
+        build=build,
+    )

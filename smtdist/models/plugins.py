@@ -1,0 +1,47 @@
+"""Encoders and contexts that other packages bring, found by entry points; read only for a name that is not ours."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from smtdist.errors import ConfigurationError
+
+ENCODERS: Final = "smtdist.encoders"
+"""Group of entry points that name subclasses of `smtdist.models.coders.encoder.PatchEncoder`."""
+CONTEXTS: Final = "smtdist.contexts"
+"""Group of entry points that name contexts: functions (sites, columns, order) -> `smtdist.statistics.operators.Factors`."""
+
+
+def brought(group: str, name: str) -> Any:
+    """Return what an installed package brings under a name, None where none does.
+
+    Raises ConfigurationError where two packages bring the name, or where it cannot be loaded.
+
+    >>> brought(ENCODERS, "no such encoder") is None
+    True
+    """
+    found = _named(group, name)
+    if not found:
+        return None
+    if len({one.value for one in found}) > 1:
+        raise ConfigurationError(
+            f"{' and '.join(sorted(one.value for one in found))} are both called {name} in the group {group}; uninstall one of "
+            f"the packages."
+        )
+    try:
+        return found[0].load()
+    except Exception as error:  # whatever a package of somebody else raises when it is imported
+        raise ConfigurationError(
+            f"{found[0].value}, which is called {name} in the group {group}, cannot be loaded ({error!r}); mend or uninstall the "
+            f"package."
+        ) from error
+
+
+def is_brought(group: str, name: str) -> bool:
+    """Tell whether an installed package brings a name; loads nothing."""
+    return bool(_named(group, name))
+
+
+def _named(group: str, name: str) -> list[EntryPoint]:
+    return list(entry_points(group=group, name=name))

@@ -1,0 +1,195 @@
+"""A run planned by itself: every pass is planned for all data, and made over a few samples for what comes after it.
+
+What a fit learns from depends on what it has learnt before: a whitening, atoms, rounds. So the fit itself is called, with an
+engine that stops each pass after a moment. The plan can then name no other passes than the fit does, whoever wrote its encoder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from smtdist.data.fingerprint import sample_digests
+from smtdist.data.source import Source
+from smtdist.engine.calibration import SECONDS, Calibration, Deadline, byte_rates, solve_speed
+from smtdist.engine.forecast import Pace, pass_seconds, solve_seconds
+from smtdist.engine.memory import resident_bytes
+from smtdist.engine.partial import Counters, Partial
+from smtdist.engine.passes import Engine
+from smtdist.engine.plan import WorkerLimits
+from smtdist.errors import MemoryBudgetError
+from smtdist.kernels.threads import set_threads
+from smtdist.models.forecast import FitPlan
+from smtdist.models.plan import Machines, PassCost, PlannedCluster, Step, step_cost
+from smtdist.models.records import Record
+from smtdist.models.ways import SOLVE, Way, solve_plan
+from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.patch_rows import RowSample
+from smtdist.statistics.values import ValueSums
+
+T = TypeVar("T")
+
+SHARE: Final = 0.4
+"""Of the time that is left, for a pass."""
+LEAST: Final = 16
+"""Samples of a pass, however long they take: what follows needs something to go on."""
+
+
+class _Planned(Exception):
+    """All is planned: the solve of a fit comes last."""
+
+
+@dataclass
+class Rehearsal(Engine):
+    """An engine that plans: `costs` are those of the passes so far, `paces` what each took by its name."""
+
+    machines: Machines = field(kw_only=True)
+    checkpointed: bool = field(kw_only=True, default=False)
+    costs: list[PassCost] = field(default_factory=list, init=False)
+    paces: dict[str, Pace] = field(default_factory=dict, init=False)
+    n_atoms: int = field(default=0, init=False)  # whose codes the last pass sums
+    deadline: Deadline = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.deadline = Deadline.after(0.7 * SECONDS)
+
+    def reduce(
+        self,
+        name: str,
+        statistic: Statistic,
+        source: Source,
+        *,
+        fingerprint: bool = False,
+        work_per_sample: float = 0.0,
+        held_bytes: int = 0,
+    ) -> tuple[Partial, Record]:
+        """Plan a pass over all samples, and return the sum over some."""
+        started = time.perf_counter()
+        limits = self.limits(statistic, source)
+        start = time.perf_counter() - started
+        baselines = {**self.machines.baselines, name: limits.baseline_bytes}
+        self.machines = replace(self.machines, baselines=baselines)
+        step = Step(
+            name,
+            statistic,
+            source,
+            work_per_sample=work_per_sample,
+            digests=fingerprint,
+            held_bytes=held_bytes,
+        )
+        cost = step_cost(step, self.machines, checkpointed=self.checkpointed)
+        if isinstance(statistic, ValueSums):
+            self.n_atoms = statistic.encoder.size
+        partial, pace = self._some(statistic, source, limits, cost.plan.batch, fingerprint)
+        self.costs.append(cost)
+        self.paces[name] = replace(pace, start=start)
+        return partial, {"name": name, "n_skipped": 0, "projected_bytes": cost.plan.projected_bytes}
+
+    def _some(
+        self, statistic: Statistic, source: Source, limits: WorkerLimits, most: int, fingerprint: bool
+    ) -> tuple[Partial, Pace]:
+        """Sum samples from the beginning until the time is over, in batches that grow; the pace is that of the last batch."""
+        if isinstance(statistic, RowSample):
+            # of fewer images as many patches each as give the same number
+            statistic = replace(statistic, each=statistic.patches.positions)
+        set_threads(limits.threads)
+        due = self.deadline.share(SHARE)
+        state: State = statistic.zero()
+        digests, at, batch, read, add = [], 0, 1, 0.0, 0.0
+        with source.opened() as reader:
+            while at < source.n_samples and (at < LEAST or due.left > batch * (read + add)):
+                stop = min(at + batch, source.n_samples)
+                begun = time.perf_counter()
+                images = reader.read(at, stop)
+                middle = time.perf_counter()
+                statistic.update(state, images, at)
+                read, add = ((middle - begun) / (stop - at), (time.perf_counter() - middle) / (stop - at))
+                if fingerprint:
+                    digests.append(sample_digests(images))
+                at, batch = stop, min(2 * batch, most)
+        counters = Counters(at, digests={0: np.concatenate(digests)} if digests else {})
+        basis = f"measured on {at:,} samples"
+        return Partial(state, ((0, 1),), counters), Pace(read, ((1.0, add),), 0.0, basis)
+
+    def loop(
+        self,
+        name: str,
+        theta: T,
+        make: Callable[[T, int], tuple[Statistic, Source]],
+        step: Callable[[T, State, int], T | None],
+        most: int,
+    ) -> tuple[T, list[Record]]:
+        """Plan `most` rounds that are like the first, and take its step."""
+        if most < 1:
+            return theta, []
+        partial, record = self.reduce(name, *make(theta, 1))
+        one = self.costs.pop()
+        moved = None if one.traffic is None else one.traffic.times(most)
+        self.costs.append(replace(one, rounds=most, traffic=moved))
+        changed = step(theta, partial.state, 1)
+        return theta if changed is None else changed, [record]
+
+    def solve(
+        self, name: str, function: Callable[[], T], working_bytes: int, **about: Any
+    ) -> tuple[T, Record]:
+        """Plan the last step, and end; another one is taken."""
+        if name != SOLVE:
+            return super().solve(name, function, working_bytes, **about)
+        baseline = max([self.machines.driver_baseline, *self.machines.baselines.values()])
+        alone = self.machines.worker.alone
+        plan = solve_plan(Way("whole", working_bytes), baseline if alone else self.machines.driver_baseline)
+        if plan.projected_bytes > self.machines.driver_limit:
+            raise MemoryBudgetError(
+                f"The solve needs {plan.projected_bytes / 2**30:.1f} GiB on the driver, which may use "
+                f"{self.machines.driver_limit / 2**30:.1f} GiB; use a smaller dictionary or a larger machine for the driver."
+            )
+        self.costs.append(PassCost(SOLVE, plan, driver_bytes=working_bytes))
+        raise _Planned
+
+
+def planned_run(
+    fit: Callable[[Engine], object],
+    machines: Machines,
+    n_components: int,
+    *,
+    checkpoint: Path | None = None,
+    timed: bool = True,
+) -> FitPlan:
+    """Return the plan of a fit that ends in a solve for so many components: it is called with an engine that plans.
+
+    Raises MemoryBudgetError for a pass that does not fit, and what the fit itself raises before it reads.
+    """
+    worker, started = machines.worker, time.perf_counter()
+    executor = PlannedCluster(0 if worker.alone else worker.workers, worker.threads, worker.limit_bytes)
+    engine = Rehearsal(executor, machines=machines, checkpointed=checkpoint is not None)
+    with contextlib.suppress(_Planned):
+        fit(engine)
+    machines = replace(engine.machines, driver_baseline=max(machines.driver_baseline, resident_bytes()))
+    if not timed:
+        return FitPlan(tuple(engine.costs), machines, checkpoint is not None, None, None)
+    deadline = Deadline.after(0.3 * SECONDS)
+    speed = solve_speed(engine.n_atoms, n_components, False, deadline.share(0.8))
+    rates = byte_rates(checkpoint, deadline)
+    costs = []
+    for cost in engine.costs:
+        if cost.name == SOLVE:
+            seconds = solve_seconds(engine.n_atoms, n_components, False, speed)
+        else:
+            seconds = cost.rounds * pass_seconds(
+                cost.plan,
+                engine.paces[cost.name],
+                rates,
+                distributed=not worker.alone,
+                checkpointed=checkpoint is not None,
+            )
+        costs.append(replace(cost, seconds=seconds))
+    taken = time.perf_counter() - started
+    calibration = Calibration(engine.paces, rates, speed, taken, 0.0, "in this process")
+    return FitPlan(tuple(costs), machines, checkpoint is not None, calibration, None)

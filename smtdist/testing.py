@@ -1,0 +1,136 @@
+"""Checks that encoders and contexts of other packages keep their promises; run them in the tests of the package.
+
+>>> from smtdist.statistics.operators import Window
+>>> check_context(lambda sites, columns, order: Window(sites, columns, 2, order))
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.array import ArraySource
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.kernels.device import to_host
+from smtdist.models.coders.encoder import PatchEncoder, fit_encoder, format_of
+from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
+from smtdist.models.merge import update
+from smtdist.statistics.operators import Factors
+from smtdist.statistics.sites import Group
+
+Int64 = NDArray[np.int64]
+
+
+def check_encoder(cls: type[PatchEncoder], images: NDArray[np.generic], **settings: Any) -> None:
+    """Fit an encoder on images (n, H, W[, C]), n >= 20, with settings by name, and check what smtdist relies on.
+
+    - Codes are finite, (patches, K), and the same bits whatever patches are beside them and however many threads there are.
+    - It can be pickled, written and read again, without a change of its codes or of its `identity`; other atoms have another.
+    - A small one (`few`) has codes of its own size.
+    - Sums of codes add and subtract exactly: an update of a transform, withdrawn again, leaves it as it was, bit for bit.
+
+    AssertionError says which promise is not kept. Memory: all images twice.
+    """
+    asked = cls.Settings(**settings)
+    encoder, _ = fit_encoder(cls, ArraySource(images), asked, Engine(SerialExecutor(1)))
+    rows = encoder.rows(images[:3])
+    codes = to_host(encoder(rows))
+    assert codes.shape == (len(rows), encoder.size), (
+        f"codes have the shape {codes.shape}, not {(len(rows), encoder.size)}: patches and settings.width"
+    )
+    assert np.isfinite(codes).all(), "codes are not finite"
+    parts = [to_host(encoder(rows[at : at + 1])) for at in range(min(10, len(rows)))]
+    _same(np.concatenate(parts), codes[: len(parts)], "a patch has other codes alone than beside others")
+    sent = pickle.loads(pickle.dumps(encoder))
+    _same(to_host(sent(rows)), codes, "codes change when the encoder is pickled")
+    small = encoder.few()
+    assert to_host(small(small.rows(images[:1]))).shape[1] == small.size, "few() has codes of another size"
+    with tempfile.TemporaryDirectory() as folder:
+        layout = format_of(cls)
+        layout.save(encoder, Path(folder) / "e.h5")
+        read: Any = layout.load(Path(folder) / "e.h5")
+    _same(
+        to_host(read(rows)),
+        codes,
+        "codes change when the encoder is written and read: are all arrays in ARRAYS?",
+    )
+    assert read.identity() == encoder.identity(), "identity() changes when the encoder is written and read"
+    arrays = {name: values + 1 for name, values in encoder.arrays.items()}
+    other = cls(
+        *(encoder.settings, encoder.shape, encoder.mean, encoder.whiten, encoder.unwhiten),
+        encoder.atoms[::-1].copy(),
+        arrays,
+    )
+    assert other.identity() != encoder.identity(), "identity() does not tell other atoms"
+    _check_growing(encoder, images)
+
+
+def _check_growing(encoder: PatchEncoder, images: NDArray[np.generic]) -> None:
+    half = len(images) // 2
+    wanted = ManifoldSettings(n_components=1, pool_size=1)
+    serial, threads = (Engine(SerialExecutor(count)) for count in (1, 2))
+    model, _ = fit_manifold(ArraySource(images[:half]), encoder, wanted, serial)
+    again, _ = fit_manifold(ArraySource(images[:half]), encoder, wanted, threads)
+    assert model.statistics is not None and again.statistics is not None  # noqa: PT018
+    assert model.statistics.activity.any(), "no patch has a code that is not zero"
+    _same_sums(model.statistics, again.statistics, "sums follow the number of threads")
+    grown, _ = update(model, ArraySource(images[half:]), serial)
+    back, _ = update(grown, ArraySource(images[half:]), serial, withdraw=True)
+    _same_sums(model.statistics, back.statistics, "what was added cannot be withdrawn exactly")
+
+
+def check_context(
+    context: Callable[[int, int, int], Factors],
+    rows: int = 3,
+    columns: int = 4,
+    orders: tuple[int, ...] = (1, 2),
+) -> None:
+    """Check a context over all sites of a lattice, for codes drawn in whole steps.
+
+    - `factors` returns whole numbers with as many rows each, whose product is symmetric and has no negative eigenvalue.
+    - Samples do not meet: the product over two samples is the sum of those over each.
+    - `own` returns codes that are there.
+
+    AssertionError says which promise is not kept.
+    """
+    sites = rows * columns
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-9, 10, (2, sites, 5)).astype(np.float64) * (rng.random((2, sites, 1)) < 0.8)
+    places = np.tile(np.arange(sites), (2, 1))
+    for order in orders:
+        operator = context(sites, columns, order)
+
+        def summed(which: slice, operator: Factors = operator) -> NDArray[np.float64]:
+            some = codes[which]
+            group = Group(np.zeros((some.shape[0] * sites, 1)), sites, places=places[which])
+            left, right = operator.factors(some, group)
+            assert left.shape == right.shape, f"factors have the shapes {left.shape} and {right.shape}"
+            assert (left == np.rint(left)).all(), "factors are not whole numbers: round them to the grid"
+            assert (right == np.rint(right)).all(), "factors are not whole numbers: round them to the grid"
+            return np.asarray(left.T @ right)
+
+        whole, parts = summed(slice(2)), [summed(slice(at, at + 1)) for at in range(2)]
+        _same(whole, parts[0] + parts[1], "samples meet: a sum over two is not that of each")
+        _same(whole, whole.T.copy(), "A D Dᵀ Aᵀ is not symmetric")
+        least = float(np.linalg.eigvalsh(whole)[0])
+        assert least > -1e-9 * max(1.0, float(np.abs(whole).max())), "A D Dᵀ Aᵀ has a negative eigenvalue"
+        known = {tuple(code) for code in codes.reshape(-1, 5).tolist()}
+        own = {tuple(code) for code in operator.own(codes).tolist()}
+        assert own <= known, "own() returns codes that are not among those given"
+        assert operator.scale == int(operator.scale) >= 1, "scale is no whole number"
+
+
+def _same(found: Any, expected: Any, otherwise: str) -> None:
+    assert np.array_equal(found, expected), otherwise
+
+
+def _same_sums(one: Any, other: Any, otherwise: str) -> None:
+    for name in ("activity", "second_moment", "context_scatter"):
+        _same(np.asarray(getattr(one, name)), np.asarray(getattr(other, name)), f"{otherwise} ({name})")

@@ -1,0 +1,77 @@
+"""An encoder that another package brings: command line, plan, resume, update, withdrawal, merge, report, from 20 lines."""
+
+import json
+from dataclasses import dataclass
+
+import h5py
+import numpy as np
+import pytest
+from brought import install, run
+from drawing import small_images
+
+from smtdist.models.coders.encoder import EncoderSettings, PatchEncoder
+from smtdist.testing import check_encoder
+
+
+@dataclass(frozen=True)
+class RectifiedSettings(EncoderSettings):
+    """Settings of the encoder below.
+
+    Attributes
+    ----------
+    threshold : below which a code is zero.
+    """
+
+    threshold: float = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Rectified(PatchEncoder):
+    """Codes max(0, atom · patch - threshold)."""
+
+    NAME = "rectified"
+    Settings = RectifiedSettings
+
+    def code(self, rows):
+        products = np.asarray([self.atoms @ row for row in rows.astype(np.float64)])
+        return np.maximum(products - self.settings.threshold, 0)
+
+
+FIT = "--set feature=rectified --set dictionary=12 --set patch=4 --set n_components=3 --set positions=20 --set context=3"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    at = tmp_path_factory.mktemp("extending")
+    with h5py.File(at / "d.h5", "w") as file:
+        for number, name in enumerate("ab"):
+            file[f"{name}/images"] = small_images(number, 60, 12, 12)
+            file[f"{name}/labels"] = np.arange(60) % 2
+    return at
+
+
+def test_it_keeps_its_promises():
+    check_encoder(Rectified, small_images(2, 40, 10, 10), units=9, patch=3)
+
+
+def test_it_gets_every_command(folder, monkeypatch):
+    install(monkeypatch, folder, "smtdist.encoders", "rectified", f"{__name__}:Rectified")
+    monkeypatch.chdir(folder)
+    assert "threshold" in run("settings --feature rectified --json")
+    plan = json.loads(run(f"plan d.h5 --dataset a {FIT} --no-calibrate --json"))
+    fitted = json.loads(run(f"fit d.h5 --dataset a {FIT} --checkpoint c --out a.h5 --json"))
+    assert [one["name"] for one in plan["passes"]] == [one["name"] for one in fitted["passes"]]
+    for one, other in zip(plan["passes"], fitted["passes"], strict=True):
+        assert other["peak_bytes"] <= one["projected_bytes"] * 1.05
+    run("resume c --overwrite")
+    run("update a.h5 d.h5 --dataset b --out ab.h5")
+    run("fit d.h5 --dataset b --from-model a.h5 --out b.h5")
+    run("merge a.h5 b.h5 --out both.h5")
+    run("update both.h5 d.h5 --dataset b --withdraw --out back.h5")
+    with h5py.File("a.h5") as one, h5py.File("back.h5") as other:
+        for name in ("statistics/context_scatter_low", "embedding/components"):
+            np.testing.assert_array_equal(one[name][()], other[name][()])
+    run("evaluate ab.h5 d.h5 --train a --test b --neighbours 5 --mirrored --components 2")
+    run("transform ab.h5 d.h5 --dataset b --out z.h5 --with a.h5")
+    run("info ab.h5")
+    run("report ab.h5 --out r.html")
