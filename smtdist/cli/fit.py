@@ -74,15 +74,19 @@ def fit(
     where = Where(workers, cluster, quiet, events)
     coder = from_model if from_model is not None and is_coder(from_model) else None
     if kind is not Kind.smt or feature is not None or coder is not None:
-        if preset or atoms or on_bad_chunk or solve_on or (from_model and coder is None):
+        if preset or atoms or solve_on or (from_model and coder is None):
             what = f"--model {kind}" if feature is None else f"feature={feature}"
             raise WrongUsage(
-                f"{what} goes without --preset, --atoms, --on-bad-chunk and --solve-on, and --from-model gives it a coder; leave "
-                f"them out."
+                f"{what} goes without --preset, --atoms and --solve-on, and --from-model gives it a coder; leave them out."
             )
         from smtdist.cli import patch_coders
 
-        options: dict[str, Any] = {"checkpoint": checkpoint, "overwrite": overwrite, "json": json}
+        options: dict[str, Any] = {
+            "checkpoint": checkpoint,
+            "on_bad_chunk": opt.bad_chunk(on_bad_chunk) or "raise",
+            "overwrite": overwrite,
+            "json": json,
+        }
         if kind is not Kind.smt:
             patch_coders.fit_coder_command(kind.value, data, dataset, out, set_, where, **options)
         elif coder is not None:

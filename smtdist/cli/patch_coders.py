@@ -49,6 +49,7 @@ def fit_coder_command(
     where: Where,
     *,
     checkpoint: Path | None,
+    on_bad_chunk: str = "raise",
     overwrite: bool,
     json: bool,
 ) -> None:
@@ -56,9 +57,10 @@ def fit_coder_command(
     check_target(out, overwrite, data=data)
     code = CODES[kind]
     settings = asked_for(code.settings, assignments)
-    source = open_source(data, dataset)
+    source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
     require_pooling(source, settings, settings.pooling)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
+        engine.on_bad_chunk = on_bad_chunk
         coder, records = code.fit(source, settings, engine)
     size = code.format.save(coder, out, overwrite=overwrite)
     result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
@@ -74,15 +76,17 @@ def fit_coded_command(
     where: Where,
     *,
     checkpoint: Path | None,
+    on_bad_chunk: str = "raise",
     overwrite: bool,
     json: bool,
 ) -> None:
     """Fit a manifold transform on a learned code, coder and all, write it and say so."""
     check_target(out, overwrite, data=data)
     settings = coded_settings_of(assignments)
-    source = open_source(data, dataset)
+    source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
     require_pooled(source, settings)
     with engine_for(where, source, checkpoint, lambda: coded_facts(source, settings)) as engine:
+        engine.on_bad_chunk = on_bad_chunk
         model, records = fit_coded(source, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
 
@@ -126,6 +130,7 @@ def embed_command(
     where: Where,
     *,
     checkpoint: Path | None,
+    on_bad_chunk: str = "raise",
     overwrite: bool,
     json: bool,
 ) -> None:
@@ -135,9 +140,10 @@ def embed_command(
     """
     check_target(out, overwrite, inputs=(path,), data=data)
     coder, settings = _reused(path, assignments)
-    source = open_source(data, dataset)
+    source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
     require_pools(coder.patches, settings)
     with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:
+        engine.on_bad_chunk = on_bad_chunk
         model, records = fit_manifold(source, coder, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
 

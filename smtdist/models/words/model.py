@@ -77,6 +77,10 @@ class WordSettings:
         if self.unknown not in UNKNOWN_WORDS:
             raise ConfigurationError(f"unknown is {self.unknown!r}; choose {' or '.join(UNKNOWN_WORDS)}.")
 
+    def replace(self, **changes: Any) -> WordSettings:
+        """Return settings with changes."""
+        return replace(self, **changes)
+
     @property
     def rules(self) -> Normalisation:
         """How text becomes tokens."""

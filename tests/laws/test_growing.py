@@ -1,0 +1,179 @@
+"""Laws of every transform whose sums are kept: what is added can be withdrawn, merges meet in any order, to the bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawing import small_images
+from executors import LossyExecutor, ThreadsExecutor
+
+from smtdist.configuration import Configuration
+from smtdist.data.array import ArraySource
+from smtdist.data.text import TextSource
+from smtdist.engine.events import EventStream
+from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.passes import Engine
+from smtdist.errors import CheckpointError, ConfigurationError, DataError, InterruptedRun, ModelError
+from smtdist.models.coded import coded_settings, fit_coded
+from smtdist.models.fit import fit
+from smtdist.models.loading import load_transform, save_transform
+from smtdist.models.merge import merged, refit, resolved, update
+from smtdist.models.words.files import load_words, save_words
+from smtdist.models.words.fit import fit_words
+from smtdist.models.words.model import WordSettings
+
+PARTS = [small_images(number, 40, 11, 10) for number in range(3)]
+LEARNT = {"patch": 4, "dictionary": 10, "rounds": 2, "n_components": 3}
+
+
+def binary(**more):
+    settings = Configuration(
+        **{"patch": 4, "dictionary": 14, "n_components": 3, "drop": 1, "pool_size": 2, **more}
+    )
+    return lambda source: fit(source, settings, Engine(SerialExecutor(1)))[0]
+
+
+def learnt(feature, **more):
+    settings = coded_settings(feature, **{**LEARNT, **more})
+    return lambda source: fit_coded(source, settings, Engine(SerialExecutor(1)))[0]
+
+
+def words(source):
+    return fit_words(source, WordSettings(window=2, n_components=3), Engine(SerialExecutor(1)))[0]
+
+
+KINDS = {
+    "gq": binary(),
+    "gq, window, second order": binary(context=3, order=2, flip=True),
+    "vq": binary(feature="vq", context=2),
+    "gq, drawn": binary(positions=20, seed=3),
+    "l1": learnt("l1"),
+    "l1, window, second order": learnt("l1", context=3, order=2, flip=True, positions=20),
+    "l1, signed": learnt("l1", positive=False, moment="centred"),
+    "s3c": learnt("s3c", context=4),
+    "omp": learnt("omp", positions=12),
+    "words": words,
+}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    at, rng = tmp_path_factory.mktemp("texts"), np.random.default_rng(0)
+    for number in range(3):
+        lines = (" ".join(f"w{one}" for one in rng.integers(0, 14, 12)) for _ in range(60))
+        (at / f"{number}.txt").write_text("\n".join(lines))
+    return [TextSource.open([str(at / f"{number}.txt")]) for number in range(3)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request, texts):
+    """A model of the first part, the parts as sources, and a kind's name."""
+    parts = texts if request.param == "words" else [ArraySource(part) for part in PARTS]
+    return KINDS[request.param](parts[0]), parts, request.param
+
+
+def engine(executor=None, **more):
+    return Engine(executor or SerialExecutor(1), **more)
+
+
+def arrays_of(statistics):
+    found = {}
+    for name, value in vars(statistics).items():
+        if name == "matrices":
+            found |= {one: np.asarray(matrix) for one, matrix in value.items()}
+        elif name != "origin":
+            found[name] = np.asarray(value, object if value is None else None)
+    return found
+
+
+def assert_same(one, other):
+    """The same sums, samples and components."""
+    left, right = arrays_of(one.statistics), arrays_of(other.statistics)
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+    np.testing.assert_array_equal(one.embedding.components, other.embedding.components)
+    assert sorted(one.statistics.origin.samples) == sorted(other.statistics.origin.samples)
+
+
+def test_what_is_added_can_be_withdrawn(case):
+    model, (_, more, last), _ = case
+    grown, records = update(model, more, engine())
+    assert [record["name"] for record in records] == ["statistics", "solve"]
+    assert grown.statistics.n_samples == model.statistics.n_samples + more.n_samples
+    both, _ = update(grown, last, engine(LossyExecutor(1)))
+    other, _ = update(update(model, last, engine(ThreadsExecutor(2)))[0], more, engine())
+    assert_same(both, other)
+    back, _ = update(update(both, more, engine(), withdraw=True)[0], last, engine(), withdraw=True)
+    assert_same(back, model)
+    actions = [entry["action"] for entry in back.provenance["audit"]]
+    assert actions == ["added", "added", "added", "withdrawn", "withdrawn"]
+
+
+def test_merged_sums_are_those_of_one_fit(case):
+    model, (_, more, last), _ = case
+    parts = []
+    for source in (more, last):
+        statistics, _ = model.summed(source, engine())
+        parts.append(resolved(model, statistics))
+    one = resolved(*merged(("a", model), [("b", parts[0]), ("c", parts[1])]))
+    expected, _ = update(update(model, more, engine())[0], last, engine())
+    assert_same(one, expected)
+    rest = resolved(*merged(("all", one), (), [("b", parts[0])]))
+    assert_same(rest, update(model, last, engine())[0])
+
+
+def test_what_has_no_meaning_is_refused(case):
+    model, (first, more, _), kind = case
+    with pytest.raises(ModelError, match="would count twice"):
+        update(model, first, engine())
+    with pytest.raises(ModelError, match="not in the sums; withdraw only what was added"):
+        update(model, more, engine(), withdraw=True)
+    with pytest.raises(ModelError, match="keeps no statistics"):
+        update(replace(model, statistics=None), more, engine())
+    with pytest.raises(ConfigurationError, match="is fixed once patches are summed"):
+        refit(model, seed=3)
+    wrong = ArraySource(np.zeros((3, 5, 5), np.uint8))
+    with pytest.raises(
+        DataError, match="give text files" if kind == "words" else "give images like those|lower patch"
+    ):
+        update(model, wrong, engine())
+    moved = replace(model.statistics, origin=replace(model.statistics.origin, basis="another"))
+    with pytest.raises(ModelError, match="b: The sums were made with another"):
+        merged(("a", model), [("b", replace(model, statistics=moved))])
+
+
+def test_a_new_solve_reads_nothing(case):
+    model, _, _ = case
+    fewer = refit(model, n_components=2)
+    assert len(fewer.embedding.components) == 2 + model.settings.drop
+    assert_same(refit(fewer, n_components=3), model)
+
+
+def test_an_update_that_was_stopped_goes_on_to_the_same_bits(case, tmp_path):
+    model, (_, more, last), _ = case
+    expected, _ = update(model, more, engine())
+    stop = StopRequest()
+
+    def ask(event):
+        if event["kind"] == "pass_finished" and event["pass"] == "statistics":
+            stop.set(130)
+
+    with pytest.raises(InterruptedRun):
+        update(model, more, engine(events=EventStream(ask), checkpoint=tmp_path / "c", stop=stop))
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        update(model, last, engine(checkpoint=tmp_path / "c"))
+    found, records = update(model, more, engine(ThreadsExecutor(2), checkpoint=tmp_path / "c"))
+    assert records[0]["resumed_leaves"] > 0
+    assert_same(found, expected)
+
+
+def test_a_file_keeps_all_of_it(case, tmp_path):
+    model, (_, more, _), kind = case
+    save, load = (save_words, load_words) if kind == "words" else (save_transform, load_transform)
+    save(model, tmp_path / "m.h5")
+    again = load(tmp_path / "m.h5")
+    assert_same(again, model)
+    assert again.provenance["audit"] == model.provenance["audit"]
+    assert again.basis == model.basis
+    assert_same(update(again, more, engine())[0], update(model, more, engine())[0])
