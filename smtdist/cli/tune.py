@@ -15,7 +15,7 @@ from rich.table import Table
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.evaluate import Metric
-from smtdist.cli.fit import read_atoms
+from smtdist.cli.fit import coded_feature, read_atoms
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration, parse_setting, preset
 from smtdist.data.locations import Location
@@ -27,7 +27,9 @@ from smtdist.errors import ConfigurationError
 from smtdist.evaluate.knn import BLOCK_BYTES, SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, Neighbours, judged, require_neighbours
+from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.tuning.grid import as_text, combinations, parse_grid, value_text
+from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
 from smtdist.models.tuning.split import limited, split, whole
 from smtdist.models.tuning.tune import Classifier, Trial
 from smtdist.models.tuning.tune import tune as tuned
@@ -83,7 +85,10 @@ def tune(
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise WrongUsage(f"{plot} is no picture by its name; end it with .png, .svg or .pdf.")
     given = None if atoms is None else read_atoms(atoms)
-    settings, values, trials = _asked(preset, set_, grid, given)
+    is_learnt = _is_learnt(set_, grid)
+    if is_learnt and (preset or given is not None):
+        raise WrongUsage("Learned codes are tuned without --preset and --atoms; leave them out.")
+    settings, values, trials = _learnt(set_, grid) if is_learnt else _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, settings)
     votes = Neighbours.of(settings, neighbours)
     if metric is Metric.knn:
@@ -99,7 +104,10 @@ def tune(
     nearest = SoftNeighbours(votes.k, votes.temperature, votes.vote, block_bytes=min(BLOCK_BYTES, budget))
     classify: Classifier = nearest if metric is Metric.knn else probe
     with engine_for(Where(workers, cluster, quiet), known[0]) as engine:
-        rows = tuned(trials, known, asked, classify, engine, atoms=given, at_once=at_once)
+        if is_learnt:
+            rows = tune_learnt(trials, known, asked, classify, engine)
+        else:
+            rows = tuned(trials, known, asked, classify, engine, atoms=given, at_once=at_once)
     result = {
         "metric": metric.value,
         "n_train": known[0].n_samples,
@@ -129,7 +137,7 @@ def _asked(
     assignments: list[str] | None,
     grid: list[str] | None,
     atoms: NDArray[np.floating[Any]] | None,
-) -> tuple[Configuration, dict[str, list[Any]], list[tuple[dict[str, Any], Configuration]]]:
+) -> tuple[Configuration, dict[str, list[Any]], list[tuple[dict[str, Any], Any]]]:
     """Return what does not vary, what does, and all combinations; what has no meaning is wrong usage."""
     try:
         changes = dict(parse_setting(text) for text in assignments or [])
@@ -138,6 +146,30 @@ def _asked(
         values = parse_grid(grid or [])
         settings = (preset(preset_name) if preset_name else Configuration()).replace(**changes)
         return settings, values, combinations(settings, values, None if atoms is None else len(atoms))
+    except (ConfigurationError, TypeError) as error:
+        raise WrongUsage(str(error)) from error
+
+
+def _is_learnt(assignments: list[str] | None, grid: list[str] | None) -> bool:
+    """Tell whether --set or --grid ask for learned codes; both kinds in one grid are wrong usage."""
+    texts = [text.partition("=") for text in [*(assignments or []), *(grid or [])]]
+    asked = {one.strip() for name, _, values in texts if name == "feature" for one in values.split(",")}
+    learnt = {one for one in asked if coded_feature([f"feature={one}"])}
+    if learnt and asked - learnt:
+        raise WrongUsage(
+            f"{', '.join(sorted(learnt))} and {', '.join(sorted(asked - learnt))} have settings of their own; tune them one "
+            f"after the other."
+        )
+    return bool(learnt)
+
+
+def _learnt(
+    assignments: list[str] | None, grid: list[str] | None
+) -> tuple[Configuration, dict[str, list[Any]], list[tuple[dict[str, Any], Any]]]:
+    """Return the votes, what varies, and all combinations of settings of learned codes."""
+    try:
+        values = parse_grid(grid or [], learnt=True)
+        return Configuration(), values, learnt_trials(parse_settings(assignments or []), values)
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
 

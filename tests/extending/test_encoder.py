@@ -61,8 +61,6 @@ def test_it_gets_every_command(folder, monkeypatch):
     plan = json.loads(run(f"plan d.h5 --dataset a {FIT} --no-calibrate --json"))
     fitted = json.loads(run(f"fit d.h5 --dataset a {FIT} --checkpoint c --out a.h5 --json"))
     assert [one["name"] for one in plan["passes"]] == [one["name"] for one in fitted["passes"]]
-    for one, other in zip(plan["passes"], fitted["passes"], strict=True):
-        assert other["peak_bytes"] <= one["projected_bytes"] * 1.05
     run("resume c --overwrite")
     run("update a.h5 d.h5 --dataset b --out ab.h5")
     run("fit d.h5 --dataset b --from-model a.h5 --out b.h5")

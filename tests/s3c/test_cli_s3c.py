@@ -282,10 +282,47 @@ def test_an_embedding_of_a_coder_needs_pools_that_fit(data, tmp_path, capsys):
     assert "There are 60 training samples, fewer than 61 neighbours" in " ".join(err.split())
 
 
-def test_a_plan_names_the_command_that_takes_floats(data, capsys):
-    code, _, err = run(capsys, "plan", data / "d.h5", "--dataset", "train/images", "--set", "feature=l1")
+def test_a_plan_names_the_passes_of_the_fit(data, capsys):
+    asked = [
+        "--dataset",
+        "train/images",
+        *sets(feature="l1", patch=4, dictionary=12, rounds=3, n_components=4),
+    ]
+    code, out, _ = run(capsys, "plan", data / "d.h5", *asked, "--json", "-q")
+    assert code == 0
+    planned = json.loads(out)
+    found = [(one["name"], one["rounds"]) for one in planned["passes"]]
+    assert found == [("whitening", 1), ("start", 1), ("round", 3), ("statistics", 1), ("solve", 1)]
+    assert 0 < planned["total"]["seconds"] < 60
+    # one process is a worker and the driver, and has all kernels in memory when it solves
+    peaks = [one["projected_bytes"] for one in planned["passes"]]
+    assert max(peaks) == planned["total"]["worker_peak_bytes"] == planned["total"]["driver_peak_bytes"]
+    code, _, err = run(capsys, "plan", data / "d.h5", *asked, "--memory", "64MB", "-q")
+    assert code == 1
+    assert "needs" in err
+
+
+def test_settings_of_a_learned_code_are_tuned(data, tmp_path, capsys):
+    source = data / "d.h5"
+    fixed = sets(feature="l1", patch=4, dictionary=12, rounds=3, pool_size=3)
+    grid = ["--grid", "n_components=2,6", "--grid", "penalty=0.5,1", "--grid", "context=2,whole"]
+    asked = ["tune", source, "--train", "train", "--validation", "test", "--neighbours", 5, "--json", "-q"]
+    code, out, err = run(capsys, *asked, *fixed, *grid)
+    assert code == 0, err
+    found = json.loads(out)
+    assert len(found["trials"]) == 8
+    # the best is what a fit with its settings and evaluate find
+    chosen = found["set"].split()
+    fit = ["fit", source, "--dataset", "train/images", "--out", tmp_path / "m.h5", *fixed, *chosen, "-q"]
+    assert run(capsys, *fit)[0] == 0
+    judge = ["evaluate", tmp_path / "m.h5", source, *JUDGED, "--neighbours", 5]
+    assert json.loads(run(capsys, *judge)[1])["top1"] == found["best"]["top1"]
+    code, _, err = run(capsys, *asked, "--grid", "feature=l1,gq")
     assert code == 2
-    assert "smtdist fit --set feature=l1" in " ".join(err.split())
+    assert "tune them one after the other" in " ".join(err.split())
+    code, _, err = run(capsys, *asked, *fixed, "--grid", "threshhold=1,2")
+    assert code == 2
+    assert "no setting 'threshhold'" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("model", ["s3c", "omp", "sc", "l1"])

@@ -16,11 +16,11 @@ FIXED: Final = ("resize", "crop", "channels", "pixel_range", "keep_statistics")
 Changes = dict[str, Any]
 
 
-def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[Any]]:
     """Read `key=value,value,...` texts; values are JSON, and bare words are strings.
 
     Raises ConfigurationError for a key that is no setting (with the nearest known name), one that cannot vary or is
-    named twice, and for a grid without values.
+    named twice, and for a grid without values. Settings of `learnt` codes are checked where they are used.
 
     >>> parse_grid(["ridge=0.001,0.01", "context=3,whole"])
     {'ridge': [0.001, 0.01], 'context': [3, 'whole']}
@@ -33,7 +33,8 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise ConfigurationError(
                 f"--grid takes key=value,value,..., not {text!r}; give at least one value."
             )
-        parse_setting(f"{key}=0")  # names the nearest setting where there is none of this name
+        if not learnt:
+            parse_setting(f"{key}=0")  # names the nearest setting where there is none of this name
         if key in FIXED:
             raise ConfigurationError(
                 f"{key} cannot be tuned, since it says how data are read or stored; give it with --set."
@@ -51,7 +52,15 @@ def _values(key: str, text: str) -> list[Any]:
         values: list[Any] = json.loads(f"[{text}]")
         return values
     except json.JSONDecodeError:
-        return [parse_setting(f"{key}={value.strip()}")[1] for value in text.split(",")]
+        return [_plain(value.strip()) for value in text.split(",")]
+
+
+def _plain(text: str) -> Any:
+    """Return a value as JSON, or as the word it is."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def combinations(

@@ -56,7 +56,7 @@ class Trial:
     """
 
     changes: Changes
-    settings: Configuration
+    settings: Any
     top1: float
     top5: float
     interval: tuple[float, float]
@@ -100,6 +100,11 @@ def tune(
         fitted = fit_together(known[0], settings, engine, atoms=atoms)
         judge = _judge(classify, known[1], asked[1], at_once)
         found = score(fitted, settings, known[0], asked[0], judge, engine)
+    return ranked(trials, found)
+
+
+def ranked(trials: Sequence[tuple[Changes, Any]], found: Sequence[Accuracy]) -> list[Trial]:
+    """Return trials with their accuracies, the best first; equal ones keep the order of the grid."""
     best = max(found, key=lambda one: one.top1)
     rows = [
         Trial(changes, one, own.top1, own.top5, own.interval, bool(own.top1 >= best.interval[0]))

@@ -1,0 +1,82 @@
+"""Settings of learned codes chosen by trying them: a coder is fitted once for all that share it, and so are sums."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.engine.memory import memory_limit, readable
+from smtdist.engine.passes import Engine
+from smtdist.errors import MemoryBudgetError
+from smtdist.models.coded import CodedSettings, code_of, coded_settings
+from smtdist.models.coders.coder import Coder
+from smtdist.models.coders.manifold import Manifold
+from smtdist.models.transform import represented
+from smtdist.models.tuning.grid import Changes
+from smtdist.models.tuning.tune import Classifier, Trial, ranked
+from smtdist.statistics.values import ValueStatistics
+
+
+def learnt_trials(
+    settings: Mapping[str, Any], grid: Mapping[str, Sequence[Any]]
+) -> list[tuple[Changes, CodedSettings]]:
+    """Return every combination of a grid with the settings it makes, the last one varying fastest.
+
+    Raises ConfigurationError, before any data are read, for what is no setting of a code.
+    """
+    found = []
+    for values in product(*grid.values()):
+        changes = dict(zip(grid, values, strict=True))
+        found.append((changes, coded_settings(**{**settings, **changes})))
+    return found
+
+
+def tune_learnt(
+    trials: Sequence[tuple[Changes, CodedSettings]],
+    known: tuple[Source, NDArray[np.int64]],
+    asked: tuple[Source, NDArray[np.int64]],
+    classify: Classifier,
+    engine: Engine,
+) -> list[Trial]:
+    """Fit every combination on the first images, judge it on the second; return trials, the best first.
+
+    Coders, sums, solves and representations are those of separate fits. Memory: the representations of both groups, refused
+    where they take more than half of it, and the sums of one coder with each context.
+    """
+    coders: dict[str, Coder] = {}
+    sums: dict[str, ValueStatistics] = {}
+    found = []
+    with engine.run(["whitening", "start", "round", "statistics", "solve", "transform", "scores"]):
+        for _, settings in trials:
+            key = json.dumps([settings.feature, dataclasses.asdict(settings.coder)])
+            if key not in coders:
+                coders[key], _ = code_of(settings.feature).fit(known[0], settings.coder, engine)
+            model = Manifold(coders[key], settings.embedding)
+            if model.basis not in sums:
+                sums[model.basis], _ = model.summed(known[0], engine)
+            embedding, _ = model.solved(sums[model.basis], engine)
+            model = dataclasses.replace(model, embedding=embedding)
+            _require_room(model, known[0], asked[0])
+            z = [
+                represented(model, source, engine).reshape(source.n_samples, -1)
+                for source, _ in (known, asked)
+            ]
+            found.append(classify(z[0], known[1], z[1], asked[1]))
+    return ranked(trials, found)
+
+
+def _require_room(model: Manifold, known: Source, asked: Source) -> None:
+    size = 4 * math.prod(model.representation_shape()) * (known.n_samples + asked.n_samples)
+    if size > memory_limit() // 2:
+        raise MemoryBudgetError(
+            f"The representations take {readable(size)}, more than half of the {readable(memory_limit())} here; use fewer images "
+            f"(--limit), fewer components, or larger pooling windows."
+        )
