@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +12,12 @@ from typing import Annotated
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import print_json, result_console
 from smtdist.data.writing import check_target
 from smtdist.models.export import arrays, onnx, torch
-from smtdist.models.loading import load_images
+from smtdist.models.loading import load_transform
+from smtdist.models.model import Model
 from smtdist.monitor import tables
 
 
@@ -26,7 +30,7 @@ class Format(StrEnum):
     npz = "npz"
 
 
-WRITERS = {
+WRITERS: dict[Format, Callable[..., int]] = {
     Format.onnx: onnx.write,
     Format.torch: torch.write,
     Format.zarr: arrays.write_zarr,
@@ -52,13 +56,18 @@ def export(
     """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,))
-    fitted = load_images(model)
-    shape = fitted.feature_shape(fitted.components(components, drop).shape[1])
+    fitted = load_transform(model, statistics=False)
+    if not isinstance(fitted, Model) and format in (Format.onnx, Format.torch):
+        raise WrongUsage(
+            f"{model} has a learned code, which is found by iterations that {format} does not take; export its arrays as zarr or "
+            f"npz, or let smtdist transform write representations."
+        )
+    shape = fitted.representation_shape(components, drop)
     size = WRITERS[format](fitted, out, n_components=components, drop=drop, overwrite=overwrite)
     result = {
         "out": str(out.absolute()),
         "format": format.value,
-        "n_features": shape[0] * shape[1] * shape[2],
+        "n_features": math.prod(shape),
         "feature_shape": list(shape),
         "bytes": size,
         "seconds": time.perf_counter() - started,

@@ -20,6 +20,9 @@ IS_KIND: Final[dict[str, Callable[[Any], bool]]] = {
 }
 """By name, in the order they are tried: whether an open HDF5 file is one."""
 
+OF_IMAGES: Final = ("smt", "s3c", "sparse", "encoder")
+"""Kinds that turn images into representations: transforms, and coders of patches."""
+
 _OTHERS: Final = {
     "words": "a model of words, which smtdist words --model takes",
     "points": "a model of points, which smtdist points transform takes",

@@ -188,6 +188,21 @@ class Model:
                 f"{tuple(geometry[:3])}; give images like those it was fitted on."
             )
 
+    @property
+    def window(self) -> tuple[int, int]:
+        """Side of a pooling window and step to the next, in pixels."""
+        settings = self.settings
+        side = (settings.pool_size - 1) * settings.stride + self.geometry.patch
+        return side, settings.pool_stride * settings.stride
+
+    def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
+        """Return atoms as patches (n, patch, patch, channels): unwhitened, the mean patch not added; all by default."""
+        grid = self.dictionary.grid
+        chosen = grid if atoms is None else grid[np.asarray(atoms, np.int64)]
+        side, channels = self.geometry.patch, 1 if self.settings.grey else self.geometry.channels
+        patches = np.asarray(chosen, np.float64) @ self.whitening.unwhiten
+        return patches.reshape(-1, side, side, channels)
+
     def representation_shape(
         self, n_components: int | None = None, drop: int | None = None
     ) -> tuple[int, ...]:

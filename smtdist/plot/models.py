@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ModelError
-from smtdist.models.model import Model
+from smtdist.models.loading import Transform
 from smtdist.plot.figures import own_axes
 from smtdist.plot.sheets import atoms_as_patches, sheet, stretched
 
@@ -43,7 +43,7 @@ def filter_axes(filters: NDArray[Any], axes: Any = None) -> Any:
     return axes
 
 
-def busiest(model: Model, count: int) -> NDArray[np.int64]:
+def busiest(model: Transform, count: int) -> NDArray[np.int64]:
     """Return the numbers of so many atoms that live, the most active first; without statistics the first ones."""
     assert model.embedding is not None
     alive = np.flatnonzero(~np.asarray(model.embedding.dead, bool))
@@ -52,13 +52,13 @@ def busiest(model: Model, count: int) -> NDArray[np.int64]:
     return np.asarray(alive[:count], np.int64)
 
 
-def dictionary(model: Model, axes: Any = None, most: int = 256) -> Any:
+def dictionary(model: Transform, axes: Any = None, most: int = 256) -> Any:
     """Draw atoms as patches, unwhitened, each on a scale of its own, the most active first; return the axes."""
     return filter_axes(atoms_as_patches(model, busiest(model, min(most, MOST_ATOMS))), axes)
 
 
 def nearest_atoms(
-    model: Model, atoms: NDArray[np.int64], count: int
+    model: Transform, atoms: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return for some atoms the `count` atoms whose embeddings (columns of P) have the highest cosine, and the cosines.
 
@@ -75,12 +75,14 @@ def nearest_atoms(
     return order, np.minimum(found, 1)
 
 
-def atom_neighbours(model: Model, axes: Any = None, rows: int = 12, columns: int = 12) -> Any:
+def atom_neighbours(model: Transform, axes: Any = None, rows: int = 12, columns: int = 12) -> Any:
     """Draw atoms, spread over the active ones, each followed by its nearest in the embedding; return the axes."""
     axes = own_axes(axes, (5.2, 5.2))
-    numbers = busiest(model, len(model.dictionary.grid))
+    assert model.embedding is not None
+    size = len(model.embedding.dead)
+    numbers = busiest(model, size)
     shown = numbers[np.linspace(0, len(numbers) - 1, min(rows, len(numbers))).astype(int)]
-    near, _ = nearest_atoms(model, shown, min(columns, len(model.dictionary.grid)))
+    near, _ = nearest_atoms(model, shown, min(columns, size))
     pictures = stretched(atoms_as_patches(model, near.reshape(-1)))
     _picture(axes, sheet(pictures, near.shape[1]))
     return axes

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-from smtdist.models.model import Model
 
 GAP: Final = 1
 
 
-def atoms_as_patches(model: Model, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
+class Pictured(Protocol):
+    """A transform whose atoms are patches."""
+
+    def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
+        """Return atoms as patches (n, patch, patch, channels); all by default."""
+        ...
+
+
+def atoms_as_patches(model: Pictured, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
     """Return atoms as patches (n, patch, patch, channels): unwhitened, (λI + Σ)^(1/2) d; the mean patch is not added.
 
     atoms : numbers of atoms; all by default.
 
     Memory: 8 bytes a value.
     """
-    grid = model.dictionary.grid
-    chosen = grid if atoms is None else grid[np.asarray(atoms, np.int64)]
-    geometry = model.geometry
-    channels = 1 if model.settings.grey else geometry.channels
-    patches = np.asarray(chosen, np.float64) @ model.whitening.unwhiten
-    return patches.reshape(-1, geometry.patch, geometry.patch, channels)
+    return model.pictures(atoms)
 
 
 def stretched(pictures: NDArray[Any]) -> NDArray[np.uint8]:

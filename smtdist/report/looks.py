@@ -12,7 +12,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest, vote
 from smtdist.evaluate.metrics import Evaluation
-from smtdist.models.model import Model
+from smtdist.models.loading import Transform
 from smtdist.models.transform import represented
 
 NEIGHBOURS: Final = 8
@@ -29,7 +29,7 @@ class Looked:
     images to learn from, (m, NEIGHBOURS). evaluation : of the soft k-NN. known, asked : the images themselves, uint8.
     """
 
-    model: Model
+    model: Transform
     evaluation: Evaluation
     known: NDArray[np.uint8]
     known_labels: NDArray[np.int64]
@@ -45,12 +45,12 @@ class Looked:
 Labelled = tuple[Source, NDArray[np.int64]]
 
 
-def look(model: Model, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
-    """Represent both, and judge the second by its nearest neighbours among the first, who vote as the model's settings say.
+def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
+    """Represent both, and judge the second by its nearest neighbours among the first, who vote as the model says.
 
     Memory: the representations and images of both.
     """
-    votes = model.settings
+    votes = model.votes
     settings = SoftNeighbours(min(votes.neighbours, known[0].n_samples), votes.temperature, votes.vote)
     z = [represented(model, source, engine).astype(np.float32, copy=False) for source, _ in (known, asked)]
     flat = [one.reshape(len(one), -1) for one in z]
@@ -89,12 +89,10 @@ def matching_windows(looked: Looked, asked: int, known: int) -> list[tuple[tuple
     A window is (top, left, height, width) in pixels. Representations of windows have length 1, so their products are
     cosines (SMT 2023, Figures 8 and 9).
     """
-    settings, geometry = looked.model.settings, looked.model.geometry
     left, right = looked.asked_z[asked], looked.known_z[known]
     across = left.shape[1]
     products = left.reshape(-1, left.shape[2]) @ right.reshape(-1, right.shape[2]).T
-    side = (settings.pool_size - 1) * settings.stride + geometry.patch
-    step = settings.pool_stride * settings.stride
+    side, step = looked.model.window
     pairs = []
     for _ in range(min(WINDOWS, len(products))):
         one, other = np.unravel_index(int(products.argmax()), products.shape)

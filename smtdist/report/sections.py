@@ -12,6 +12,7 @@ from smtdist.concepts.files import load as load_concepts
 from smtdist.models import files
 from smtdist.models.coded import load_coded
 from smtdist.models.coders.manifold import Manifold
+from smtdist.models.loading import Transform
 from smtdist.models.words.files import load_words
 from smtdist.monitor import tables
 from smtdist.plot import (
@@ -85,10 +86,13 @@ def passes(records: Sequence[dict[str, Any]]) -> Section:
 
 def of_images(path: Path) -> list[Section]:
     """Return spectrum, dictionary and neighbours of a model of images."""
-    model = files.load(path)
+    return _of_transform(files.load(path))
+
+
+def _of_transform(model: Transform) -> list[Section]:
     assert model.embedding is not None
-    values, dead = model.embedding.eigenvalues, int(np.count_nonzero(model.embedding.dead))
-    atoms = len(model.dictionary.grid)
+    values, dead = model.embedding.eigenvalues, model.embedding.n_dead
+    atoms = len(model.embedding.dead)
     spectral = drawn(
         f"Generalised eigenvalues of the {len(values):,} stored components; small ones vary slowly from patch to patch.",
         f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
@@ -228,9 +232,11 @@ def of_concepts(path: Path) -> list[Section]:
 
 
 def of_coder(path: Path) -> list[Section]:
-    """Return the filters of a coder, and its objective round by round."""
-    found = load_coded(path)
-    coder: Any = found.coder if isinstance(found, Manifold) else found
+    """Return what a coder or a transform on one has learned, and its objective round by round."""
+    found = load_coded(path, statistics=True)
+    if isinstance(found, Manifold):
+        return [*_of_transform(found), *_learning(found.coder)]
+    coder: Any = found
     filters = coder.filters()
     shown = min(FILTERS, len(filters))
     mosaic = drawn(
@@ -239,14 +245,19 @@ def of_coder(path: Path) -> list[Section]:
         lambda: filter_axes(filters[:shown]),
         plain=True,
     )
+    return [Section("Filters", [mosaic]), *_learning(coder)]
+
+
+def _learning(coder: Any) -> list[Section]:
+    """Return the objective of a coder round by round, where there were rounds."""
     if len(coder.trace) < 2:
-        return [Section("Filters", [mosaic])]
+        return []
     trace = drawn(
         "The mean objective of a patch before the step of each round.",
         f"A curve from {coder.trace[0]:.4g} to {coder.trace[-1]:.4g}.",
         lambda: curve(coder.trace, "round", "objective"),
     )
-    return [Section("Filters", [mosaic]), Section("Learning", [trace])]
+    return [Section("Learning", [trace])]
 
 
 BY_KIND: Final = {

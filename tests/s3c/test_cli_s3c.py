@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from smtdist.cli import app
 from smtdist.evaluate.svm import scale_of
+from smtdist.models.loading import load_transform
 
 
 @pytest.fixture(scope="module")
@@ -300,6 +301,33 @@ def test_a_plan_names_the_passes_of_the_fit(data, capsys):
     code, _, err = run(capsys, "plan", data / "d.h5", *asked, "--memory", "64MB", "-q")
     assert code == 1
     assert "needs" in err
+
+
+@pytest.mark.parametrize("feature", ["l1", "s3c", "omp"])
+def test_a_learned_code_is_exported_and_reported(data, tmp_path, capsys, feature):
+    source, fitted = data / "d.h5", tmp_path / "m.h5"
+    asked = sets(feature=feature, patch=4, dictionary=12, rounds=2, n_components=5, drop=1)
+    assert run(capsys, "fit", source, "--dataset", "train/images", "--out", fitted, *asked, "-q")[0] == 0
+    model = load_transform(fitted)
+    assert run(capsys, "export", fitted, "--format", "npz", "--out", tmp_path / "m.npz")[0] == 0
+    with np.load(tmp_path / "m.npz", allow_pickle=False) as arrays:
+        told = json.loads(str(arrays["attributes"]))
+        np.testing.assert_array_equal(arrays["components"], model.components().T)
+        # what the file holds makes the codes again
+        rows = model.coder.patches.raw(np.zeros((1, *model.shape), np.uint8), np.array([[0]]))
+        assert rows.shape[1] == len(arrays["whiten"])
+        np.testing.assert_array_equal(arrays["atoms"], model.coder.basis)
+    assert (told["feature"], told["drop"]) == (feature, 1)
+    code, _, err = run(capsys, "export", fitted, "--format", "onnx", "--out", tmp_path / "m.onnx")
+    assert code == 2
+    assert "export its arrays as zarr or npz" in " ".join(err.split())
+    page = tmp_path / "r.html"
+    given = ["report", fitted, "--out", page, "--data", source, "--train", "train", "--test", "test", "-q"]
+    code, _, err = run(capsys, *given)
+    assert code == 0, err
+    text = page.read_text()
+    for title in ("Spectrum", "Dictionary", "Learning", "Audit"):
+        assert f">{title}<" in text
 
 
 def test_settings_of_a_learned_code_are_tuned(data, tmp_path, capsys):

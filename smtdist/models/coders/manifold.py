@@ -237,6 +237,23 @@ class Manifold:
         """Refuse images of another shape than the model was fitted on."""
         require_shape(self.shape, source)
 
+    @property
+    def window(self) -> tuple[int, int]:
+        """Side of a pooling window and step to the next, in pixels."""
+        settings = self.settings
+        side = (settings.pool_size - 1) * settings.stride + self.coder.settings.patch
+        return side, settings.pool_stride * settings.stride
+
+    def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
+        """Return what entries of the code stand for as patches (n, patch, patch, channels); all by default.
+
+        Where a code has both signs of K atoms, entry K + i stands for the negative of atom i.
+        """
+        filters = self.coder.filters()
+        signs = [filters, -filters][: max(1, self.coder.size // len(filters))]
+        every = np.concatenate(signs)
+        return every if atoms is None else every[np.asarray(atoms, np.int64)]
+
     def representation_shape(
         self, n_components: int | None = None, drop: int | None = None
     ) -> tuple[int, ...]:

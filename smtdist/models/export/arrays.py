@@ -17,11 +17,56 @@ import xarray as xr
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.whitening import grid_scale
+from smtdist.models.coded import format_of, named_settings
+from smtdist.models.coders.manifold import Manifold
 from smtdist.models.export.tables import facts
+from smtdist.models.loading import Transform
 from smtdist.models.model import Model
 
 
-def as_dataset(model: Model, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
+def as_dataset(model: Transform, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
+    """Return the arrays of a fitted transform with dimensions and attributes, whatever its codes."""
+    return (
+        of_binary(model, n_components, drop)
+        if isinstance(model, Model)
+        else of_learnt(model, n_components, drop)
+    )
+
+
+def of_learnt(model: Manifold, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
+    """Return components, eigenvalues, atoms, whitening and what else a coder has learnt.
+
+    Attributes hold the settings of both steps as JSON.
+    """
+    components = model.components(n_components, drop).T
+    first = model.settings.drop if drop is None else drop
+    assert model.embedding is not None  # or there would be no components
+    coder, square = model.coder, ("pixel", "pixel_")
+    variables: dict[str, Any] = {
+        "components": (("component", "code"), components, {"long_name": "rows of P"}),
+        "eigenvalues": ("component", model.embedding.eigenvalues[first : first + len(components)]),
+        "atoms": (("atom", "pixel"), coder.basis, {"long_name": "unit atoms in whitened space"}),
+        "mean": ("pixel", coder.mean, {"long_name": "of contrast-normalised patches"}),
+        "whiten": (square, coder.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
+        "unwhiten": (square, coder.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
+    }
+    layout = format_of(model)
+    parts = layout.parts(coder)
+    for group, names in layout.groups.items():
+        if group != "training":
+            variables |= {name: (dims, parts[name]) for name, dims in names.items()}
+    attributes = {
+        "title": "Sparse manifold transform of a learned code",
+        "configuration": model.asked,
+        "feature": named_settings(model)["feature"],
+        "fingerprint": model.fingerprint,
+        "drop": first,
+        "shape": json.dumps(model.shape),
+    }
+    return xr.Dataset(variables, attrs=attributes)
+
+
+def of_binary(model: Model, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
     """Return components, eigenvalues, atoms and whitening of a fitted model, with dimensions and attributes.
 
     Pixels are flattened row, column, channel; `components` has the rows of P that were asked for. Attributes hold the
@@ -53,7 +98,7 @@ def as_dataset(model: Model, n_components: int | None = None, drop: int | None =
 
 
 def write_npz(
-    model: Model,
+    model: Transform,
     path: str | os.PathLike[str],
     *,
     n_components: int | None = None,
@@ -74,7 +119,7 @@ def write_npz(
 
 
 def write_zarr(
-    model: Model,
+    model: Transform,
     path: str | os.PathLike[str],
     *,
     n_components: int | None = None,
