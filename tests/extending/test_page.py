@@ -1,0 +1,27 @@
+"""What `docs/extending.md` prints works as it is printed."""
+
+import re
+from pathlib import Path
+
+import h5py
+from brought import install, run
+from drawing import small_images
+
+PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text()
+
+
+def test_its_code_and_its_command(tmp_path, monkeypatch):
+    code = "\n\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+    (tmp_path / "my_package.py").write_text(code)
+    (name, value) = re.search(r'^(\w+) = "(.*)"$', PAGE, re.MULTILINE).groups()
+    (command,) = re.findall(r"^    smtdist (fit .*)$", PAGE, re.MULTILINE)
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["train/images"] = small_images(0, 80, 14, 14)
+    monkeypatch.chdir(tmp_path)
+    install(monkeypatch, tmp_path, "smtdist.encoders", name, value)
+    assert "threshold" in run(f"settings --feature {name}")
+    run(command + " --set n_components=8")
+    install(monkeypatch, tmp_path, "smtdist.contexts", "rows", "my_package:InRows")
+    run(
+        "fit data.h5 --dataset train --set feature=omp --set dictionary=8 --set context=rows --set n_components=2 --set rounds=2 --out o.h5"
+    )
