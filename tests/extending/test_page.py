@@ -22,6 +22,5 @@ def test_its_code_and_its_command(tmp_path, monkeypatch):
     assert "threshold" in run(f"settings --feature {name}")
     run(command + " --set n_components=8")
     install(monkeypatch, tmp_path, "smtdist.contexts", "rows", "my_package:InRows")
-    run(
-        "fit data.h5 --dataset train --set feature=omp --set dictionary=8 --set context=rows --set n_components=2 --set rounds=2 --out o.h5"
-    )
+    few = "--set dictionary=8 --set n_components=2 --set rounds=2"
+    run(f"fit data.h5 --dataset train --set feature=omp --set context=rows {few} --out o.h5")
