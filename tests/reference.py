@@ -11,6 +11,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import scipy.linalg
 
 SCALE_2 = 2**20
 """Second-order operators are rounded to this grid: rint(2^20 D Dᵀ) (2, contract 2)."""
@@ -430,3 +431,67 @@ def leading(train, rows, m, whiten):
     mean = unit[0].mean(axis=0)
     _, deviations, axes = np.linalg.svd((unit[0] - mean) / math.sqrt(len(train)), full_matrices=False)
     return (unit[1] - mean) @ axes[:m].T / deviations[:m] ** whiten
+
+
+def in_time(length, order):
+    """SMT 2018, eq. 8: a column of D for each a_t - a_{t+1}, or 2 a_t - a_{t-1} - a_{t+1}, twice the second difference."""
+    D = np.zeros((length, length - order), dtype=object)
+    for t in range(length - order):
+        if order == 1:
+            D[t, t], D[t + 1, t] = 1, -1
+        else:
+            D[t, t], D[t + 1, t], D[t + 2, t] = -1, 2, -1
+    return D
+
+
+def of_listed(weights, order):
+    """The first of 1 + k sites against the others: a column for each with a weight, or one, the site minus their weighted sum."""
+    if order == 2:
+        return np.array([[Fraction(1)], *([-Fraction(float(w))] for w in weights)], dtype=object)
+    there = [1 + at for at, w in enumerate(weights) if w]
+    D = np.zeros((1 + len(weights), len(there)), dtype=object)
+    for k, at in enumerate(there):
+        D[0, k], D[at, k] = 1, -1
+    return D
+
+
+def threshold_code(x, atoms, t):
+    """f_gq of SMT 2023, section 3: 1 for every atom whose cosine with x is at least t."""
+    return np.array([float(x @ a / np.linalg.norm(x) / np.linalg.norm(a) >= t) for a in atoms])
+
+
+def nearest_code(x, atoms):
+    """f_vq: 1 for the nearest atom, the first of equally near ones."""
+    code = np.zeros(len(atoms))
+    code[min(range(len(atoms)), key=lambda i: float(((x - atoms[i]) ** 2).sum()))] = 1
+    return code
+
+
+def positive_code(x, atoms, penalty, sweeps=400):
+    """SMT 2018, eq. 10, by coordinate descent over unit atoms until nothing moves."""
+    code = np.zeros(len(atoms))
+    for _ in range(sweeps):
+        for i, a in enumerate(atoms):
+            rest = x - code @ atoms + code[i] * a
+            code[i] = max(0.0, float(a @ rest) - penalty)
+    return code
+
+
+def pursuit_code(x, atoms, k):
+    """Orthogonal matching pursuit (Pati et al. 1993), by least squares anew at every step."""
+    code, taken = np.zeros(len(atoms)), []
+    for _ in range(k):
+        rest = x - code @ atoms
+        taken.append(int(np.argmax(np.abs(atoms @ rest))))
+        code[:] = 0
+        code[taken] = np.linalg.lstsq(atoms[taken].T, x, rcond=None)[0]
+    return code
+
+
+def largest_angle(P, V, C):
+    """Angle in degrees between the rows of P and the eigenvectors of C p = μ V p with the smallest μ, in the metric of V."""
+    _, vectors = scipy.linalg.eigh(C, V)
+    wanted = vectors[:, : len(P)]
+    found = P.T @ np.linalg.inv(np.linalg.cholesky(P @ V @ P.T)).T
+    cosines = np.linalg.svd(wanted.T @ V @ found, compute_uv=False)
+    return float(np.degrees(np.arccos(np.clip(cosines.min(), -1, 1))))

@@ -36,6 +36,9 @@ class Features(enum.StrEnum):
     """Which features f."""
 
     landmarks = "landmarks"
+    threshold = "threshold"
+    l1 = "l1"
+    omp = "omp"
     interpolation = "interpolation"
     rbf = "rbf"
     fourier = "fourier"
@@ -84,11 +87,17 @@ def fit(
     features: Annotated[
         Features,
         typer.Option(
-            help="f: one-hot landmarks, interpolation between them, rbf around them, random fourier, quadratic."
+            help="f: one-hot landmarks, those within an angle (threshold), L1 codes over them (l1), matching pursuit (omp), "
+            "interpolation between them, rbf around them, random fourier, quadratic."
         ),
     ] = Features.landmarks,
     size: Annotated[int, typer.Option(min=1, help="Landmarks, or random features.")] = _DEFAULT.size,
     width: Annotated[float, typer.Option(help="Of the Gaussian of rbf and fourier.")] = _DEFAULT.width,
+    threshold: Annotated[
+        float, typer.Option(min=-1, max=1, help="Cosine from which a landmark is active (threshold).")
+    ] = _DEFAULT.threshold,
+    penalty: Annotated[float, typer.Option(help="Of L1 codes (l1).")] = _DEFAULT.penalty,
+    active: Annotated[int, typer.Option(min=1, help="Landmarks of a code (omp).")] = _DEFAULT.active,
     context: Annotated[
         Context,
         typer.Option(
@@ -121,7 +130,8 @@ def fit(
     check_target(out, overwrite, data=table)
     try:
         settings = PointSettings(
-            features=features.value, size=size, width=width, context=context.value, neighbours=neighbours, noise=noise,
+            features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
+            context=context.value, neighbours=neighbours, noise=noise,
             order=order, lengths=_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
             seed=seed,
         )  # fmt: skip

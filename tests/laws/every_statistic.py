@@ -19,6 +19,7 @@ from smtdist.kernels.feature_maps import random_features
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import single_blas
@@ -424,6 +425,9 @@ SEQUENCES = {
     "points-interpolation": point_sums(Interpolation(BASIS.points, 3), 2),
     "points-pairs": point_sums(BASIS, 1, True),
     "points-landmarks": point_sums(Landmarks(BASIS.points), 1, True),
+    "points-threshold": point_sums(Threshold(BASIS.points, 0.3), 2),
+    "points-l1": point_sums(PositiveCodes(BASIS.points, 0.2), 1),
+    "points-omp": point_sums(Pursuit(BASIS.points, 2), 2, True),
 }
 
 # Text.

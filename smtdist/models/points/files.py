@@ -19,6 +19,7 @@ from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models.groups import read_solution, solution_group
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
@@ -26,7 +27,11 @@ from smtdist.statistics.values import SecondOrder
 
 SCHEMA: Final = 1
 _KINDS: Final[dict[str, Any]] = {
-    one.__name__: one for one in (Landmarks, Interpolation, RadialBasis, RandomFourier, Quadratic)
+    one.__name__: one
+    for one in (
+        *(Landmarks, Threshold, PositiveCodes, Pursuit),
+        *(Interpolation, RadialBasis, RandomFourier, Quadratic),
+    )
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any, Final, Self
@@ -22,6 +22,7 @@ from smtdist.engine.plan import block_samples
 from smtdist.engine.worker import batches, located
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models.points.contexts import (
     Context,
     locally_linear_context,
@@ -33,7 +34,10 @@ from smtdist.models.points.contexts import (
 from smtdist.models.points.fit import MOMENTS, PointModel, fit_points, in_context, noisy_pairs
 from smtdist.models.points.landmarks import spread_points
 
-FEATURES: Final = ("landmarks", "interpolation", "rbf", "fourier", "quadratic")
+FEATURES: Final = (
+    *("landmarks", "threshold", "l1", "omp"),
+    *("interpolation", "rbf", "fourier", "quadratic"),
+)
 CONTEXTS: Final = ("noise", "knn", "mean", "lle", "time")
 METHODS: Final = ("auto", "exact", "faiss")
 RANGE: Final = 16_384
@@ -45,10 +49,12 @@ _ROWS: Final = 1024
 class PointSettings:
     """What a fit of a table is asked.
 
-    features : f; one-hot "landmarks", codes that rebuild a point from its nearest landmarks ("interpolation"), Gaussian bumps
-        around landmarks ("rbf"), random "fourier" features, or all products of two numbers ("quadratic").
+    features : f; one-hot "landmarks"; landmarks within an angle ("threshold"), positive L1 codes over their directions ("l1"),
+        orthogonal matching pursuit over these ("omp"); codes that rebuild a point from its nearest landmarks ("interpolation"),
+        Gaussian bumps around landmarks ("rbf"), random "fourier" features, or all products of two numbers ("quadratic").
     size : landmarks, or random features; of no meaning for quadratic ones.
     width : of the Gaussian of rbf and fourier features.
+    threshold : cosine from which a landmark is active. penalty : λ of l1. active : landmarks of an omp code.
     context : who is near whom; "noise": two noisy copies of each point; "knn": the k nearest, symmetrised; "mean": a point and
         the mean of those; "lle": a point and what rebuilds it from its k nearest; "time": rows that follow one another.
     neighbours : k, and of interpolation the landmarks that rebuild a point.
@@ -64,6 +70,9 @@ class PointSettings:
     features: str = "landmarks"
     size: int = 300
     width: float = 1.0
+    threshold: float = 0.9
+    penalty: float = 0.1
+    active: int = 3
     context: str = "knn"
     neighbours: int = 10
     noise: float = 0.03
@@ -79,11 +88,13 @@ class PointSettings:
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {', '.join(known)}.")
-        for name in ("size", "neighbours", "n_components"):
+        for name in ("size", "neighbours", "n_components", "active"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if not (self.width > 0 and self.noise >= 0):
-            raise ConfigurationError("width must be above 0, noise not below.")
+        if not (self.width > 0 and self.penalty > 0 and self.noise >= 0):
+            raise ConfigurationError("width and penalty must be above 0, noise not below.")
+        if not -1 <= self.threshold <= 1:
+            raise ConfigurationError(f"threshold is {self.threshold}; a cosine lies between -1 and 1.")
         if self.order not in (1, 2):
             raise ConfigurationError(f"order is {self.order}; differences in time are of order 1 or 2.")
 
@@ -155,6 +166,13 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Featu
     landmarks = spread_points(rows, settings.size)
     if settings.features == "rbf":
         return RadialBasis(landmarks, settings.width)
+    over: dict[str, Callable[[], Features]] = {
+        "threshold": lambda: Threshold(landmarks, settings.threshold),
+        "l1": lambda: PositiveCodes(landmarks, settings.penalty),
+        "omp": lambda: Pursuit(landmarks, settings.active),
+    }
+    if settings.features in over:
+        return over[settings.features]()
     if settings.features == "interpolation":
         if settings.neighbours > settings.size:
             raise ConfigurationError(
