@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.encoder import PatchEncoder
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.device import to_host
-from smtdist.models.coders.encoder import PatchEncoder, fit_encoder, format_of
+from smtdist.models.coders.brought import fit_encoder, format_of
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.merge import update
 from smtdist.statistics.operators import Factors

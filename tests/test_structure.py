@@ -17,8 +17,9 @@ BELOW = {
     "data": {"errors", "kernels"},
     "statistics": {"errors", "kernels", "data"},
     "solve": {"errors", "kernels"},
+    "codes": {"errors", "kernels", "data", "statistics"},
     "engine": {"errors", "kernels", "data", "statistics", "solve"},
-    "models": {"errors", "configuration", "kernels", "data", "statistics", "solve", "engine"},
+    "models": {"errors", "configuration", "kernels", "data", "statistics", "codes", "solve", "engine"},
 }
 BELOW["evaluate"] = BELOW["models"] | {"models"}
 BELOW["monitor"] = BELOW["models"] | {"models"}

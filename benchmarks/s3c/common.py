@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.steps import Steps
+from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.array import ArraySource
 from smtdist.data.labels import read_labels
 from smtdist.data.opening import labels_name, open_source
@@ -17,10 +18,9 @@ from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.models.coders.represent import representing
 from smtdist.models.s3c.files import load_coder, save_coder
 from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.model import PatchCoder
-from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.transform import represented
 
 COLOUR = SimpleNamespace(resize=32, crop=32, channels=3)
@@ -46,7 +46,9 @@ def fitted(images: NDArray[Any], settings: S3CSettings) -> tuple[PatchCoder, flo
 
 def features(coder: PatchCoder, images: NDArray[Any]) -> NDArray[np.float32]:
     """Return pooled features, (n, features)."""
-    return represented(coder, ArraySource(images), Engine(SerialExecutor())).reshape(len(images), -1)
+    return represented(representing(coder), ArraySource(images), Engine(SerialExecutor())).reshape(
+        len(images), -1
+    )
 
 
 def fitted_in_steps(steps: Steps, key: str, images: NDArray[Any], settings: S3CSettings) -> PatchCoder:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted_in_steps, images_of, represented_in_steps, with_settings
 from benchmarks.steps import UNFINISHED, Steps
+from smtdist.codes.s3c import OMP_THRESHOLDS, SC_PENALTIES, S3CSettings
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate.few_labels import (
     C_GRID,
@@ -33,7 +34,6 @@ from smtdist.evaluate.few_labels import (
     standardised,
 )
 from smtdist.evaluate.svm import cross_validate
-from smtdist.models.s3c.settings import OMP_THRESHOLDS, SC_PENALTIES, S3CSettings
 
 COUNTS: Final = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 GRIDS: Final = {"s3c": "feature", "sc": "penalty", "omp": "threshold"}

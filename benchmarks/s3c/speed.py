@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
+from smtdist.codes.s3c import S3CSettings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import peak_bytes, reset_peak
@@ -22,7 +23,6 @@ from smtdist.kernels.spike_slab import SpikeSlab, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import set_threads
 from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.settings import S3CSettings
 
 
 def sgemms(rows: Any, model: SpikeSlab, schedule: Schedule, threads: int) -> float:

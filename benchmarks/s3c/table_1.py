@@ -23,10 +23,10 @@ from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted_in_steps, images_of, represented_in_steps, with_settings
 from benchmarks.s3c.labels import SWEEPS
 from benchmarks.steps import UNFINISHED, Steps
+from smtdist.codes.s3c import OMP_THRESHOLDS, SC_PENALTIES
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate.few_labels import in_span, standardised
 from smtdist.evaluate.svm import cross_validate
-from smtdist.models.s3c.settings import OMP_THRESHOLDS, SC_PENALTIES
 
 GRIDS: Final = {(1, 2, 3): "1x1 + 2x2 + 3x3", (3,): "3x3", (2,): "2x2"}
 POOLED: Final = {"s3c": (1, 2, 3), "sc": (2, 3), "omp": (2, 3)}

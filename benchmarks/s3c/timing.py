@@ -33,10 +33,10 @@ from benchmarks.record import write_record
 from benchmarks.s3c.common import fitted_in_steps, images_of, with_settings
 from benchmarks.s3c.dampings import Vector, Way, crossing, horizon, reached, searched
 from benchmarks.steps import UNFINISHED, Steps
+from smtdist.codes.s3c import PatchCoder
 from smtdist.errors import InterruptedRun
 from smtdist.kernels.spike_slab import Padded, Posterior, energy, sigmoid
 from smtdist.kernels.threads import single_blas
-from smtdist.models.s3c.model import PatchCoder
 
 WAYS: Final = (
     Way("blocks"),

@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.record import write_record
 from benchmarks.s3c.common import images_of
 from benchmarks.steps import Steps
+from smtdist.codes.l1 import SparseSettings
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
@@ -26,9 +27,9 @@ from smtdist.engine.passes import Engine
 from smtdist.evaluate.run import Linear, Neighbours, classified
 from smtdist.kernels.threads import set_threads
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
+from smtdist.models.coders.represent import representing
 from smtdist.models.fit import fit
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.settings import SparseSettings
 from smtdist.models.transform import represented, transform
 
 
@@ -63,7 +64,9 @@ def on_l1(images: list[Any], options: argparse.Namespace, engine: Engine) -> tup
         pool_size=options.pool, pool_stride=options.pool_stride,
     )  # fmt: skip
     model, _ = fit_manifold(ArraySource(images[0]), coder, embedding, engine)
-    z = [represented(model, ArraySource(part), engine).reshape(len(part), -1) for part in images]
+    z = [
+        represented(representing(model), ArraySource(part), engine).reshape(len(part), -1) for part in images
+    ]
     return z, {"seconds": time.perf_counter() - started, "active": coder.active}
 
 

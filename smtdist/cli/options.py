@@ -17,7 +17,7 @@ from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import ConfigurationError
 
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
-    from smtdist.models.coders.coder import Coder
+    from smtdist.models.coders.represent import Pooled
     from smtdist.models.loading import Transform
     from smtdist.models.model import Model
 
@@ -243,7 +243,7 @@ def _chosen(
         raise WrongUsage(str(error)) from error
 
 
-def other_models(paths: list[Path] | None) -> list[Transform | Coder]:
+def other_models(paths: list[Path] | None) -> list[Transform | Pooled]:
     """Return the models whose representations are appended."""
     from smtdist.models.loading import load_encoder
 

@@ -11,6 +11,7 @@ from smtdist.cli.coders import asked_for, changed, require_room
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.fit import summary
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.codes.coder import Coder
 from smtdist.data.locations import Location
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
@@ -30,8 +31,8 @@ from smtdist.models.coded import (
     load_coded,
     require_pooled,
 )
-from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
+from smtdist.models.coders.represent import representing
 from smtdist.models.coders.start import require_pooling
 from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.transform import represented
@@ -174,10 +175,10 @@ def few_labels(
 ) -> list[dict[str, Any]]:
     """Classify the second group by few labels of the first, several draws of them; features of both are held in memory."""
     known, asked = (Labelled.open(data, group) for group in (train, test))
-    sources = [known.source, asked.source]
-    require_room(model.representation_shape(), sources, "smtdist s3c transform and an SVM")
+    sources, shown = [known.source, asked.source], representing(model)
+    require_room(shown.representation_shape(), sources, "smtdist s3c transform and an SVM")
     with engine_for(where, known.source) as engine:
-        z, far = (represented(model, one, engine).reshape(one.n_samples, -1) for one in sources)
+        z, far = (represented(shown, one, engine).reshape(one.n_samples, -1) for one in sources)
     return label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
 
 

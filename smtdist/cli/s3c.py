@@ -26,6 +26,7 @@ from smtdist.cli.session import Where, print_json, result_console
 from smtdist.cli.transform import write_representations
 from smtdist.data.writing import check_target
 from smtdist.evaluate.run import Linear, Neighbours, Settings, Svm
+from smtdist.models.coders.represent import representing
 from smtdist.models.s3c.files import FORMAT, load_coder
 from smtdist.monitor import tables
 
@@ -110,7 +111,9 @@ def transform(
     """Write the pooled features of every image to an HDF5 file, piece by piece; --set changes feature or pooling."""
     check_target(out, overwrite, inputs=(model,), data=data)
     coder, where = with_changes(FORMAT.load(model), set_), Where(workers, cluster, quiet)
-    write_representations(coder, model, data, dataset, out, where, overwrite=overwrite, json=json)
+    write_representations(
+        representing(coder), model, data, dataset, out, where, overwrite=overwrite, json=json
+    )
 
 
 @s3c.command(
@@ -195,7 +198,7 @@ def evaluate(
         Metric.linear: Linear(),
         Metric.knn: Neighbours(),
     }
-    evaluate_coder(coder, model, data, train, test, chosen[metric], where, json)
+    evaluate_coder(representing(coder), model, data, train, test, chosen[metric], where, json)
 
 
 @s3c.command("filters", epilog="Example: smtdist s3c filters s3c.h5 --out filters.png")

@@ -25,6 +25,7 @@ from smtdist.cli.transform import write_representations
 from smtdist.data.writing import check_target
 from smtdist.errors import ConfigurationError
 from smtdist.evaluate.run import Linear, Neighbours, Settings, Svm
+from smtdist.models.coders.represent import representing
 from smtdist.models.sparse.files import FORMAT, load_sparse
 
 sparse = typer.Typer(
@@ -94,7 +95,9 @@ def transform(
     """Write the pooled codes of every image to an HDF5 file, piece by piece; --set changes feature, penalty or pooling."""
     check_target(out, overwrite, inputs=(model,), data=data)
     coder, where = with_changes(FORMAT.load(model), set_), Where(workers, cluster, quiet)
-    write_representations(coder, model, data, dataset, out, where, overwrite=overwrite, json=json)
+    write_representations(
+        representing(coder), model, data, dataset, out, where, overwrite=overwrite, json=json
+    )
 
 
 @sparse.command(
@@ -157,7 +160,7 @@ def evaluate(
         Metric.linear: Linear(),
         Metric.knn: Neighbours(),
     }
-    evaluate_coder(coder, model, data, train, test, chosen[metric], where, json)
+    evaluate_coder(representing(coder), model, data, train, test, chosen[metric], where, json)
 
 
 @sparse.command("filters", epilog="Example: smtdist sparse filters sparse.h5 --out atoms.png")

@@ -44,3 +44,15 @@ def fingerprint(digests: Digests) -> str:
     False
     """
     return hashlib.blake2b(digests.astype("<u8").tobytes(), digest_size=FINGERPRINT_BYTES).hexdigest()
+
+
+def array_hash(*arrays: npt.NDArray[Any]) -> str:
+    """Hash the contents of arrays, in order.
+
+    >>> array_hash(np.zeros(2)) == array_hash(np.zeros(2)), array_hash(np.zeros(2)) == array_hash(np.ones(2))
+    (True, False)
+    """
+    digest = hashlib.blake2b(digest_size=12)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

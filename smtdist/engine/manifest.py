@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from smtdist.data.identity import data_differences, data_facts
 from smtdist.data.source import Source
 from smtdist.data.writing import replace_durably
@@ -52,18 +49,6 @@ class Facts:
         """A hash of them all: partial sums carry it, so that no other run takes them for its own."""
         plain = json.dumps([self.data, self.settings, self.given], sort_keys=True)
         return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
-
-
-def array_hash(*arrays: NDArray[Any]) -> str:
-    """Hash the contents of arrays, in order.
-
-    >>> array_hash(np.zeros(2)) == array_hash(np.zeros(2)), array_hash(np.zeros(2)) == array_hash(np.ones(2))
-    (True, False)
-    """
-    digest = hashlib.blake2b(digest_size=12)
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def require_same(folder: Path, now: Facts) -> str:

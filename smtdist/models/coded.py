@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from smtdist.codes.coder import Coder, Record, patch_rows
+from smtdist.codes.encoder import PatchEncoder
+from smtdist.codes.l1 import SparseSettings
+from smtdist.codes.s3c import S3CSettings
 from smtdist.configuration import CODED, meanings_of
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.coders.coder import Coder, Record, patch_rows
-from smtdist.models.coders.encoder import KIND, PatchEncoder, fit_encoder
-from smtdist.models.coders.encoder import format_of as encoder_format
+from smtdist.models.coders.brought import KIND, fit_encoder
+from smtdist.models.coders.brought import format_of as encoder_format
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.files import Format, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
@@ -25,10 +28,8 @@ from smtdist.models.coders.start import STEPS, image_shape
 from smtdist.models.plugins import ENCODERS, brought
 from smtdist.models.s3c.files import FORMAT as S3C
 from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.sparse.files import FORMAT as SPARSE
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.settings import SparseSettings
 from smtdist.models.transform import Represents
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.fingerprint import Digests
+from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.source import Source
-from smtdist.engine.manifest import Facts, array_hash
+from smtdist.engine.manifest import Facts
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError

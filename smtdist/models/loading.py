@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 
+from smtdist.codes.coder import Coder
 from smtdist.errors import ModelError
 from smtdist.models import files
 from smtdist.models.coded import format_of, load_coded
-from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.files import is_coder
 from smtdist.models.coders.manifold import Manifold
+from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.model import Model
 
 Transform = Model | Manifold
 
 
-def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Coder:
+def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Pooled:
     """Read what turns images into representations: a transform, or a coder of patches alone.
 
     Without `statistics` the K x K sums stay on disk. ModelError for a file that is neither, or has no embedding yet.
     """
     if is_coder(path):
         found: Manifold | Coder = load_coded(path, statistics=statistics)
-        return found
+        return representing(found)
     return load_images(path, statistics=statistics)
 
 
@@ -37,7 +38,7 @@ def load_images(path: str | os.PathLike[str], *, statistics: bool = False) -> Mo
 def load_transform(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform:
     """Read a transform with an embedding; ModelError for another file."""
     found = load_encoder(path, statistics=statistics)
-    if isinstance(found, Coder):
+    if isinstance(found, Pooled):
         raise ModelError(
             f"{path} holds a coder without an embedding; fit one on its codes with smtdist fit --from-model {path}."
         )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from smtdist.errors import ConfigurationError
 
 ENCODERS: Final = "smtdist.encoders"
-"""Group of entry points that name subclasses of `smtdist.models.coders.encoder.PatchEncoder`."""
+"""Group of entry points that name subclasses of `smtdist.codes.encoder.PatchEncoder`."""
 CONTEXTS: Final = "smtdist.contexts"
 """Group of entry points that name contexts: functions (sites, columns, order) -> `smtdist.statistics.operators.Factors`."""
 

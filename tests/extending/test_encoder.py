@@ -9,7 +9,7 @@ import pytest
 from brought import install, run
 from drawing import small_images
 
-from smtdist.models.coders.encoder import EncoderSettings, PatchEncoder
+from smtdist.codes.encoder import EncoderSettings, PatchEncoder
 from smtdist.testing import check_encoder
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import reference as oracle
 
+from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.kernels.features import Landmarks
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold, directions
 from smtdist.kernels.spike_slab import SpikeSlab
-from smtdist.models.s3c.model import PatchCoder
-from smtdist.models.s3c.settings import S3CSettings
 from smtdist.solve.generalized import smallest_components
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Listed, Temporal, Whole, Window

@@ -12,6 +12,7 @@ from drawing import small_images
 from executors import ThreadsExecutor
 from sklearn.linear_model import Lasso
 
+from smtdist.codes.s3c import S3CSettings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -22,11 +23,11 @@ from smtdist.kernels.grid_pool import grid_pool
 from smtdist.kernels.sparse_codes import omp1, soft_threshold
 from smtdist.kernels.spike_slab import PARAMETERS, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.models.coders.represent import representing
 from smtdist.models.coders.start import dictionary_step
 from smtdist.models.s3c.estimators import SpikeSlabCoder
 from smtdist.models.s3c.files import load_coder, save_coder
 from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.transform import represented
 from smtdist.statistics.spike_slab import SpikeSlabSums
 
@@ -203,7 +204,7 @@ def test_a_dictionary_step_lowers_the_loss():
 @pytest.mark.parametrize("feature", ["h", "hs", "both", "signs"])
 def test_features_are_pooled_expectations(images, stored, feature):
     coder, _ = fit_coder(stored, SMALL.replace(feature=feature, pooling=(1, 2, 3)), Engine(SerialExecutor()))
-    z = represented(coder, stored, Engine(ThreadsExecutor(2)))
+    z = represented(representing(coder), stored, Engine(ThreadsExecutor(2))).reshape(1100, -1)
     one = infer(coder.rows(images[7:8]), coder.parameters.astype(np.float32), coder.settings.schedule())
     maps = {
         "h": one.h,
@@ -231,7 +232,7 @@ def test_pooling_of_27_positions_is_that_of_the_paper():
 def test_features_have_the_same_bits_from_any_executor(stored):
     coder, _ = fit_coder(stored, SMALL, Engine(SerialExecutor()))
     ways = (SerialExecutor(1), SerialExecutor(3), ThreadsExecutor(3))
-    found = [represented(coder, stored, Engine(one)).tobytes() for one in ways]
+    found = [represented(representing(coder), stored, Engine(one)).tobytes() for one in ways]
     assert len(set(found)) == 1
 
 
@@ -316,7 +317,7 @@ def test_data_that_cannot_be_coded(stored, images):
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
         coder.represent(images[:, :8])
     with pytest.raises(ModelError, match="give images like those it was fitted on"):
-        represented(coder, ArraySource(images[:, :8]), engine)
+        represented(representing(coder), ArraySource(images[:, :8]), engine)
 
 
 def test_the_estimator(images):

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import AsTheyAre, Counted
 
+from smtdist.codes.l1 import SparseSettings
+from smtdist.codes.s3c import S3CSettings
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
@@ -22,10 +24,8 @@ from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.fit import fit
 from smtdist.models.s3c.estimators import SpikeSlabCoder
 from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.settings import S3CSettings
 from smtdist.models.sparse.estimator import SparseCoding
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.settings import SparseSettings
 from smtdist.models.transform import represented
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Whole, Window

@@ -8,17 +8,18 @@ from drawing import small_images
 from executors import ThreadsExecutor
 from sparse_coding.oracle_sparse import objective
 
+from smtdist.codes.l1 import SparseSettings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import set_threads, threads
+from smtdist.models.coders.represent import representing
 from smtdist.models.sparse.estimator import SparseCoding
 from smtdist.models.sparse.files import load_sparse, save_sparse
 from smtdist.models.sparse.fit import Learned, fit_sparse, gradient_step, learned
 from smtdist.models.sparse.gabor import gabor_fits
-from smtdist.models.sparse.settings import SparseSettings
 from smtdist.models.transform import represented
 from smtdist.statistics.l1_codes import L1Sums
 from smtdist.statistics.patch_rows import PatchRows
@@ -204,7 +205,8 @@ def test_features_are_pooled_codes(stored, images, changes, width):
     codes = coder.code(coder.rows(images[:1]))
     np.testing.assert_allclose(z[0, 0], codes.mean(axis=0), rtol=1e-4, atol=1e-5)
     ways = [
-        represented(coder, stored, Engine(one)).tobytes() for one in (SerialExecutor(1), ThreadsExecutor(3))
+        represented(representing(coder), stored, Engine(one)).tobytes()
+        for one in (SerialExecutor(1), ThreadsExecutor(3))
     ]
     assert ways[0] == ways[1]
 

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from smtdist.codes.coder import Coder, Record
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.models.coders.coder import Record
+from smtdist.models.coders.represent import representing
 from smtdist.models.transform import Represents, represented
 
 
@@ -25,22 +26,22 @@ class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     workers: int | None
     cluster: Any
-    coder_: Represents
+    coder_: Coder | Represents
     passes_: list[Record]
 
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Coder | Represents, list[Record]]:
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         with executor_for(self.cluster, self.workers) as executor:
             self.coder_, self.passes_ = self._fitted(as_source(X), Engine(executor))
-        self._n_features_out = int(np.prod(self.coder_.representation_shape()))
+        self._n_features_out = int(np.prod(representing(self.coder_).representation_shape()))
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return pooled features, (n, features) float32, in memory; the commands work out of core."""
         check_is_fitted(self)
         with executor_for(self.cluster, self.workers) as executor:
-            z = represented(self.coder_, as_source(X), Engine(executor))
+            z = represented(representing(self.coder_), as_source(X), Engine(executor))
         return z.reshape(len(z), -1)

@@ -11,10 +11,10 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import numpy as np
 
+from smtdist.codes.coder import Coder
 from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
-from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.groups import (
     audit_group,

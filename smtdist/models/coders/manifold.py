@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.checks import require_whole
+from smtdist.codes.coder import Coder, Record, checked_images, patch_rows
+from smtdist.codes.settings import Settings
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
@@ -20,11 +23,8 @@ from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
 from smtdist.kernels.representation import pool, pooled_shape
 from smtdist.kernels.threads import single_blas
-from smtdist.models.checks import require_whole
-from smtdist.models.coders.coder import Coder, Record, checked_images, patch_rows
 from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, representer, require_shape
-from smtdist.models.coders.settings import Settings
 from smtdist.models.components import chosen_components
 from smtdist.models.provenance import left_out, ordered_digests, origin_of, traced
 from smtdist.solve.solution import Solution

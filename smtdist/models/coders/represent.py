@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.coder import ROWS, Coder
+from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import block_samples
-from smtdist.errors import MemoryBudgetError, ModelError
+from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
 from smtdist.statistics.patch_rows import PatchRows
+
+R = TypeVar("R")
 
 BATCH: Final = 64
 """Images that are handed over at a time; the coder takes them in groups of its own."""
-ROWS: Final = 2048
-"""Patches that are coded together, in whole images."""
 
 
-class Represents(Protocol):
-    """What represents images by the codes of their patches."""
+class OfPatches(Protocol):
+    """What represents images by the codes of their patches: a coder, or a transform on one."""
 
     @property
     def shape(self) -> tuple[int, int, int]: ...  # noqa: D102
@@ -40,7 +42,7 @@ class Represents(Protocol):
 class RepresentPatches:
     """Pooled features of images (B, H, W, C), (B, ...) float32."""
 
-    model: Represents
+    model: OfPatches
     batch: int
     threads: int
     working_bytes: int
@@ -50,7 +52,7 @@ class RepresentPatches:
         return self.model.represent(images)
 
 
-def representer(model: Represents, source: Source, engine: Engine) -> RepresentPatches:
+def representer(model: OfPatches, source: Source, engine: Engine) -> RepresentPatches:
     """Return what represents a batch of whole groups of the coder; refuse what a worker has no memory for."""
     positions = model.patches.positions
     group = max(1, ROWS // positions)
@@ -74,3 +76,65 @@ def require_shape(shape: tuple[int, int, int], source: Source) -> None:
             f"The model takes images of (height, width, channels) = {shape}, {source.name} has {source.shape[1:]}; give "
             f"images like those it was fitted on."
         )
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A coder alone as what represents images: its pooled features, without an embedding."""
+
+    coder: Coder
+
+    @property
+    def fingerprint(self) -> str:
+        """Not known: coders learn from some of the samples."""
+        return ""
+
+    @property
+    def asked(self) -> str:
+        """The settings, as JSON."""
+        return self.coder.settings.to_json()
+
+    @property
+    def dtype(self) -> str:
+        """Of the numbers of a representation."""
+        return "float32"
+
+    @property
+    def scaling(self) -> None:
+        """Encoded images are taken as they are."""
+        return None
+
+    @property
+    def votes(self) -> Configuration:
+        """How neighbours vote where nothing else is asked for."""
+        return Configuration()
+
+    @property
+    def positions(self) -> int:
+        """Of an image."""
+        return self.coder.patches.positions
+
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the coder was fitted on."""
+        require_shape(self.coder.shape, source)
+
+    def representation_shape(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of the pooled features of an image; a coder has no components to choose among."""
+        if n_components is not None or drop is not None:
+            raise ConfigurationError(
+                "A coder has no components, only the transform on one; leave components and drop out."
+            )
+        return self.coder.feature_shape
+
+    def representer(
+        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
+    ) -> RepresentPatches:
+        """Return what represents a batch of images within a worker's budget."""
+        return representer(self.coder, source, engine)
+
+
+def representing(model: Coder | R) -> Pooled | R:
+    """Return what represents images by a model: a transform itself, or the pooled features of a coder."""
+    return Pooled(model) if isinstance(model, Coder) else model

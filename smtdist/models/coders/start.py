@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.coder import Record, patch_rows
+from smtdist.codes.settings import StartSettings
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
@@ -20,8 +22,6 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.contrast import zca
 from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.threads import single_blas
-from smtdist.models.coders.coder import Record, patch_rows
-from smtdist.models.coders.settings import StartSettings
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
 Float64 = NDArray[np.float64]

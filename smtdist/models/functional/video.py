@@ -10,8 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.video import Clip, PatchSequences
-from smtdist.engine.manifest import Facts, array_hash
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import (

@@ -8,11 +8,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from smtdist.codes.checks import require_choices, require_whole
 from smtdist.configuration import parse_value
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
-from smtdist.models.checks import require_choices, require_whole
 
 MODELS: Final = ("contrastive", "spectral", "autoencoder")
 FEATURES: Final = ("fourier", "relu", "nystroem")

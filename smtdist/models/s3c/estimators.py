@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from smtdist.codes.coder import Coder, Record
+from smtdist.codes.s3c import S3CSettings
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.models.coders.coder import Record
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.start import require_pooling
 from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.s3c.settings import S3CSettings
-from smtdist.models.transform import Represents
 
 
 class SpikeSlabCoder(CoderEstimator):
     """Pooled features of spike-and-slab sparse coding over the patches of images (Goodfellow et al. 2012).
 
     `model` "s3c", "omp" or "sc"; `units` N; `patch` its side; `pooling` grids; `settings` any other of
-    `smtdist.models.s3c.settings.S3CSettings`, by name. `workers` and `cluster` as everywhere.
+    `smtdist.codes.s3c.S3CSettings`, by name. `workers` and `cluster` as everywhere.
 
     Attributes
     ----------
@@ -49,7 +48,7 @@ class SpikeSlabCoder(CoderEstimator):
         self.workers = workers
         self.cluster = cluster
 
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
         settings = S3CSettings().replace(
             model=self.model,
             units=self.units,

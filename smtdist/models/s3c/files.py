@@ -7,11 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.kernels.spike_slab import PARAMETERS, SpikeSlab
 from smtdist.models.coders.files import TRAINING, Format
 from smtdist.models.coders.manifold import Manifold
-from smtdist.models.s3c.model import PatchCoder
-from smtdist.models.s3c.settings import S3CSettings
 
 
 def _parts(coder: PatchCoder) -> dict[str, Any]:

@@ -8,17 +8,16 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.coder import Record
+from smtdist.codes.s3c import GAP, PatchCoder, S3CSettings
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.threads import single_blas
-from smtdist.models.coders.coder import Record
 from smtdist.models.coders.start import STEPS, begun, dictionary_step, origin
-from smtdist.models.s3c.model import GAP, PatchCoder
 from smtdist.models.s3c.mstep import closed_form, gradient_step
-from smtdist.models.s3c.settings import S3CSettings
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.l1_codes import L1Sums
 from smtdist.statistics.patch_rows import PatchRows

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.s3c import Bounds, Rates
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.spike_slab import SpikeSlab, sigmoid
 from smtdist.kernels.threads import single_blas
@@ -16,44 +16,6 @@ from smtdist.statistics.base import State
 Float64 = NDArray[np.float64]
 
 FLOOR: Final = 1e-4
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Where parameters are kept after each step."""
-
-    alpha: tuple[float, float] = (1e-3, 1e6)
-    beta: tuple[float, float] = (0.1, 1e6)
-    bias: tuple[float, float] = (-30.0, 30.0)
-    mu: tuple[float, float] = (-1e3, 1e3)
-
-    def keep(self, model: SpikeSlab) -> SpikeSlab:
-        """Return the model within the bounds."""
-        kept = {
-            name: np.clip(getattr(model, name), *getattr(self, name))
-            for name in ("alpha", "beta", "bias", "mu")
-        }
-        return SpikeSlab(atoms=model.atoms, **kept)
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Step sizes of a gradient step, as shares of `rate`, and penalties on the mean log-likelihood.
-
-    α and β take their steps in the logarithm, which keeps them positive and makes a step relative. Penalties are ½ c μ², c α
-    and c β, summed over their entries.
-    """
-
-    rate: float = 0.1
-    atoms: float = 1.0
-    mu: float = 1.0
-    alpha: float = 1.0
-    beta: float = 1.0
-    bias: float = 1.0
-    penalty_mu: float = 0.0
-    penalty_alpha: float = 0.0
-    penalty_beta: float = 0.0
-    newton: bool = True
 
 
 def slab_variances(model: SpikeSlab, sums: State) -> Float64:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from smtdist.codes.coder import Coder, Record
+from smtdist.codes.l1 import SparseSettings
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.models.coders.coder import Record
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.start import require_pooling
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.settings import SparseSettings
-from smtdist.models.transform import Represents
 
 
 class SparseCoding(CoderEstimator):
     """Pooled L1 sparse codes of the patches of images, with a dictionary learned from them (Chen et al. 2018, Supplement A).
 
     `units` K; `patch` its side; `penalty` λ; `positive`; `pooling` grids; `settings` any other of
-    `smtdist.models.sparse.settings.SparseSettings`, by name. `workers` and `cluster` as everywhere.
+    `smtdist.codes.l1.SparseSettings`, by name. `workers` and `cluster` as everywhere.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class SparseCoding(CoderEstimator):
         self.workers = workers
         self.cluster = cluster
 
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
         settings = SparseSettings().replace(
             units=self.units,
             patch=self.patch,

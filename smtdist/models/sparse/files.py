@@ -9,10 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from smtdist.codes.l1 import SparseCoder, SparseSettings
 from smtdist.models.coders.files import TRAINING, Format
 from smtdist.models.coders.manifold import Manifold
-from smtdist.models.sparse.model import SparseCoder
-from smtdist.models.sparse.settings import SparseSettings
 
 
 def _about(coder: SparseCoder) -> dict[str, Any]:

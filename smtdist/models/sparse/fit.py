@@ -7,15 +7,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.coder import Record
+from smtdist.codes.l1 import SparseCoder, SparseSettings
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
-from smtdist.models.coders.coder import Record
 from smtdist.models.coders.start import STEPS, Start, begun, dictionary_step, origin
-from smtdist.models.sparse.model import SparseCoder
-from smtdist.models.sparse.settings import SparseSettings
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.l1_codes import L1Sums
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.coder import Coder
 from smtdist.data.source import Source
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.models.coded import CodedSettings, code_of, coded_settings
-from smtdist.models.coders.coder import Coder
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.transform import represented
 from smtdist.models.tuning.grid import Changes

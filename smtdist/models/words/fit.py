@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.text import TextSource
-from smtdist.engine.manifest import Facts, array_hash
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import plan_pass
 from smtdist.errors import ConfigurationError

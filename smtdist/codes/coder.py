@@ -7,26 +7,25 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
-from smtdist.data.source import Source
-from smtdist.engine.manifest import array_hash
-from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.codes.settings import CoderSettings, PatchSettings
+from smtdist.data.fingerprint import array_hash
+from smtdist.errors import ModelError
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Features
 from smtdist.kernels.grid_pool import grid_pool, n_cells
-from smtdist.models.coders.represent import ROWS, RepresentPatches, representer, require_shape
-from smtdist.models.coders.settings import CoderSettings, PatchSettings
 from smtdist.statistics.patch_rows import PatchRows
 
 Float64 = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 Record = dict[str, Any]
+
+ROWS: Final = 2048
+"""Patches that are coded together, in whole images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,56 +101,6 @@ class Coder(Features):
     def feature_shape(self) -> tuple[int, int]:
         """(cells, features of a cell)."""
         return n_cells(self.settings.pooling), self.settings.width
-
-    @property
-    def fingerprint(self) -> str:
-        """Not known: coders learn from some of the samples."""
-        return ""
-
-    @property
-    def asked(self) -> str:
-        """The settings, as JSON."""
-        return self.settings.to_json()
-
-    @property
-    def dtype(self) -> str:
-        """Of the numbers of a representation."""
-        return "float32"
-
-    @property
-    def scaling(self) -> None:
-        """Encoded images are taken as they are."""
-        return None
-
-    @property
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-        return Configuration()
-
-    @property
-    def positions(self) -> int:
-        """Of an image."""
-        return self.patches.positions
-
-    def require_images(self, source: Source) -> None:
-        """Refuse images of another shape than the coder was fitted on."""
-        require_shape(self.shape, source)
-
-    def representation_shape(
-        self, n_components: int | None = None, drop: int | None = None
-    ) -> tuple[int, ...]:
-        """Return the shape of the pooled features of an image; a coder has no components to choose among."""
-        if n_components is not None or drop is not None:
-            raise ConfigurationError(
-                "A coder has no components, only the transform on one; leave components and drop out."
-            )
-        return self.feature_shape
-
-    def representer(
-        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
-    ) -> RepresentPatches:
-        """Return what represents a batch of images within a worker's budget."""
-        return representer(self, source, engine)
 
     def rows(self, images: NDArray[np.generic]) -> Float32:
         """Return all whitened patches of images (m, H, W, C), (m positions, p)."""

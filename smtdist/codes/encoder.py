@@ -6,25 +6,17 @@ A package names its class as an entry point of the group `smtdist.encoders`; `fi
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.coder import Coder, Float32, Float64, Record
+from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
 from smtdist.data.source import Source
-from smtdist.engine.manifest import Facts
-from smtdist.engine.passes import Engine
-from smtdist.models.coders.coder import Coder, Float32, Float64, Record
-from smtdist.models.coders.files import Format
-from smtdist.models.coders.settings import Settings, require_grids, require_numbers, require_pairs
-from smtdist.models.coders.start import STEPS, Start, begun, origin
-
-KIND = "encoder-"
-"""Before the name of an encoder, the kind of its files."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +94,12 @@ class PatchEncoder(Coder):
 
     @classmethod
     def learn(
-        cls, start: Start, source: Source, settings: Any, engine: Engine
+        cls, start: Any, source: Source, settings: Any, engine: Any
     ) -> tuple[Float64, Mapping[str, NDArray[np.float64]], list[Record]]:
         """Return atoms (K, p), other arrays, and the records of the passes it took: by default the drawn patches.
 
-        Passes over the data go through `engine.reduce` and `engine.loop`; their names begin with those of `STEPS`.
+        start : a `smtdist.models.coders.start.Start`, with unit atoms, drawn patches, and how patches are made. Passes over the
+        data go through `engine.reduce` and `engine.loop` (`smtdist.engine.passes.Engine`).
         """
         return start.atoms[: settings.units], {}, []
 
@@ -143,45 +136,3 @@ class PatchEncoder(Coder):
         """Return what is asked of it first, as plain JSON."""
         units, inputs = self.atoms.shape
         return {"encoder": self.NAME, "units": units, "inputs": inputs}
-
-
-def fit_encoder(
-    cls: type[PatchEncoder], source: Source, settings: Any, engine: Engine
-) -> tuple[PatchEncoder, list[Record]]:
-    """Whiten, draw atoms, and let the encoder learn; returns it with the records of all passes."""
-    with engine.run(STEPS, lambda: Facts.of(source, {"encoder": cls.NAME, **asdict(settings)})):
-        start = begun(source, settings, engine)
-        atoms, arrays, records = cls.learn(start, source, settings, engine)
-    held = (settings, start.patches.shape, start.mean, start.whiten, start.unwhiten)
-    return cls(*held, atoms, arrays, origin(source)), [*start.records, *records]
-
-
-def format_of(cls: type[PatchEncoder]) -> Format[PatchEncoder]:
-    """Return how files of an encoder are laid out."""
-
-    def build(found: dict[str, Any], about: Mapping[str, Any]) -> PatchEncoder:
-        return cls(
-            cls.Settings.from_json(str(about["configuration"])),
-            about["shape"],
-            found["mean"],
-            found["whiten"],
-            found["unwhiten"],
-            found["atoms"],
-            {name: found[name] for name in cls.ARRAYS},
-            json.loads(about["provenance"]),
-        )
-
-    return Format(
-        kind=KIND + cls.NAME,
-        schema=1,
-        schema_name="encoder_schema",
-        name=f"model of the encoder {cls.NAME}",
-        command=f"smtdist fit --set feature={cls.NAME}",
-        groups={"encoder": cls.ARRAYS} if cls.ARRAYS else {},
-        parts=lambda coder: dict(coder.arrays),
-        about=lambda coder: {
-            "title": f"Encoder: {cls.NAME}",
-            "provenance": json.dumps(coder.provenance),
-        },
-        build=build,
-    )
