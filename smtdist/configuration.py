@@ -215,9 +215,14 @@ class Configuration:
         return self.context if self.mean_context is None else self.mean_context
 
     @property
+    def one_hot(self) -> bool:
+        """Whether a code has one active atom at most."""
+        return self.feature == "vq"
+
+    @property
     def diagonal_moment(self) -> bool:
         """Whether V is diagonal: each patch has one code, and nothing is taken off."""
-        return self.feature == "vq" and self.moment == "second"
+        return self.one_hot and self.moment == "second"
 
     def replace(self, **changes: Any) -> Configuration:
         """Return a copy with some settings changed; unknown names are refused with the list of known ones."""

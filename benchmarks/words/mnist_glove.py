@@ -80,7 +80,7 @@ def represented(
     parts = []
     for start in range(0, len(images), BATCH):
         batch = images[start : start + BATCH, ..., None]
-        capacity = code_capacity(geometry, len(encoder.atoms), encoder.feature, len(batch))
+        capacity = code_capacity(geometry, len(encoder.atoms), encoder.form, len(batch))
         for _, count, codes in encode_pieces(batch, encoder, False, capacity):
             shape = count, geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride
             found = [pool(embed(codes, one), *shape).reshape(count, -1) for one in vectors]

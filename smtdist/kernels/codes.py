@@ -182,7 +182,7 @@ def encode_pieces(
     Raises MemoryBudgetError where `capacity` is below one image's worst case, K entries a patch (1 for "vq").
     """
     patches = encoder.whitener.sampling.undrawn.drawn(encoder.whitener.geometry)
-    worst = (patches if at is None else at.shape[1]) * (len(encoder.atoms) if encoder.feature == "gq" else 1)
+    worst = (patches if at is None else at.shape[1]) * (len(encoder.atoms) if encoder.form == "bits" else 1)
     if capacity < worst:
         raise MemoryBudgetError(
             f"One image can have {worst:,} active entries, but the buffer for codes holds {capacity:,}; "
@@ -206,11 +206,11 @@ def _on_grid(
 def _pieces(
     images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
-    if encoder.feature == "gq" and is_host(images):
+    if encoder.form == "bits" and is_host(images):
         yield from _host_pieces(images, encoder, mirror, capacity, at)
         return
     grid, constant = grid_patches(images, encoder.whitener, mirror, at)
-    if encoder.feature == "vq":
+    if encoder.form == "labels":
         codes = vq_codes(grid, encoder.atoms, encoder.euclidean, constant, encoder.constant_patch)
     else:
         codes = gq_codes(

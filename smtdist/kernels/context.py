@@ -23,18 +23,18 @@ def kept_mask(codes: Codes, shape: tuple[int, int, int]) -> Array:
     return kept.reshape(shape)
 
 
-def degrees(kept: Array, context: int | str) -> Array:
-    """Return the number of kept neighbours within `context` rows and columns, itself left out; 0 where not kept.
+def degrees(kept: Array, reach: int | None) -> Array:
+    """Return the number of kept neighbours within `reach` rows and columns, itself left out; 0 where not kept.
 
-    kept : bool (B, R, C); context : positions, or "whole" for the image. Returns int32 (B, R, C).
+    kept : bool (B, R, C); reach : positions, None for the whole image. Returns int32 (B, R, C).
 
     >>> import numpy as np
     >>> degrees(np.ones((1, 1, 3), bool), 1).tolist()
     [[[1, 2, 1]]]
     """
     xp = array_module(kept)
-    reach = max(kept.shape[1:]) if context == "whole" else int(context)
-    return xp.where(kept, generic.box_sum(kept, reach) - 1, 0).astype(xp.int32)
+    near = max(kept.shape[1:]) if reach is None else reach
+    return xp.where(kept, generic.box_sum(kept, near) - 1, 0).astype(xp.int32)
 
 
 def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> None:
@@ -57,7 +57,7 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
     body.add_window_cooccurrence(out, codes, kept, min(d, max(kept.shape[1:])))
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
+def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
     """Add Σ A L Aᵀ with L = rint(2^20 D Dᵀ): the second-order objective ‖PAD‖² of SMT 2018 and 2023.
 
     Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column. For windows
@@ -74,8 +74,7 @@ def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) 
     if codes.n_patches * kept[0].size >= 2**38:
         raise ConfigurationError("A batch of this many patches could overflow int64; use a smaller batch.")
     body = second_order if is_host(out) else generic
-    reach = context if context == "whole" else min(int(context), max(kept.shape[1:]))
-    body.add_second_order(out, codes, kept, reach)
+    body.add_second_order(out, codes, kept, None if reach is None else min(reach, max(kept.shape[1:])))
 
 
 def _check_shape(codes: Codes, shape: tuple[int, ...]) -> None:

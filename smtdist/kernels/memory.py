@@ -42,17 +42,17 @@ NEIGHBOUR_BYTES = 34
 
 
 def code_capacity(
-    geometry: Geometry, n_atoms: int, feature: str, images: int, sampling: Sampling = ALL_POSITIONS
+    geometry: Geometry, n_atoms: int, form: str, images: int, sampling: Sampling = ALL_POSITIONS
 ) -> int:
     """Return the entries to provide for a batch's codes: 1/32 of all atoms a patch, at least one image's worst.
 
     Denser batches are taken in several pieces. Patches that `sampling` leaves out need no room.
 
-    >>> code_capacity(Geometry(32, 32, 3, 6), 2048, "gq", 1)
+    >>> code_capacity(Geometry(32, 32, 3, 6), 2048, "bits", 1)
     1492992
     """
     n = sampling.drawn(geometry)
-    if feature == "vq":
+    if form == "labels":
         return images * n
     return max(n * n_atoms, images * n * max(1, n_atoms // 32))
 
@@ -60,13 +60,13 @@ def code_capacity(
 def batch_bytes(
     geometry: Geometry,
     n_atoms: int,
-    feature: str,
+    form: str,
     images: int,
     *,
     components: int = 0,
     pooled: int = 0,
     raw_bytes: int = 1,
-    context: int | str = "whole",
+    context: int | None = None,
     order: int = 1,
     sampling: Sampling = ALL_POSITIONS,
 ) -> BatchBytes:
@@ -75,7 +75,7 @@ def batch_bytes(
     components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context, order : of the
     neighbourhood, for the stage of the sums; sampling : which patches are coded.
 
-    >>> batch_bytes(Geometry(32, 32, 3, 6), 2048, "gq", 8).whitening > 8 * 729 * 108 * 8
+    >>> batch_bytes(Geometry(32, 32, 3, 6), 2048, "bits", 8).whitening > 8 * 729 * 108 * 8
     True
     """
     n, p = sampling.drawn(geometry), geometry.pixels
@@ -83,7 +83,7 @@ def batch_bytes(
     numbers = images * geometry.height * geometry.width * geometry.channels
     passing = 8 if raw_bytes == 1 else 24  # of a number while it is brought to the pixel grid
     raw = numbers * raw_bytes
-    capacity = code_capacity(geometry, n_atoms, feature, images, sampling)
+    capacity = code_capacity(geometry, n_atoms, form, images, sampling)
     codes = 2 * capacity + 20 * patches  # entries; where they begin, and which patches are sites
     # one thread's slice of images: centred in float64, a chunk whitened, the grid, a tile of products
     slice_images = min(images, max(1, SLICE_PATCHES // n))
@@ -93,15 +93,13 @@ def batch_bytes(
         work += threads() * passing * slice_images * (numbers // images)
         work += threads() * 24 * min(DRAW_POSITIONS, images * geometry.positions)
         raw += 4 * patches
-    bits = BLOCK // 8 * -(-n_atoms // BLOCK) * (patches + 1) if feature == "gq" else 0
-    if feature == "gq":
+    bits = BLOCK // 8 * -(-n_atoms // BLOCK) * (patches + 1) if form == "bits" else 0
+    if form == "bits":
         encoding = raw + 4 * n_atoms * p + bits + max(work + 8 * patches, codes)
     else:
         encoding = raw + 4 * n_atoms * p + (4 * p + 1) * patches + max(work, codes + 8 * patches)
     # the bits of a batch stay while the codes of all but its last piece are summed
-    scatter = (
-        raw + bits + codes + _scatter_bytes(geometry, n_atoms, feature, images, context, order, sampling)
-    )
+    scatter = raw + bits + codes + _scatter_bytes(geometry, n_atoms, form, images, context, order, sampling)
     embedded = (
         images if device.gpu_available() else min(images, threads())
     )  # images whose patches are embedded at a time
@@ -109,23 +107,23 @@ def batch_bytes(
     whitening = raw + max(passing * numbers, 4 * numbers + 8 * p * patches) + 16 * p * p * threads()
     if n < geometry.positions:
         whitening += BLAS_BYTES if patches <= MOMENT_SLICE else 4 * BLAS_BYTES
-        encoding += BLAS_BYTES if feature == "vq" else 0
+        encoding += BLAS_BYTES if form == "labels" else 0
     return BatchBytes(whitening, encoding, scatter, embedding)
 
 
 def _scatter_bytes(
     geometry: Geometry,
     n_atoms: int,
-    feature: str,
+    form: str,
     images: int,
-    context: int | str,
+    context: int | None,
     order: int,
     sampling: Sampling,
 ) -> int:
     """Workspace of the sums beside codes and K x K outputs: whichever of their steps needs most."""
     n = sampling.drawn(geometry)
     patches = images * n
-    capacity = code_capacity(geometry, n_atoms, feature, images, sampling)
+    capacity = code_capacity(geometry, n_atoms, form, images, sampling)
     run = min(patches, RUN_PATCHES)
     row = BLOCK // 8 * -(-n_atoms // BLOCK)
     members = 4 * capacity * run // patches
@@ -133,15 +131,15 @@ def _scatter_bytes(
     # patches with a weight are copied, then those of one bit of it, chosen by a byte for each entry
     weighted = min(patches, WEIGHTED_PATCHES)
     chosen = 5 * capacity * weighted // patches + 24 * weighted
-    moment = row * run + members + cuts + threads() * 4096 * PLANES_WORDS + chosen if feature == "gq" else 0
-    if context == "whole":
+    moment = row * run + members + cuts + threads() * 4096 * PLANES_WORDS + chosen if form == "bits" else 0
+    if context is None:
         return max(moment, 20 * n_atoms * images + threads() * (3 << 20)) + NEIGHBOUR_BYTES * patches
     # windows slide over the lattice, the holes that a draw leaves in it included
     drawn, (rows, columns) = n, sampling.lattice(geometry)
     n, patches = rows * columns, images * rows * columns
-    d = min(int(context) // sampling.stride, max(rows, columns))
+    d = min(context // sampling.stride, max(rows, columns))
     near = 4 * capacity + 72 * n_atoms + 8 * n_atoms * threads()
-    if feature == "gq" and drawn * n_atoms >= LONG_CODES * n:  # else an image never has so many
+    if form == "bits" and drawn * n_atoms >= LONG_CODES * n:  # else an image never has so many
         step = max(n, min(patches, 1 << 13))
         near = (
             row * step * (1 + max(4, window_size((rows, columns), d).bit_length()))
@@ -149,7 +147,7 @@ def _scatter_bytes(
             + 72 * n_atoms
         )
     shifts = 4 * (4 * d + 1) ** 2
-    weighted_sums = 4 * n_atoms * min(patches, patches_at_once(n_atoms)) if feature == "gq" else 0
+    weighted_sums = 4 * n_atoms * min(patches, patches_at_once(n_atoms)) if form == "bits" else 0
     tables = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + weighted_sums
     second = tables + 4 * capacity if order == 2 else 0
     return max(moment, near, second) + NEIGHBOUR_BYTES * patches

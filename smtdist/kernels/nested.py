@@ -32,7 +32,7 @@ def nests(encoder: Encoder, longest: Encoder) -> bool:
     higher threshold or over fewer atoms is a part of the other. "vq" names one winner among all atoms and does not
     nest. Whiteners are compared as objects: encoders that are to share hold the same one.
     """
-    if encoder.whitener is not longest.whitener or (encoder.feature, longest.feature) != ("gq", "gq"):
+    if encoder.whitener is not longest.whitener or (encoder.form, longest.form) != ("bits", "bits"):
         return encoder is longest
     atoms, all_atoms = encoder.atoms, longest.atoms
     return atoms is all_atoms or (

@@ -161,6 +161,10 @@ class Whitener:
         return self.sampling.drawn(self.geometry)
 
 
+FORMS: Final = {"gq": "bits", "vq": "labels"}
+"""The form of a code, by the name of its feature."""
+
+
 @dataclass(frozen=True)
 class Encoder:
     """What turns an image into sparse codes."""
@@ -172,3 +176,8 @@ class Encoder:
     euclidean: bool  # "vq": nearest by distance (atoms need not be unit vectors) instead of by cosine
     constant_patch: str
     zero_code: str
+
+    @property
+    def form(self) -> str:
+        """What a code is: "bits", any number of atoms, or "labels", one atom or none."""
+        return FORMS[self.feature]

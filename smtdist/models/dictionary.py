@@ -194,7 +194,7 @@ def _k_means(
     first = _Centres(start.astype(np.float64), start, zeros, zeros)
     centres, records = engine.loop("dictionary", first, make, update, settings.dictionary_rounds)
     # "gq" compares cosines, which only unit atoms give
-    grid = atoms_to_grid(centres.grid) if settings.feature == "gq" and not spherical else centres.grid
+    grid = atoms_to_grid(centres.grid) if not settings.one_hot and not spherical else centres.grid
     return without_source(grid, centres.counts), records
 
 
@@ -203,7 +203,7 @@ def moved_once(atoms: NDArray[np.float32], state: State, settings: Configuration
     spherical, zeros = settings.dictionary_method == "spherical", np.zeros(len(atoms), np.int64)
     start = _Centres(atoms.astype(np.float64), atoms, zeros, zeros)
     grid = (updated(start, state, spherical, mini_batch=False) or start).grid
-    return atoms_to_grid(grid) if settings.feature == "gq" and not spherical else grid
+    return atoms_to_grid(grid) if not settings.one_hot and not spherical else grid
 
 
 def updated(centres: _Centres, state: State, spherical: bool, mini_batch: bool) -> _Centres | None:

@@ -63,7 +63,7 @@ class Represent:
         capacity = code_capacity(
             geometry,
             len(self.encoder.atoms),
-            self.encoder.feature,
+            self.encoder.form,
             len(images),
             self.encoder.whitener.sampling.undrawn,
         )
@@ -92,7 +92,7 @@ def representer(
         stages = batch_bytes(
             geometry,
             len(encoder.atoms),
-            encoder.feature,
+            encoder.form,
             images,
             components=count,
             pooled=rows * columns,

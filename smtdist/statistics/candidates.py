@@ -141,7 +141,7 @@ class Candidates:
         patches = images * sampling.drawn(geometry)
         raw_bytes = self.whitener.scale.raw_bytes
         encoding: int = batch_bytes(
-            geometry, 0, "vq", images, sampling=sampling, raw_bytes=raw_bytes
+            geometry, 0, "labels", images, sampling=sampling, raw_bytes=raw_bytes
         ).encoding
         return encoding + 40 * patches + 6 * self.state_bytes()
 

@@ -90,7 +90,7 @@ class Centroids:
         whitener, n_atoms = self.encoder.whitener, len(self.encoder.atoms)
         sampling, raw_bytes = whitener.sampling, whitener.scale.raw_bytes
         nearest = batch_bytes(
-            whitener.geometry, n_atoms, "vq", images, sampling=sampling, raw_bytes=raw_bytes
+            whitener.geometry, n_atoms, "labels", images, sampling=sampling, raw_bytes=raw_bytes
         )
         return max(nearest.encoding, self.spares.batch_bytes(images))
 

@@ -78,22 +78,26 @@ class CodeSums:
         return degree if whitener.sampling.positions is None else min(degree, whitener.drawn - 1)
 
     @property
-    def _reach(self) -> int | str:
-        """The context in positions of the lattice."""
-        stride = self.encoder.whitener.sampling.stride
-        return "whole" if self.context == "whole" else int(self.context) // stride
+    def _pixels(self) -> int | None:
+        """The context in pixels, None for the whole image."""
+        return None if isinstance(self.context, str) else self.context
+
+    @property
+    def _reach(self) -> int | None:
+        """The context in positions of the lattice, None for the whole image."""
+        return None if self._pixels is None else self._pixels // self.encoder.whitener.sampling.stride
 
     @property
     def _uniform(self) -> bool:
         """Whether every coded position of every image has deg₀ neighbours."""
         encoder = self.encoder
         complete = encoder.constant_patch != "leave_out" and (
-            encoder.feature == "vq" or encoder.zero_code != "leave_out"
+            encoder.form == "labels" or encoder.zero_code != "leave_out"
         )
-        return self.context == "whole" and complete
+        return self._reach is None and complete
 
     def _layout(self) -> dict[str, tuple[tuple[int, ...], type[np.signedinteger]]]:
-        n_atoms, one_hot, whole = self.n_atoms, self.encoder.feature == "vq", self.context == "whole"
+        n_atoms, one_hot, whole = self.n_atoms, self.encoder.form == "labels", self._reach is None
         low, high = self.rows or (0, n_atoms)
         matrix = (high - low, n_atoms - low)
         drawn = self.encoder.whitener.drawn
@@ -156,10 +160,10 @@ class CodeSums:
                 scatter.add_moments(state["second_moment"], deficit, codes, weights)
         elif "second_moment" in state:
             scatter.add_second_moment(state["second_moment"], codes)
-        if "outer" in state:
+        if self._reach is None:
             scatter.add_image_outer(state["outer"], codes, images)
         else:
-            context.add_window_cooccurrence(state["windows"], near, kept, int(self._reach))
+            context.add_window_cooccurrence(state["windows"], near, kept, self._reach)
         if "scatter" in state:
             context.add_second_order(state["scatter"], near, kept, self._reach)
         return int(to_host(kept.sum()))
@@ -173,7 +177,7 @@ class CodeSums:
         rows, columns = whitener.lattice
         if whitener.drawn == rows * columns:
             return codes, context.kept_mask(codes, (images, rows, columns)), None
-        if self.context == "whole":
+        if self._reach is None:
             return codes, context.kept_mask(codes, (images, 1, whitener.drawn)), None
         numbers = like(codes.indptr, lattice_numbers(at, whitener))
         near = on_grid(codes, numbers, rows * columns)
@@ -197,9 +201,9 @@ class CodeSums:
         needed = batch_bytes(
             encoder.whitener.geometry,
             self.n_atoms,
-            encoder.feature,
+            encoder.form,
             images,
-            context=self.context,
+            context=self._pixels,
             order=self.order,
             sampling=encoder.whitener.sampling,
             raw_bytes=encoder.whitener.scale.raw_bytes,
@@ -211,7 +215,7 @@ class CodeSums:
         """Return the workspace of a batch on a device."""
         encoder, capacity = self.encoder, self.capacity(images)
         needed = device_batch_bytes(
-            encoder.whitener, self.n_atoms, encoder.feature, images, capacity, self.context, self.order
+            encoder.whitener, self.n_atoms, encoder.form, images, capacity, self._pixels, self.order
         )
         return needed + (
             24 * capacity if self.rows and self.rows[0] else 0
@@ -229,14 +233,14 @@ class CodeSums:
         Those are all, but for one-hot codes of few patches.
         """
         occurring = 1.0
-        if self.encoder.feature == "vq":
+        if self.encoder.form == "labels":
             occurring = min(1.0, images * self.encoder.whitener.drawn / self.n_atoms)
         return int(occurring * self.area * sum(self._square_sizes()))
 
     def strip_bytes(self) -> int:
         """Return the workspace of finishing the sums in strips of rows: a copy of one, and what is made of it in passing."""
         low, high = self.rows or (0, self.n_atoms)
-        one_hot, sizes = self.encoder.feature == "vq", self._square_sizes()
+        one_hot, sizes = self.encoder.form == "labels", self._square_sizes()
         passing = 0 if one_hot else 24 if self.order == 1 else 8
         return (sum(sizes) + passing) * min(high - low, tile_height(self.n_atoms)) * (self.n_atoms - low)
 
@@ -261,7 +265,7 @@ class CodeSums:
     def capacity(self, images: int) -> int:
         """Return the entries to provide for the codes of a batch."""
         whitener = self.encoder.whitener
-        return code_capacity(whitener.geometry, self.n_atoms, self.encoder.feature, images, whitener.sampling)
+        return code_capacity(whitener.geometry, self.n_atoms, self.encoder.form, images, whitener.sampling)
 
     def miniature(self) -> CodeSums:
         """Return the same sums over few atoms, of which the twin meets all, the best, and none."""
@@ -314,9 +318,9 @@ def tile_cuts(n_atoms: int, count: int) -> list[int]:
     return cut(large)
 
 
-def full_degree(context: int | str, positions: int) -> int:
+def full_degree(reach: int | None, positions: int) -> int:
     """Return the number of neighbours of a position that has all of them."""
-    return positions - 1 if context == "whole" else (2 * int(context) + 1) ** 2 - 1
+    return positions - 1 if reach is None else (2 * reach + 1) ** 2 - 1
 
 
 def smallest_integer(largest: int) -> type[np.signedinteger]:

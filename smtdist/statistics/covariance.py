@@ -79,7 +79,7 @@ class PatchMoment:
         whitener = self.whitener
         sampling, raw_bytes = whitener.sampling, whitener.scale.raw_bytes
         return batch_bytes(
-            whitener.geometry, 0, "vq", images, sampling=sampling, raw_bytes=raw_bytes
+            whitener.geometry, 0, "labels", images, sampling=sampling, raw_bytes=raw_bytes
         ).whitening
 
     def merge_bytes(self) -> int:

@@ -238,9 +238,9 @@ def finish_tiles(
             )
     found: dict[str, list[Any]] = {}
     scalars = {name: first[name] for name in ("n_samples", "n_positions", "activity")}
-    if sums.encoder.feature == "vq" and "deficit" in first:
+    if sums.encoder.form == "labels" and "deficit" in first:
         scalars["deficit"] = first["deficit"]
-    whole = sums.order == 1 and sums.encoder.feature == "gq"
+    whole = sums.order == 1 and sums.encoder.form == "bits"
     lacking = whole and any(_any(state["deficit"]) for _, state in tiles if "deficit" in state)
     for one, state in tiles:
         low, high = one.rows or (0, one.n_atoms)
@@ -290,7 +290,7 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
 
     With `diagonal`, the activity of the rows of a tile, matrices are tiles of which the upper triangle alone counts.
     """
-    one_hot, mirrored = sums.encoder.feature == "vq", _as_it_is if diagonal is not None else mirror_upper
+    one_hot, mirrored = sums.encoder.form == "labels", _as_it_is if diagonal is not None else mirror_upper
     activity = state["activity"]
     matrices: dict[str, Matrix] = {}
     second = None if one_hot else mirrored(state.pop("second_moment"))

@@ -172,7 +172,7 @@ def test_sums(shape, k, share, dtype):
     for fast, plain in pairs:
         same_sums(fast, plain, k, dtype)
     if dtype == np.int64:
-        for reach in (1, "whole"):
+        for reach in (1, None):
             same_sums(
                 lambda o, reach=reach: scatter.add_second_order(o, sparse, kept, reach),
                 lambda o, reach=reach: plain_context.add_second_order(o, sparse, kept, reach),
@@ -227,7 +227,7 @@ def test_no_codes_at_all():
     scatter.add_image_outer(out, empty, 1)
     scatter.add_window_cooccurrence(out, empty, kept, 1)
     scatter.add_second_order(out, empty, kept, 1)
-    scatter.add_second_order(out, empty, kept, "whole")
+    scatter.add_second_order(out, empty, kept, None)
     assert not out.any()
 
 
@@ -257,7 +257,7 @@ def test_images_are_represented_one_by_one():
 
 def test_capacity_holds_one_image():
     geometry = Geometry(28, 28, 1, 6)
-    assert memory.code_capacity(geometry, 4096, "gq", 1) >= geometry.positions * 4096
+    assert memory.code_capacity(geometry, 4096, "bits", 1) >= geometry.positions * 4096
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ class TestPatches:
         counts = np.diff(want.indptr)
         with running(body):
             got = codes.encode(images, encoder, mirror)
-            tight = code_capacity(whitener.geometry, 9, feature, 1, Sampling(whitener.sampling.stride))
+            tight = code_capacity(whitener.geometry, 9, encoder.form, 1, Sampling(whitener.sampling.stride))
             pieces = list(codes.encode_pieces(images, encoder, mirror, tight))
             with pytest.raises(MemoryBudgetError, match="One image can have"):
                 next(codes.encode_pieces(images, encoder, mirror, whitener.lattice[0] - 1))
@@ -376,9 +376,9 @@ class TestCost:
         sums = (CodeSums(some_encoder(self.whitener(one), 0, "gq"), 9, 1, True, 70) for one in (every, few))
         work = [one.work_per_sample for one in sums]
         assert work[0] / work[1] == 3481 / 32
-        for feature, around in (("gq", "whole"), ("vq", "whole"), ("gq", 3)):
+        for form, around in (("bits", None), ("labels", None), ("bits", 3)):
             plain, drawn = (
-                batch_bytes(self.GEOMETRY, 2048, feature, 100, context=around, sampling=one)
+                batch_bytes(self.GEOMETRY, 2048, form, 100, context=around, sampling=one)
                 for one in (every, few)
             )
             # what is left are pixels and buffers of a fixed size

@@ -278,7 +278,7 @@ def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch)
             got[first : first + len(values)] = values
         np.testing.assert_allclose(got, want, atol=2e-5)
         assert before.max() == 0 or np.array_equal(before, got)
-        monkeypatch.setattr("smtdist.models.transform.BATCH_BYTES", 1)
+        monkeypatch.setattr("smtdist.models.represent.BATCH_BYTES", 1)
 
 
 def test_transform_codes_the_whole_stride_whatever_a_fit_drew():

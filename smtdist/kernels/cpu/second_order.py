@@ -133,14 +133,14 @@ def add_sums(out: Array, sums: Array, links: tuple[Array, Array], low: int, high
                     into[other] += line[other]
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
+def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
     """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
-    if context == "whole":
+    if reach is None:
         diagonal, beside = whole_weights(kept)
         add_weighted_moment(out, codes, np.repeat(diagonal + beside, kept[0].size))
         add_outer_of(out, image_counts(codes, len(kept)), -beside)
         return
-    n, d = kept[0].size, int(context)
+    n, d = kept[0].size, reach
     step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
     for start, stop in even_ranges(len(kept), step):
         part, weights = part_of(codes, start * n, stop * n), weights_of(kept[start:stop], d)

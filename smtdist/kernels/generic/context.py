@@ -118,14 +118,14 @@ def _common(xp: Array, total: Array, here: slice, there: slice, down: int, acros
     return lower[:, :, right] - upper[:, :, right] - lower[:, :, left] + upper[:, :, left]
 
 
-def add_second_order(out: Array, codes: Codes, kept: Array, context: int | str) -> None:
+def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
     """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
-    if context == "whole":
+    if reach is None:
         add_whole_second_order(out, codes, kept)
         return
     xp = array_module(out)
     images, rows, columns = kept.shape
-    d, step = int(context), rows * columns
+    d, step = reach, rows * columns
     for image in range(images):
         weights = window_weights(kept[image : image + 1], d)
         matrix = xp.zeros((rows, columns, rows, columns), dtype=xp.float64)

@@ -19,7 +19,7 @@ def staging_bytes(whitener: Whitener, images: int) -> int:
     return 2 * images * geometry.height * geometry.width * geometry.channels * whitener.scale.raw_bytes
 
 
-def encoding_bytes(whitener: Whitener, n_atoms: int, feature: str, images: int) -> int:
+def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> int:
     """Return the peak of turning raw images into codes, these included.
 
     Whitening and norms hold four float64 copies of the patches, thresholds one block of products and a bit an atom.
@@ -37,32 +37,32 @@ def encoding_bytes(whitener: Whitener, n_atoms: int, feature: str, images: int) 
     whitening = pixels + box + chosen + 32 * geometry.pixels * patches + 48 * patches
     grid = (4 * geometry.pixels + 1) * patches + 4 * geometry.pixels * n_atoms
     block = min(codes.SLICE_BYTES, 4 * n_atoms * patches) + 4 * n_atoms
-    if feature == "gq":
+    if form == "bits":
         return max(whitening, grid + 4 * -(-n_atoms // WARP) * patches + 32 * patches + block)
     return max(whitening, grid + 3 * block + 64 * patches)  # scores and what they are made of
 
 
 def sums_bytes(
-    whitener: Whitener, n_atoms: int, feature: str, images: int, capacity: int, context: int | str, order: int
+    whitener: Whitener, n_atoms: int, form: str, images: int, capacity: int, context: int | None, order: int
 ) -> int:
     """Return the peak of adding codes of at most `capacity` entries to the sums, codes included, K x K sums left out."""
     patches = images * whitener.drawn
-    bits = 4 * -(-n_atoms // WARP) * patches if feature == "gq" else 0
+    bits = 4 * -(-n_atoms // WARP) * patches if form == "bits" else 0
     held = bits + 2 * capacity + 32 * patches
     panel = 4 * min(tensor.PANEL, tensor.aligned(n_atoms)) * tensor.aligned(n_atoms)
     block = tensor.block_patches(patches, n_atoms, 2**31 - 1)
-    dense = tensor.aligned(block) * tensor.aligned(n_atoms) + 2 * panel if feature == "gq" else 0
+    dense = tensor.aligned(block) * tensor.aligned(n_atoms) + 2 * panel if form == "bits" else 0
     # weights: a block of float64, weighted once more, with the rows and columns of its entries, and panels of its product
     small = max(8 * n_atoms, min(BLOCK_BYTES, 8 * n_atoms * patches))
     panels = 4 * max(8 * n_atoms, min(PANEL_BYTES, 8 * n_atoms**2))
     entries = 32 * capacity * small // (8 * n_atoms * patches)
-    weighted = 2 * small + entries + panels + 24 * patches if feature == "gq" else 24 * patches
-    if context == "whole":
+    weighted = 2 * small + entries + panels + 24 * patches if form == "bits" else 24 * patches
+    if context is None:
         around = 48 * n_atoms * images + panels
     else:
         rows, columns = whitener.lattice
         positions = rows * columns
-        reach = min(int(context) // whitener.sampling.stride, max(rows, columns))
+        reach = min(context // whitener.sampling.stride, max(rows, columns))
         # box sums of one image's dense codes
         around = 8 * n_atoms * (6 * positions + 4 * (rows + columns + 1)) + panels + 96 * images * positions
         if order == 2:
@@ -72,12 +72,12 @@ def sums_bytes(
 
 
 def device_batch_bytes(
-    whitener: Whitener, n_atoms: int, feature: str, images: int, capacity: int, context: int | str, order: int
+    whitener: Whitener, n_atoms: int, form: str, images: int, capacity: int, context: int | None, order: int
 ) -> int:
     """Return the peak on a device of a batch of images that becomes codes and is added to sums, these left out.
 
     capacity : entries of a piece of codes at most; context, order : of the neighbourhood.
     """
-    encoding = encoding_bytes(whitener, n_atoms, feature, images)
-    sums = sums_bytes(whitener, n_atoms, feature, images, capacity, context, order)
+    encoding = encoding_bytes(whitener, n_atoms, form, images)
+    sums = sums_bytes(whitener, n_atoms, form, images, capacity, context, order)
     return staging_bytes(whitener, images) + max(encoding, sums) + POOL_ROUNDING

@@ -182,7 +182,7 @@ def _coded(graph: _Graph, parts: Tables, centred: str) -> str:
     grid = graph("Transpose", graph.cast(graph("Round", unit), "float32"), perm=[1, 0])
     dots = graph.name("MatMul", "dots", grid, graph.constant(parts.atoms_t, "float32"))
     flat = graph("Transpose", constant, perm=[1, 0])
-    if parts.feature == "vq":
+    if parts.form == "labels":
         return _nearest(graph, parts, dots, flat)
     return _above(graph, parts, dots, flat)
 

@@ -49,7 +49,7 @@ class Tables:
     mean: str
     floor_sum: float  # Σ m² below this: a constant patch
     grid_scale: int
-    feature: str
+    form: str
     cut: int
     euclidean: bool
     best_constant: bool
@@ -118,7 +118,7 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         mean=whitener.mean,
         floor_sum=contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale),
         grid_scale=grid_scale(geometry.pixels),
-        feature=encoder.feature,
+        form=encoder.form,
         cut=encoder.cut,
         euclidean=encoder.euclidean,
         best_constant=encoder.constant_patch == "activate_best",

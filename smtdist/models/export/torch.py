@@ -83,7 +83,7 @@ def as_module(model: Model, n_components: int | None = None, drop: int | None = 
             """Return representations (batch, features)."""
             held = dict(self.named_buffers())
             grid, constant = _unit_grid(parts, held, _patches(parts, held, images))
-            embed = _nearest if parts.feature == "vq" else _above
+            embed = _nearest if parts.form == "labels" else _above
             result = _represented(parts, embed(parts, held, grid, constant))
             return result.to(getattr(torch, parts.result_dtype))
 
@@ -153,7 +153,7 @@ def _codes(parts: Tables, held: Mapping[str, Tensor], grid: Tensor, constant: Te
     """Which atoms are active, bool (N, K)."""
     dots = grid @ held["atoms_t"]
     flat = constant.unsqueeze(1)
-    if parts.feature == "vq":
+    if parts.form == "labels":
         scores = 2 * dots.int() - held["norms"] if parts.euclidean else dots
         active = _one_hot(scores)
         return active if parts.best_constant else active & ~flat

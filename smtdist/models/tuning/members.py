@@ -107,7 +107,7 @@ class Slices:
         for group in [encoders] if is_host(raw) else [[encoder] for encoder in encoders]:
             longest = group[0]
             geometry = longest.whitener.geometry
-            capacity = code_capacity(geometry, len(longest.atoms), longest.feature, len(images))
+            capacity = code_capacity(geometry, len(longest.atoms), longest.form, len(images))
             for at, count, codes in nested_pieces(raw, group, False, capacity, spread=True):
                 for member, flat in zip(self.members, room.flat, strict=True):
                     for encoder, own in zip(group, codes, strict=True):
@@ -171,14 +171,14 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
         stages = batch_bytes(
             geometry,
             len(longest.atoms),
-            longest.feature,
+            longest.form,
             images,
             raw_bytes=longest.whitener.scale.raw_bytes,
         )
         bits = encoders * images * geometry.positions * (8 * -(-len(longest.atoms) // 64) + 16)
         lists = (
-            encoders * 2 * code_capacity(geometry, len(longest.atoms), longest.feature, images)
-            if longest.feature == "gq"
+            encoders * 2 * code_capacity(geometry, len(longest.atoms), longest.form, images)
+            if longest.form == "bits"
             else 0
         )
         sums = (

@@ -300,7 +300,7 @@ def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
 def _code_key(settings: Configuration, whitener: Whitener, dictionary: Dictionary) -> Key:
     key: tuple[Any, ...] = (id(whitener), id(dictionary), settings.feature, settings.constant_patch)
     key += (settings.dictionary_method == "kmeans",)
-    return key if settings.feature == "vq" else (*key, settings.threshold, settings.zero_code)
+    return key if settings.one_hot else (*key, settings.threshold, settings.zero_code)
 
 
 def _tuple(key: Key) -> tuple[Any, ...]:
