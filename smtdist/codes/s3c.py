@@ -197,13 +197,18 @@ class S3CSettings(Settings):
         if min(self.alpha, self.beta_start, self.alpha_bounds[0], self.beta_bounds[0]) <= 0:
             raise ConfigurationError("alpha and beta are precisions; start and bounds must lie above 0.")
         require_grids(self.pooling)
-        if self.model != "s3c" and self.feature not in (None, "signs"):
+        if not self.spikes and self.feature not in (None, "signs"):
             raise ConfigurationError(
                 f"The features of {self.model} are always split by sign; leave feature out."
             )
-        if self.model != "s3c" and self.penalty <= 0:
+        if not self.spikes and self.penalty <= 0:
             raise ConfigurationError("The penalty of sparse coding must lie above 0.")
         self.schedule()
+
+    @property
+    def spikes(self) -> bool:
+        """Whether it is spike-and-slab sparse coding; its rivals have atoms alone."""
+        return self.model == "s3c"
 
     def schedule(self) -> Schedule:
         """Return how the E-step is damped: as told, or as `Schedule` has it for all units at once and for blocks."""
@@ -224,7 +229,7 @@ class S3CSettings(Settings):
     @property
     def resolved_feature(self) -> str:
         """The feature by name: E_Q[h] of the model, signs of its rivals, unless told otherwise."""
-        return self.feature or ("h" if self.model == "s3c" else "signs")
+        return self.feature or ("h" if self.spikes else "signs")
 
     @property
     def width(self) -> int:
@@ -256,7 +261,7 @@ class PatchCoder(Coder):
     @property
     def sparse(self) -> bool:  # type: ignore[override]
         """Whether most entries of a code are exactly zero: expectations under Q never are."""
-        return self.settings.model != "s3c"
+        return not self.settings.spikes
 
     def learnt(self) -> tuple[Float64, ...]:
         """Return all parameters."""
@@ -287,22 +292,7 @@ class PatchCoder(Coder):
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width), where they are placed."""
-        settings, model, placed = self.settings, self._fast, place(rows)
-        feature = settings.resolved_feature
-        if settings.model == "omp":
-            return split_signs(soft_threshold(placed, model.atoms, settings.threshold))
-        if settings.model == "sc":
-            # the paper's penalty goes with whole squares
-            found = sparse_codes(model.atoms.T, placed, settings.penalty / 2, positive=False, gap=GAP)
-            return split_signs(found[0])
-        posterior = infer(placed, model.on(placed), settings.schedule())
-        if feature == "h":
-            return posterior.h
-        if feature == "hs":
-            return posterior.mean
-        if feature == "signs":
-            return split_signs(posterior.mean)
-        return np.concatenate([to_host(posterior.h), to_host(posterior.mean)], axis=1)
+        return _FEATURES[self.settings.model](self.settings, self._fast, place(rows))
 
     def summary(self) -> dict[str, Any]:
         """Return what is asked of a fitted coder first, as plain JSON."""
@@ -312,12 +302,12 @@ class PatchCoder(Coder):
             "inputs": self.parameters.n_inputs,
             "rounds": len(self.trace),
         }
-        name = "energy" if self.settings.model == "s3c" else "objective"
+        name = "energy" if self.settings.spikes else "objective"
         if self.trace:
             tenth = max(1, len(self.trace) // 10)
             found[f"{name}_first"] = self.trace[0]
             found[name] = float(np.mean(self.trace[-tenth:]))
-        if self.settings.model == "s3c":
+        if self.settings.spikes:
             parameters = self.parameters
             found |= {
                 "prior_active": float((1 / (1 + np.exp(-parameters.bias))).mean()),
@@ -325,3 +315,30 @@ class PatchCoder(Coder):
                 "alpha": float(np.median(parameters.alpha)),
             }
         return found
+
+
+def _posterior_features(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
+    """What is asked of the posterior: E_Q[h], E_Q[h s], both, or the positive and negative parts of the latter."""
+    posterior = infer(rows, model.on(rows), settings.schedule())
+    feature = settings.resolved_feature
+    if feature == "h":
+        return posterior.h
+    if feature == "hs":
+        return posterior.mean
+    if feature == "signs":
+        return split_signs(posterior.mean)
+    return np.concatenate([to_host(posterior.h), to_host(posterior.mean)], axis=1)
+
+
+def _thresholded(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
+    """OMP-1's products above a threshold, by sign."""
+    return split_signs(soft_threshold(rows, model.atoms, settings.threshold))
+
+
+def _sparse_codes(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
+    """Sparse codes, by sign; the paper's penalty goes with whole squares."""
+    found = sparse_codes(model.atoms.T, rows, settings.penalty / 2, positive=False, gap=GAP)
+    return split_signs(found[0])
+
+
+_FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _sparse_codes}

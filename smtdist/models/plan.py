@@ -232,7 +232,7 @@ def fit_steps(
             steps.extend(_dictionary(source, settings, encoder))
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
     # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
-    finishing = 16 * n_atoms**2 if not settings.one_hot and settings.order == 1 else 0
+    finishing = 16 * n_atoms**2 if not (settings.one_hot or sums.second_order) else 0
     steps.append(
         Step(
             "statistics",

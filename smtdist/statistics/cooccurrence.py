@@ -113,13 +113,18 @@ class CodeSums:
             layout["outer"] = (matrix, smallest_integer(patches * drawn))
         else:
             layout["windows"] = (matrix, smallest_integer(patches * self.full_degree))
-        if self.order == 2:
+        if self.second_order:
             layout["scatter"] = (matrix, np.int64)
         elif not self._uniform:
             layout["deficit"] = (
                 ((n_atoms,), np.int64) if one_hot else (matrix, smallest_integer(patches * self.full_degree))
             )
         return layout
+
+    @property
+    def second_order(self) -> bool:
+        """Whether codes are compared with the mean of their neighbours, not with each."""
+        return self.order == 2
 
     @property
     def work_per_sample(self) -> float:
@@ -241,7 +246,7 @@ class CodeSums:
         """Return the workspace of finishing the sums in strips of rows: a copy of one, and what is made of it in passing."""
         low, high = self.rows or (0, self.n_atoms)
         one_hot, sizes = self.encoder.form == "labels", self._square_sizes()
-        passing = 0 if one_hot else 24 if self.order == 1 else 8
+        passing = 0 if one_hot else 8 if self.second_order else 24
         return (sum(sizes) + passing) * min(high - low, tile_height(self.n_atoms)) * (self.n_atoms - low)
 
     def _square_sizes(self) -> list[int]:
@@ -257,7 +262,7 @@ class CodeSums:
         layout = self._layout()
         names = [name for name in ("second_moment", "outer", "windows") if name in layout]
         sizes = [np.dtype(layout[name][1]).itemsize for name in names]
-        if self.order == 2 or ("deficit" in layout and len(layout["deficit"][0]) == 2):
+        if self.second_order or ("deficit" in layout and len(layout["deficit"][0]) == 2):
             sizes.append(8)  # context_scatter, which does not follow from the others
         low, high = self.rows or (0, self.n_atoms)
         return int(sum(sizes)) * (high - low) * (self.n_atoms - low)

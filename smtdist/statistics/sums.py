@@ -66,7 +66,7 @@ class Statistics(Additive):
         if "context_scatter" in self.matrices or "context_scatter" in other.matrices:
             matrices["context_scatter"] = _sum(self.context_scatter, other.context_scatter, sign)
             equal_degree = None
-            if self.order == 1 and _follows(matrices, self.full_degree):
+            if not self.second_order and _follows(matrices, self.full_degree):
                 # the few positions that lacked neighbours are gone: the form that a fit of the rest has
                 del matrices["context_scatter"]
                 equal_degree = self.full_degree
@@ -87,9 +87,14 @@ class Statistics(Additive):
         )
 
     @property
+    def second_order(self) -> bool:
+        """Whether codes are compared with the mean of their neighbours, not with each."""
+        return self.order == 2
+
+    @property
     def scatter_scale(self) -> int:
         """Divide `context_scatter` by this to get A D Dᵀ Aᵀ."""
-        return SECOND_ORDER_SCALE if self.order == 2 else 1
+        return SECOND_ORDER_SCALE if self.second_order else 1
 
     @property
     def derived(self) -> list[str]:
@@ -240,7 +245,7 @@ def finish_tiles(
     scalars = {name: first[name] for name in ("n_samples", "n_positions", "activity")}
     if sums.encoder.form == "labels" and "deficit" in first:
         scalars["deficit"] = first["deficit"]
-    whole = sums.order == 1 and sums.encoder.form == "bits"
+    whole = not sums.second_order and sums.encoder.form == "bits"
     lacking = whole and any(_any(state["deficit"]) for _, state in tiles if "deficit" in state)
     for one, state in tiles:
         low, high = one.rows or (0, one.n_atoms)
@@ -307,7 +312,7 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
     deficit = state.pop("deficit", None)
     equal_degree: int | None = degree
     degree_activity = None
-    if sums.order == 2:
+    if sums.second_order:
         matrices["context_scatter"] = mirrored(state.pop("scatter"))
         equal_degree = None
     elif one_hot:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from smtdist.errors import ConfigurationError
 from smtdist.models.plugins import CONTEXTS, brought, is_brought
@@ -12,9 +13,10 @@ from smtdist.statistics.patch_rows import PatchRows
 
 def require_context(context: Any) -> None:
     """Refuse what names no context; loads nothing of other packages."""
-    if context == "whole" or (type(context) is int and context >= 1):
-        return
-    if not isinstance(context, str) or not is_brought(CONTEXTS, context):
+    fine = (
+        context in OURS or is_brought(CONTEXTS, context) if isinstance(context, str) else _is_reach(context)
+    )
+    if not fine:
         raise ConfigurationError(
             f'context is {context!r}; it must be a whole number of pixels of at least 1, "whole", or the name of a context that '
             f"an installed package brings."
@@ -23,10 +25,22 @@ def require_context(context: Any) -> None:
 
 def operator_of(context: int | str, patches: PatchRows, order: int) -> Operator:
     """Return the operator D of a context over the drawn patches of an image."""
-    if context == "whole" and order == 1:
-        return Whole()
-    if context == "whole" or isinstance(context, int):
-        reach = None if isinstance(context, str) else context
-        return Window(patches.drawn, patches.grid[1], reach, order)
-    made: Operator = brought(CONTEXTS, context)(patches.drawn, patches.grid[1], order)
+    lattice = patches.drawn, patches.grid[1]
+    if isinstance(context, int):
+        return Window(*lattice, context, order)
+    found = OURS.get(context) or brought(CONTEXTS, context)
+    made: Operator = found(*lattice, order)
     return made
+
+
+def _is_reach(context: Any) -> bool:
+    return type(context) is int and context >= 1
+
+
+def _whole(sites: int, columns: int, order: int) -> Operator:
+    """All positions of an image are neighbours: in closed form at the first order, as a window without end at the second."""
+    return {1: Whole()}.get(order) or Window(sites, columns, None, order)
+
+
+OURS: Final[dict[str, Callable[[int, int, int], Operator]]] = {"whole": _whole}
+"""Contexts by name, beside numbers of pixels."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import REGULARISATION, barycentric_weights
+from smtdist.statistics.operators import require_order
 
 Numbers = NDArray[np.int64]
 
@@ -127,10 +128,9 @@ def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:
     first[np.cumsum([0, *lengths[:-1]])] = True
     last = np.roll(first, -1)
     rows = np.arange(n)
+    require_order(order)
     if order == 1:
         return Context(np.where(last, rows, rows + 1)[:, None], (~last).astype(np.float64)[:, None], 1)
-    if order != 2:
-        raise ConfigurationError(f"order is {order}; differences in time are of order 1 or 2.")
     inner = ~(first | last)
     before, after = np.where(inner, rows - 1, rows), np.where(inner, rows + 1, rows)
     return Context(np.stack([before, after], axis=1), np.full((n, 2), 0.5), 2)

@@ -33,6 +33,7 @@ from smtdist.models.points.contexts import (
 )
 from smtdist.models.points.fit import MOMENTS, PointModel, fit_points, in_context, noisy_pairs
 from smtdist.models.points.landmarks import spread_points
+from smtdist.statistics.operators import require_order
 
 FEATURES: Final = (
     *("landmarks", "threshold", "l1", "omp"),
@@ -95,8 +96,7 @@ class PointSettings:
             raise ConfigurationError("width and penalty must be above 0, noise not below.")
         if not -1 <= self.threshold <= 1:
             raise ConfigurationError(f"threshold is {self.threshold}; a cosine lies between -1 and 1.")
-        if self.order not in (1, 2):
-            raise ConfigurationError(f"order is {self.order}; differences in time are of order 1 or 2.")
+        require_order(self.order)
 
     def to_json(self) -> str:
         """Return all settings as JSON."""
