@@ -8,6 +8,7 @@ import numpy as np
 from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
 from smtdist.kernels.features import Features
+from smtdist.statistics.base import Costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class AsTheyAre(Features):
 
 
 @dataclass(frozen=True)
-class Total:
+class Total(Costs):
     """The sum of all pixels and of the sample numbers: integers, or float32 whose sum depends on the order."""
 
     exact: bool = True

@@ -41,6 +41,7 @@ from smtdist.engine import worker
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.executor import Handle
 from smtdist.engine.passes import Engine
+from smtdist.statistics import base
 from smtdist.statistics.base import State
 
 IMAGENET = 1_281_167
@@ -83,7 +84,7 @@ def _draw(spread: float, *key: int) -> float:
 
 
 @dataclass(frozen=True)
-class SleepingSums:
+class SleepingSums(base.Costs):
     """An exact statistic whose state is four whole numbers and whose work is sleep."""
 
     costs: Costs

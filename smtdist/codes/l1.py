@@ -19,6 +19,8 @@ from smtdist.kernels.sparse_codes import split_signs
 
 LEARNINGS: Final = ("gradient", "sums")
 FEATURES: Final = ("l1", "omp", "linear")
+ONE_SIGN: Final = ("l1", "linear")
+"""Features that have one sign where codes are positive; those of a pursuit always have two."""
 
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "learning": LEARNINGS,
@@ -115,7 +117,7 @@ class SparseSettings(Settings):
     @property
     def width(self) -> int:
         """Features of a position: one an atom, or two where codes have signs."""
-        return self.units * (1 if self.positive and self.feature != "omp" else 2)
+        return self.units * (1 if self.positive and self.feature in ONE_SIGN else 2)
 
     def step(self, number: int) -> float:
         """Return the gradient's step in round `number`."""
@@ -183,14 +185,7 @@ class SparseCoder(Coder):
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width); both signs side by side where codes have signs."""
-        wanted = self.settings
-        if wanted.feature == "omp":
-            return split_signs(omp_codes(self.dictionary, place(rows), wanted.k))
-        if wanted.feature == "linear":
-            found = linear_features(self.dictionary, place(rows), wanted.threshold, positive=wanted.positive)
-        else:
-            found = self.infer(rows)[0]
-        return found if wanted.positive else split_signs(found)
+        return _FEATURES[self.settings.feature](self, rows)
 
     def summary(self) -> dict[str, Any]:
         """Return what is asked of a fitted coder first, as plain JSON."""
@@ -209,3 +204,21 @@ class SparseCoder(Coder):
                 "active": self.active,
             }
         return found
+
+
+def _l1(coder: SparseCoder, rows: Float32) -> Any:
+    found = coder.infer(rows)[0]
+    return found if coder.settings.positive else split_signs(found)
+
+
+def _pursuit(coder: SparseCoder, rows: Float32) -> Any:
+    return split_signs(omp_codes(coder.dictionary, place(rows), coder.settings.k))
+
+
+def _linear(coder: SparseCoder, rows: Float32) -> Any:
+    wanted = coder.settings
+    found = linear_features(coder.dictionary, place(rows), wanted.threshold, positive=wanted.positive)
+    return found if wanted.positive else split_signs(found)
+
+
+_FEATURES: Final = {"l1": _l1, "omp": _pursuit, "linear": _linear}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smtdist.concepts.keyed import uniforms
 from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 
 TILE: Final = 512
 """Points whose signs are in memory at once for each thread; part of what a result depends on."""
@@ -140,7 +140,7 @@ def _group(
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(Costs):
     """`project` as a statistic, for rows of U spread over workers: one iteration is one pass."""
 
     aim: NDArray[np.float32]  # (r, B)

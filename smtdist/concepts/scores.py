@@ -24,7 +24,7 @@ from smtdist.data.table import as_table, read_rows
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 
 Matrix = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ NEGLIGIBLE: Final = 1e-10
 
 
 @dataclass(frozen=True)
-class TableSums:
+class TableSums(Costs):
     """Σ 1, Σ (x - shift), Σ (x - shift)(x - shift)ᵀ and the largest norm; floating point, summed along the fixed tree.
 
     Memory: 8 n² bytes a state, 1,024 rows of workspace.

@@ -194,9 +194,7 @@ def plan_pass(
         return statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
 
     def fits(batch: int) -> bool:
-        return needs(batch) <= room and not (
-            on_device and _device_batch_bytes(statistic, batch) > device_room
-        )
+        return needs(batch) <= room and not (on_device and statistic.device_batch_bytes(batch) > device_room)
 
     least, fitting = _least_batch(statistic, work_per_sample), 0
     while batch > 1 and (not fits(batch) or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)):
@@ -205,11 +203,10 @@ def plan_pass(
     # codes of few images have room for one of which all atoms are active: a small batch may need more than a larger one
     batch = batch if fits(batch) else fitting or batch
     workspace = needs(batch)
-    # a statistic that does not say what its merge needs is given what its update needs
-    merging = getattr(statistic, "merge_bytes", None)
-    merging = (merging() if merging is not None else workspace) + ALLOWANCE
+    merging = statistic.merge_bytes()
+    merging = (workspace if merging is None else merging) + ALLOWANCE
     needed = max(streaming * carries + fixed + workspace, meeting * carries + merging if meeting else 0)
-    device = state + _device_batch_bytes(statistic, batch) if on_device else 0
+    device = state + statistic.device_batch_bytes(batch) if on_device else 0
     if limits.device_bytes is not None and device > DEVICE_SHARE * limits.device_bytes:
         raise MemoryBudgetError(
             f"The {name} pass needs {readable(device)} on the GPU ({readable(state)} for its sum, {readable(device - state)} for "
@@ -254,17 +251,13 @@ def plan_pass(
 
 def _least_batch(statistic: Statistic, work_per_sample: float) -> int:
     """Return from how many samples on a batch works so long that passing over the sum, once a batch, matters little."""
-    swept = getattr(statistic, "swept_bytes", None)
-    if swept is None or not work_per_sample:
+    if not work_per_sample:
         return 1
-    sweep, work = float(swept(1)) / SWEPT_BYTES_PER_SECOND, work_per_sample / MULTIPLICATIONS_PER_SECOND
+    sweep, work = (
+        float(statistic.swept_bytes(1)) / SWEPT_BYTES_PER_SECOND,
+        work_per_sample / MULTIPLICATIONS_PER_SECOND,
+    )
     return max(1, math.ceil(sweep / work / SWEEP_SHARE))
-
-
-def _device_batch_bytes(statistic: Statistic, batch: int) -> int:
-    """Return a batch's workspace on a device: what the statistic says of it, else what it needs here."""
-    asked = getattr(statistic, "device_batch_bytes", statistic.batch_bytes)
-    return int(asked(batch))
 
 
 def _sums_held(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -34,12 +34,18 @@ from smtdist.models.transform import Represents
 
 
 class Code(NamedTuple):
-    """One kind of code: settings by default, how it is fitted, its files, and settings that may change after the fit."""
+    """One kind of code.
+
+    settings : by default. fit : how it is learned. format : of its files. changeable : settings that may change after the fit.
+    renamed : public names of settings, by which a coder's own differ. `feature` is the kind of code in public, so that a coder's
+    own is hidden unless it has another name.
+    """
 
     settings: Any
     fit: Callable[[Source, Any, Engine], tuple[Any, list[Record]]]
     format: Format[Any]
     changeable: tuple[str, ...]
+    renamed: Mapping[str, str] = {"dictionary": "units"}
 
 
 _PATCH_CODER: Final = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho", "block")
@@ -50,7 +56,9 @@ CODES: Final = {
         SPARSE,
         ("feature", "k", "threshold", "penalty", "pooling", "method", "gap"),
     ),
-    "s3c": Code(S3CSettings(), fit_coder, S3C, _PATCH_CODER),
+    "s3c": Code(
+        S3CSettings(), fit_coder, S3C, _PATCH_CODER, {"dictionary": "units", "expectation": "feature"}
+    ),
     "omp": Code(S3CSettings(model="omp"), fit_coder, S3C, _PATCH_CODER),
     "sc": Code(S3CSettings(model="sc"), fit_coder, S3C, _PATCH_CODER),
 }
@@ -71,8 +79,8 @@ def code_of(feature: str) -> Code:
 
 AFTERWARDS: Final = ("pool_size", "pool_stride")
 """Settings of an embedding that may change after the fit."""
-RENAMED: Final = {"dictionary": "units", "expectation": "feature"}
-"""Names of this module's settings, where those of a coder's own differ: `feature` here is the kind of code."""
+HIDDEN: Final = frozenset({"feature", "pooling", "model", "units"})
+"""Settings of coders that have no name of their own in public: what they say is said by `feature`, or is of coders alone."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
         raise ConfigurationError(
             f"With feature={feature}, units and dictionary are two names of one setting; give dictionary alone."
         )
-    coder = {RENAMED.get(name, name): value for name, value in given.items() if name not in own - others}
+    coder = {code.renamed.get(name, name): value for name, value in given.items() if name not in own - others}
     return CodedSettings(
         feature,
         code.settings.replace(**coder),
@@ -121,13 +129,10 @@ def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
     coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
     found = model.coder
-    feature = found.NAME if isinstance(found, PatchEncoder) else str(coder.pop("model", "l1"))
-    taken = coder.pop("feature", None)
-    coder.pop("pooling")
-    names = {own: name for name, own in RENAMED.items()}
-    given = {names.get(name, name): value for name, value in coder.items()}
-    more = {"expectation": taken} if feature == "s3c" else {}
-    return {"feature": feature, **given, **more, **dataclasses.asdict(model.settings)}
+    feature = found.NAME if isinstance(found, PatchEncoder) else str(coder.get("model", "l1"))
+    names = {own: name for name, own in code_of(feature).renamed.items()}
+    given = {names.get(own, own): value for own, value in coder.items() if own in names or own not in HIDDEN}
+    return {"feature": feature, **given, **dataclasses.asdict(model.settings)}
 
 
 def described_coded(feature: str) -> dict[str, dict[str, Any]]:
@@ -136,7 +141,7 @@ def described_coded(feature: str) -> dict[str, dict[str, Any]]:
     >>> described_coded("l1")["dictionary"]["default"], described_coded("s3c")["moment"]["values"]
     (1024, 'one of second, centred')
     """
-    public = {own: name for name, own in RENAMED.items() if name in _coder_names(feature)}
+    public = {own: name for name, own in code_of(feature).renamed.items()}
     found = {}
     for settings in (code_of(feature).settings, ManifoldSettings()):
         meanings, hints = meanings_of(type(settings)), get_type_hints(type(settings))
@@ -173,9 +178,8 @@ def _embedding_names() -> set[str]:
 
 def _coder_names(feature: str) -> set[str]:
     """Return the names by which this module knows a coder's settings."""
-    known = {field.name for field in dataclasses.fields(code_of(feature).settings)}
-    renamed = set(RENAMED) - (set() if feature == "s3c" else {"expectation"})
-    return known - {"feature", "pooling", "model", "units"} | renamed
+    code = code_of(feature)
+    return {field.name for field in dataclasses.fields(code.settings)} - HIDDEN | set(code.renamed)
 
 
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:

@@ -51,9 +51,41 @@ class Statistic(Protocol):
         """Return the workspace that `update` needs for a batch of so many images."""
         ...
 
+    def merge_bytes(self) -> int | None:
+        """Return the workspace of `merge` beside the two sums; None: that of a batch (`Costs`)."""
+        ...
+
+    def swept_bytes(self, images: int) -> int:
+        """Return the bytes of the sums that a batch of so many images passes over (`Costs`: none that take time)."""
+        ...
+
+    def device_batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch on a device (`Costs`: that on the host)."""
+        ...
+
     def miniature(self) -> Statistic:
         """Return a cheap twin with the same code paths, to compile and warm them before memory is measured."""
         ...
+
+
+class Costs:
+    """What a pass plans for a statistic that says nothing else of itself."""
+
+    def merge_bytes(self) -> int | None:
+        """Return the workspace of `merge` beside the two sums; None: that of a batch."""
+        return None
+
+    def swept_bytes(self, images: int) -> int:
+        """Return the bytes of the sums that a batch of so many images passes over, where that takes time."""
+        return 0
+
+    def device_batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch on a device."""
+        return self.batch_bytes(images)
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace that `update` needs for a batch of so many images."""
+        raise NotImplementedError
 
 
 def check_state(state: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> bool:

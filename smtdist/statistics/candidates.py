@@ -13,7 +13,7 @@ from smtdist.kernels.hashing import position_hashes
 from smtdist.kernels.memory import batch_bytes
 from smtdist.kernels.positions import lattice, lattice_positions
 from smtdist.kernels.types import Array, Whitener
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 
 FEW = 4
 """Below one patch in so many of an image, they are whitened one by one instead of all together."""
@@ -21,7 +21,7 @@ _FIELDS = ("hash", "vector", "sample", "position", "view")
 
 
 @dataclass(frozen=True)
-class Candidates:
+class Candidates(Costs):
     """The `size` distinct non-constant patches with the smallest hashes of (seed, sample, position, view).
 
     The positions are those on the stride, whether or not a fit codes them. Each patch on the integer grid counts

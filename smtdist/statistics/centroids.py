@@ -12,13 +12,13 @@ from smtdist.kernels.codes import grid_patches, nearest_atoms
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.memory import batch_bytes
 from smtdist.kernels.types import Encoder
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
-class Centroids:
+class Centroids(Costs):
     """Per atom: how many patches are nearest to it, and the integer sum of their grid vectors.
 
     `spares` is a seeded random sample of the round's patches, to reseed atoms that nobody was nearest to.

@@ -14,7 +14,7 @@ from smtdist.kernels.feature_maps import PANEL, FeatureMap, map_rows
 from smtdist.kernels.symmetric import COLUMNS, add_symmetrised, packed_size, unpacked
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.workspace import borrowed
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.rows import TripletMaker
 
 TILE_BYTES = 32 * 2**20
@@ -25,7 +25,7 @@ INPUT_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class ContrastSums:
+class ContrastSums(Costs):
     """S + Sᵀ of S = Σ φ(x_i) (φ(x_i⁻) - φ(x_i⁺))ᵀ over triplets: float32 products of tiles, summed in float64.
 
     The upper triangle is kept, packed by rows: D (D + 1) / 2 numbers. Tiles have a fixed number of rows that depends on D

@@ -18,7 +18,7 @@ from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.positions import lattice_numbers, on_grid
 from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.draw import drawn_views
 
 SECOND_ORDER_SCALE: Final = 2**20
@@ -29,7 +29,7 @@ NEVER: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class CodeSums:
+class CodeSums(Costs):
     """Raw sums over samples of the binary codes A (K x n) of each, all integers; K x K sums keep the upper triangle.
 
     With L = D Dᵀ, deg(i) the kept neighbours of position i and deg₀ its largest possible value, the state holds

@@ -14,12 +14,12 @@ from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.types import Whitener
 from smtdist.kernels.whitening import patch_moment, patch_sum
 from smtdist.statistics import limbs
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
-class PatchMoment:
+class PatchMoment(Costs):
     """Σ m mᵀ and Σ m over the mean-removed patches m that a fit codes, in whole pixel units and therefore exact.
 
     Memory: 16 bytes x pixels² for the state. With `whitener.mean = "global"` nothing is removed here; the mean is

@@ -12,7 +12,7 @@ from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.feature_maps import PANEL, FeatureMap, map_rows
 from smtdist.kernels.products import by_rows
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.contrast import add_product, tile_bytes, tiles
 from smtdist.statistics.rows import TripletMaker, as_rows
 
@@ -26,7 +26,7 @@ def _product(left: Float32, right: Float32) -> Float32:
     return by_rows(left, right, PANEL, np.float32)
 
 
-class _Additive:
+class _Additive(Costs):
     """Sums whose merging is adding, along the fixed tree."""
 
     exact = False

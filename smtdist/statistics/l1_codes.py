@@ -11,12 +11,12 @@ from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.float_sums import add_pairs, add_rows, entries
 from smtdist.kernels.l1 import Method, solver_bytes, sparse_codes
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.patch_rows import PatchRows, added_states
 
 
 @dataclass(frozen=True, eq=False)
-class L1Sums:
+class L1Sums(Costs):
     """Sums over drawn patches x with codes a and rests r = x - Φ a.
 
     n, loss, gap : patches, Σ of the objective ½ ‖r‖² + λ ‖a‖₁, Σ of relative gaps. uses : (K,) patches in which an atom is

@@ -14,7 +14,7 @@ from smtdist.data.fingerprint import sample_digests
 from smtdist.kernels.contrast import drawn_places, luminance, normalised, patches_at, pixels, whitened
 from smtdist.kernels.hashing import keyed_hashes
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -134,7 +134,7 @@ class PatchRows:
 
 
 @dataclass(frozen=True, eq=False)
-class RowMoments:
+class RowMoments(Costs):
     """Σ x and Σ x xᵀ of contrast-normalised drawn patches: what ZCA is made from; float64 along the fixed tree."""
 
     patches: PatchRows
@@ -176,7 +176,7 @@ class RowMoments:
 
 
 @dataclass(frozen=True, eq=False)
-class RowSample:
+class RowSample(Costs):
     """The `size` patches with the smallest hashes of (seed, image, position), at most `each` of an image.
 
     A start for atoms, and for units that died. The sample of a union is the sample of the samples.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smtdist.kernels.augment import Augmentation, negatives
 from smtdist.kernels.hashing import position_hashes
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 
 Float32 = NDArray[np.float32]
 
@@ -27,7 +27,7 @@ def as_rows(samples: NDArray[np.generic]) -> Float32:
 
 
 @dataclass(frozen=True)
-class RowDraw:
+class RowDraw(Costs):
     """The `size` samples with the smallest hashes of (seed, sample): landmarks, negatives, a sample for the median.
 
     The draw of a union is the draw of the draws, so partials merge in any order. Memory: 4 d + 16 bytes a row.

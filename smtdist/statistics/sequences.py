@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 
 ROWS: Final = 2048
 """Rows that are coded together."""
 
 
 @dataclass(frozen=True)
-class FrameMoments:
+class FrameMoments(Costs):
     """n, Σ x and Σ x xᵀ of all rows of sequences, in float64 along the fixed tree: what whitening and PCA are made of.
 
     With `through`, of the rows that it makes of them, (m, width).
@@ -95,7 +95,7 @@ class Coder(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class DictionarySums:
+class DictionarySums(Costs):
     """Σ a aᵀ (K, K), Σ a xᵀ (K, d) and Σ ½ ‖x - Φ a‖² + λ Σ a over rows of sequences, in float64 along the fixed tree.
 
     Of every sequence the first row and the middle one are coded: those between are nearly the same. Memory: 8 K (K + d) bytes,

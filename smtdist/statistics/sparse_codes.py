@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.sparse_codes import omp1
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.patch_rows import PatchRows, added_states
 
 
 @dataclass(frozen=True, eq=False)
-class OmpSums:
+class OmpSums(Costs):
     """Of each atom: how many patches chose it, and Σ value x patch; and the share of the squares it explains.
 
     d_k becomes Σ_i s_i x_i over its patches, brought to unit length (Coates and Ng 2011, gain-shape quantisation).

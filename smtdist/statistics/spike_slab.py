@@ -12,12 +12,12 @@ from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.spike_slab import Posterior, SpikeSlab, energy, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.patch_rows import PANEL, PatchRows, add_panels, added_states
 
 
 @dataclass(frozen=True, eq=False)
-class SpikeSlabSums:
+class SpikeSlabSums(Costs):
     """Sums over drawn patches v of expectations under Q, x = ĥ∘ŝ, r = v - Wx.
 
     n, energy : patches, Σ of the energy functional. h, x, square, cross : (N,) Σ ĥ, Σ x, Σ ĥŝ², Σ x². rx : (N, D) Σ x rᵀ.

@@ -106,6 +106,11 @@ class Statistics(Additive):
         """Bytes of the matrices of a sum of these and others."""
         return 8 * len(self.matrices) * len(self.activity) ** 2
 
+    def matrix(self, name: str) -> Matrix:
+        """Return a matrix by its name, stored or derived."""
+        found: Matrix = getattr(self, name)
+        return found
+
     @property
     def tiled(self) -> bool:
         """Whether the matrices are tiles of rows."""

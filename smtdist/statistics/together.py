@@ -11,13 +11,13 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import is_host, place
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.types import Encoder
-from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.base import Costs, State, Statistic
 from smtdist.statistics.cooccurrence import FEW, CodeSums
 from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
-class Together:
+class Together(Costs):
     """Named statistics, summed side by side from the same batches; exact where all of them are.
 
     The state of part `name` is held under `name.key`; `part` takes it out. Memory: the sum of the states, and the

@@ -14,7 +14,7 @@ from smtdist.kernels.features import Features
 from smtdist.kernels.float_sums import Entries, add_weighted_pairs, entries
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics import limbs
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.operators import Operator, Whole
 from smtdist.statistics.origin import Additive, Origin
 from smtdist.statistics.patch_rows import PANEL
@@ -33,7 +33,7 @@ SUMS: Final = ("second_moment", "context_scatter")
 
 
 @dataclass(frozen=True, eq=False)
-class ValueSums:
+class ValueSums(Costs):
     """A 1, A Aᵀ and A D Dᵀ Aᵀ of the codes of sites, in whole steps of 1 / grid.
 
     sites : what turns samples into rows. encoder : what turns rows into codes. context : the operator D. State: n_samples,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ModelError
 from smtdist.kernels.tokens import Normalisation, WordTable
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 
 MAX_WORDS: Final = 2**21
 BYTES_A_WORD: Final = 16
@@ -20,7 +20,7 @@ _TABLE_BYTES: Final = 24
 
 
 @dataclass(frozen=True)
-class TokenCounts:
+class TokenCounts(Costs):
     """How often each different token occurs, exactly.
 
     The state lists the tokens in the order of their hashes: bytes end to end, where each begins, hashes, counts. It

@@ -26,7 +26,7 @@ from smtdist.kernels.pairs import (
 )
 from smtdist.kernels.threads import threads
 from smtdist.kernels.tokens import Lookup, Normalisation, packed
-from smtdist.statistics.base import State
+from smtdist.statistics.base import Costs, State
 from smtdist.statistics.origin import Additive, Origin
 
 UNKNOWN_WORDS: Final = ("place", "skip")
@@ -35,7 +35,7 @@ _ROW: Final = 2**15
 
 
 @dataclass(frozen=True, eq=False)
-class WordPairs:
+class WordPairs(Costs):
     """Sums over text of one-hot codes of words (SMT 2023, appendix B), exact and sparse.
 
     A token's neighbours are the tokens at most `window` before and after it in its paragraph. Tokens outside the
