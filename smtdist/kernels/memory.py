@@ -67,12 +67,12 @@ def batch_bytes(
     pooled: int = 0,
     raw_bytes: int = 1,
     context: int | None = None,
-    order: int = 1,
+    second_order: bool = False,
     sampling: Sampling = ALL_POSITIONS,
 ) -> BatchBytes:
     """Return the peak working memory of each stage for a batch of images, on the present number of threads.
 
-    components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context, order : of the
+    components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context, second_order : of the
     neighbourhood, for the stage of the sums; sampling : which patches are coded.
 
     >>> batch_bytes(Geometry(32, 32, 3, 6), 2048, "bits", 8).whitening > 8 * 729 * 108 * 8
@@ -99,7 +99,9 @@ def batch_bytes(
     else:
         encoding = raw + 4 * n_atoms * p + (4 * p + 1) * patches + max(work, codes + 8 * patches)
     # the bits of a batch stay while the codes of all but its last piece are summed
-    scatter = raw + bits + codes + _scatter_bytes(geometry, n_atoms, form, images, context, order, sampling)
+    scatter = (
+        raw + bits + codes + _scatter_bytes(geometry, n_atoms, form, images, context, second_order, sampling)
+    )
     embedded = (
         images if device.gpu_available() else min(images, threads())
     )  # images whose patches are embedded at a time
@@ -117,7 +119,7 @@ def _scatter_bytes(
     form: str,
     images: int,
     context: int | None,
-    order: int,
+    second_order: bool,
     sampling: Sampling,
 ) -> int:
     """Workspace of the sums beside codes and K x K outputs: whichever of their steps needs most."""
@@ -149,5 +151,5 @@ def _scatter_bytes(
     shifts = 4 * (4 * d + 1) ** 2
     weighted_sums = 4 * n_atoms * min(patches, patches_at_once(n_atoms)) if form == "bits" else 0
     tables = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + weighted_sums
-    second = tables + 4 * capacity if order == 2 else 0
+    second = tables + 4 * capacity if second_order else 0
     return max(moment, near, second) + NEIGHBOUR_BYTES * patches

@@ -209,7 +209,7 @@ class CodeSums(Costs):
             encoder.form,
             images,
             context=self._pixels,
-            order=self.order,
+            second_order=self.second_order,
             sampling=encoder.whitener.sampling,
             raw_bytes=encoder.whitener.scale.raw_bytes,
         )
@@ -220,7 +220,7 @@ class CodeSums(Costs):
         """Return the workspace of a batch on a device."""
         encoder, capacity = self.encoder, self.capacity(images)
         needed = device_batch_bytes(
-            encoder.whitener, self.n_atoms, encoder.form, images, capacity, self._pixels, self.order
+            encoder.whitener, self.n_atoms, encoder.form, images, capacity, self._pixels, self.second_order
         )
         return needed + (
             24 * capacity if self.rows and self.rows[0] else 0

@@ -85,7 +85,7 @@ def test_what_it_takes_is_stated(images):
     codes = random_codes(np.random.default_rng(0), int(np.prod(shape)), k, 0.03)
     kept, out = scatter.kept_mask(codes, shape), np.zeros((k, k), np.int64)
     assert second_order.pays(codes, shape, d)
-    stated = batch_bytes(geometry, k, "bits", images, context=d, order=2).scatter
+    stated = batch_bytes(geometry, k, "bits", images, context=d, second_order=True).scatter
     tracemalloc.start()
     context.add_second_order(out, codes, kept, d)
     peak = tracemalloc.get_traced_memory()[1]

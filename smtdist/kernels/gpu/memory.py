@@ -43,7 +43,13 @@ def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> 
 
 
 def sums_bytes(
-    whitener: Whitener, n_atoms: int, form: str, images: int, capacity: int, context: int | None, order: int
+    whitener: Whitener,
+    n_atoms: int,
+    form: str,
+    images: int,
+    capacity: int,
+    context: int | None,
+    second_order: bool,
 ) -> int:
     """Return the peak of adding codes of at most `capacity` entries to the sums, codes included, K x K sums left out."""
     patches = images * whitener.drawn
@@ -65,19 +71,25 @@ def sums_bytes(
         reach = min(context // whitener.sampling.stride, max(rows, columns))
         # box sums of one image's dense codes
         around = 8 * n_atoms * (6 * positions + 4 * (rows + columns + 1)) + panels + 96 * images * positions
-        if order == 2:
+        if second_order:
             square = 8 * positions * positions + (4 * (4 * reach + 1) ** 2 + 160) * positions
             around = max(around, square + 24 * n_atoms * positions + panels)
     return held + max(dense, weighted, around)
 
 
 def device_batch_bytes(
-    whitener: Whitener, n_atoms: int, form: str, images: int, capacity: int, context: int | None, order: int
+    whitener: Whitener,
+    n_atoms: int,
+    form: str,
+    images: int,
+    capacity: int,
+    context: int | None,
+    second_order: bool,
 ) -> int:
     """Return the peak on a device of a batch of images that becomes codes and is added to sums, these left out.
 
-    capacity : entries of a piece of codes at most; context, order : of the neighbourhood.
+    capacity : entries of a piece of codes at most; context, second_order : of the neighbourhood.
     """
     encoding = encoding_bytes(whitener, n_atoms, form, images)
-    sums = sums_bytes(whitener, n_atoms, form, images, capacity, context, order)
+    sums = sums_bytes(whitener, n_atoms, form, images, capacity, context, second_order)
     return staging_bytes(whitener, images) + max(encoding, sums) + POOL_ROUNDING

@@ -26,6 +26,8 @@ from smtdist.models.points.table import PointSettings
 from smtdist.statistics.values import SecondOrder
 
 SCHEMA: Final = 1
+POINTS: Final = "points"
+"""What holds the landmarks or atoms of features."""
 _KINDS: Final[dict[str, Any]] = {
     one.__name__: one
     for one in (
@@ -68,7 +70,7 @@ def load_points(path: str | os.PathLike[str]) -> PointModel:
 
 def _groups(model: PointModel) -> Iterator[tuple[str, Group]]:
     features: Any = model.features
-    numbers = {one.name: getattr(features, one.name) for one in fields(features) if one.name != "points"}
+    numbers = {one.name: getattr(features, one.name) for one in fields(features) if one.name != POINTS}
     variables: dict[str, Any] = {}
     if hasattr(features, "points"):
         variables["points"] = (("feature", "input"), features.points, {"long_name": "landmarks"})
@@ -110,6 +112,6 @@ def _read_features(group: Any) -> Features:
     kind = str(group.attrs["kind"])
     if kind not in _KINDS:
         raise ValueError(f"features are of the unknown kind {kind}")
-    given = {"points": group["points"][()]} if "points" in group else {}
+    given = {"points": group["points"][()]} if POINTS in group else {}
     features: Features = _KINDS[kind](**given, **json.loads(group.attrs["numbers"]))
     return features
