@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import smtdist
 from docs import gallery
 from smtdist.cli.commands import COMMANDS, load
-from smtdist.configuration import PRESETS, described
+from smtdist.configuration import PRESET_NOTES, PRESETS, described
 
 
 def commands() -> str:
@@ -82,9 +82,10 @@ def settings() -> str:
     lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
     for name, about in described().items():
         lines.append(f"| `{name}` | {about['default']} | {about['values']} | {about['meaning']} |")
-    lines += ["", "# Presets", "", "| preset | settings |", "|---|---|"]
+    lines += ["", "# Presets", "", "| preset | settings | what it changes |", "|---|---|---|"]
     for name, changes in PRESETS.items():
-        lines.append(f"| `{name}` | {', '.join(f'{key}={value}' for key, value in changes.items())} |")
+        given = ", ".join(f"{key}={value}" for key, value in changes.items())
+        lines.append(f"| `{name}` | {given} | {PRESET_NOTES[name]} |")
     return "\n".join([*lines, ""])
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from smtdist.configuration import _RULES, FIELDS, PRESETS, Configuration, parse_setting, preset
+from smtdist.configuration import _RULES, FIELDS, PRESET_NOTES, PRESETS, Configuration, parse_setting, preset
 from smtdist.errors import ConfigurationError
 
 BAD = {
@@ -36,6 +36,12 @@ def test_presets_survive_json(name):
     assert Configuration.from_json(settings.to_json()) == settings
     assert Configuration.from_json(settings.to_json()).digest() == settings.digest()
     assert settings.replace(seed=1).digest() != settings.digest()
+
+
+def test_every_preset_says_what_it_changes():
+    assert PRESET_NOTES.keys() == PRESETS.keys()
+    for name, note in PRESET_NOTES.items():
+        assert note.startswith("As SMT 2023 prints it") == name.startswith("paper-")
 
 
 def test_json_lists_become_ranges():

@@ -9,7 +9,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import print_json, result_console
-from smtdist.configuration import PRESETS, described
+from smtdist.configuration import PRESET_NOTES, PRESETS, described
 from smtdist.errors import ConfigurationError
 from smtdist.monitor import tables
 
@@ -41,12 +41,13 @@ def settings(
         return
     known = described()
     if json:
-        print_json({"settings": known, "presets": PRESETS})
+        print_json({"settings": known, "presets": PRESETS, "preset_notes": PRESET_NOTES})
         return
     console.print(tables.settings_table(known))
     for name, changes in PRESETS.items():
         line = ", ".join(f"{key}={value}" for key, value in changes.items())
         console.print(f"--preset {name}: {line}", highlight=False)
+        console.print(f"  {PRESET_NOTES[name]}", style="dim", highlight=False)
     console.print(
         "smtdist settings --feature l1 (or s3c, omp) lists those of a fit with --set feature=l1.",
         highlight=False,
