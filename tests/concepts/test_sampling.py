@@ -199,9 +199,10 @@ def test_sampling_goes_on_from_its_last_round(tmp_path, monkeypatch):
         return consider(self, *arguments)
 
     monkeypatch.setattr(sampling._Accepted, "consider", counted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), kept.opened():
         sample(scores, settings, kept)
-    got = sample(scores, settings, kept)
+    with kept.opened():
+        got = sample(scores, settings, kept)
     assert rounds[:4] == [0, 1, 2, 2]
     np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
     assert (got.rounds, got.rejected, got.iterations) == (want.rounds, want.rejected, want.iterations)
