@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
-    from smtdist.models.files import load, save
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
         KernelAutoencoder,
         SpectralContrastiveKernel,
     )
+    from smtdist.models.loading import load, save
     from smtdist.models.merge import refit
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
@@ -50,8 +50,8 @@ _HOMES = {
     "ContrastiveKernel": "smtdist.models.kernel.estimators",
     "KernelAutoencoder": "smtdist.models.kernel.estimators",
     "SpectralContrastiveKernel": "smtdist.models.kernel.estimators",
-    "load": "smtdist.models.files",
-    "save": "smtdist.models.files",
+    "load": "smtdist.models.loading",
+    "save": "smtdist.models.loading",
     "refit": "smtdist.models.merge",
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",

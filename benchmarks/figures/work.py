@@ -14,6 +14,7 @@ from benchmarks.steps import Steps
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
+from smtdist.models import files
 from smtdist.models.model import Model
 
 
@@ -63,7 +64,7 @@ class Work:
 
     def model(self, data: str, count: int, settings: smtdist.Configuration) -> Model:
         """Return the model of `model_file`."""
-        return smtdist.load(self.model_file(data, count, settings))
+        return files.load(self.model_file(data, count, settings))
 
     def images(self, data: str, group: str, count: int, settings: smtdist.Configuration) -> Images:
         """Return the first `count` images of a group and their labels."""

@@ -35,6 +35,8 @@ BLOCK: Final = 500
 """Most images of a step."""
 BLOCK_BYTES: Final = 2**30
 """Most bytes of a step's representations."""
+KNN_BYTES: Final = 2**31
+"""Most bytes of rows that are compared at once."""
 
 Made = tuple[str, int, int]
 """What makes a representation of codes: the way of solving, side and step of the pooling windows."""
@@ -203,7 +205,9 @@ class Family:
                 if (name := self._row_file(key, start)) in names:
                     self.work.keep_array(name, found[key])
                 if (name := self._near_file(key, start)) in names:
-                    cosines, rows = nearest(asked[key], found[key], min(self._most(key), stop - start))
+                    most = min(self._most(key), stop - start)
+                    # rows that fit are brought to length 1 once a block, not once for each part of the test rows
+                    cosines, rows = nearest(asked[key], found[key], most, block_bytes=KNN_BYTES)
                     self.work.keep_array(name, np.stack([cosines.astype(np.float64), rows + start]))
 
     def _most(self, key: str) -> int:

@@ -74,10 +74,13 @@ def fit(
     where = Where(workers, cluster, quiet, events)
     coder = from_model if from_model is not None and is_coder(from_model) else None
     if kind is not Kind.smt or feature is not None or coder is not None:
-        if preset or atoms or solve_on or (from_model and coder is None):
-            what = f"--model {kind}" if feature is None else f"feature={feature}"
+        if preset or atoms or solve_on or (from_model and (coder is None or kind is not Kind.smt)):
+            what = (
+                f"--model {kind}" if kind is not Kind.smt else f"feature={feature}" if feature else "A coder"
+            )
             raise WrongUsage(
-                f"{what} goes without --preset, --atoms and --solve-on, and --from-model gives it a coder; leave them out."
+                f"{what} goes without --preset, --atoms and --solve-on; --from-model is for transforms, to reuse a coder. Leave "
+                f"them out."
             )
         from smtdist.cli import patch_coders
 
@@ -115,7 +118,12 @@ def coded_feature(assignments: list[str] | None) -> str | None:
     found = [value for name, _, value in given if name == "feature"]
     if not found or found[-1] in FEATURES:
         return None
-    return found[-1] if found[-1] in CODED or is_brought(ENCODERS, found[-1]) else None
+    if found[-1] in CODED or is_brought(ENCODERS, found[-1]):
+        return found[-1]
+    raise WrongUsage(
+        f"feature is {found[-1]!r}; it must be one of {', '.join((*FEATURES, *CODED))}, or the name of an encoder that an "
+        f"installed package brings."
+    )
 
 
 def inputs(

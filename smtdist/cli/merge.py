@@ -17,7 +17,7 @@ from smtdist.configuration import parse_setting
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.errors import ConfigurationError
-from smtdist.models.loading import Transform, load_transform, save_transform
+from smtdist.models.loading import Transform, load_transform, save
 from smtdist.models.merge import merged, require_memory, resolved, with_settings
 from smtdist.models.merge import update as updated
 from smtdist.monitor import tables
@@ -63,7 +63,7 @@ def merge(
         (str(models[0]), first), _loaded(models[1:]), _loaded(subtract or []), repeats=allow_repeats
     )
     result = resolved(model, total)
-    written = save_transform(result, out, overwrite=overwrite)
+    written = save(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
 
 
@@ -99,7 +99,7 @@ def update(
     with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
         engine.on_bad_chunk = bad
         result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
-    written = save_transform(result, target, overwrite=out is None or overwrite)
+    written = save(result, target, overwrite=out is None or overwrite)
     _report(result, target, {"bytes": written, "passes": records}, json)
 
 

@@ -26,15 +26,23 @@ from smtdist.models.coded import (
     changeable,
     coded_facts,
     coded_settings,
+    feature_of,
     fit_coded,
     format_of,
     load_coded,
     require_pooled,
 )
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
+from smtdist.models.coders.manifold import (
+    Manifold,
+    ManifoldSettings,
+    fit_manifold,
+    require_pools,
+    require_size,
+)
 from smtdist.models.coders.represent import representing
 from smtdist.models.coders.start import require_pooling
 from smtdist.models.kernel.settings import parse_settings
+from smtdist.models.records import joined
 from smtdist.models.transform import represented
 from smtdist.monitor import tables
 
@@ -66,7 +74,7 @@ def fit_coder_command(
     size = code.format.save(coder, out, overwrite=overwrite)
     result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
     figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
-    _say(result, records[:3], figures, json)
+    _say(result, in_rounds(records), figures, json)
 
 
 def fit_coded_command(
@@ -117,9 +125,12 @@ def coded_run(
 def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldSettings]:
     """Return the coder that lies at `path`, and what is asked of an embedding; settings of a transform there stay otherwise."""
     found = load_coded(path)
-    if isinstance(found, Manifold):
-        return found.coder, asked_for(found.settings, assignments)
-    return found, asked_for(ManifoldSettings(), assignments)
+    coder, base = (
+        (found.coder, found.settings) if isinstance(found, Manifold) else (found, ManifoldSettings())
+    )
+    # the code that the file has anyway
+    given = [text for text in assignments or [] if text != f"feature={feature_of(coder)}"]
+    return coder, asked_for(base, given)
 
 
 def embed_command(
@@ -142,7 +153,9 @@ def embed_command(
     check_target(out, overwrite, inputs=(path,), data=data)
     coder, settings = _reused(path, assignments)
     source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
+    Manifold(coder, settings).require_like(source)
     require_pools(coder.patches, settings)
+    require_size(coder.size, settings)
     with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:
         engine.on_bad_chunk = on_bad_chunk
         model, records = fit_manifold(source, coder, settings, engine)
@@ -159,8 +172,9 @@ def _save_manifold(
         "bytes": size,
         "passes": records,
     }
-    figures = f"{result['n_components']} components of {result['n_atoms']} atoms"
-    _say(result, records[:2] + records[-2:], figures, json)
+    skipped = model.provenance.get("skipped", [])
+    figures = f"{result['n_components']} components of codes of {result['n_atoms']} entries{tables.skipped_phrase(skipped)}"
+    _say({**result, "skipped": skipped}, in_rounds(records), figures, json)
 
 
 def few_labels(
@@ -213,3 +227,11 @@ def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, js
     console.print(tables.passes_table(records))
     line = f"{result['out']}: {tables.size(result['bytes'])}, {figures}"
     console.print(line, highlight=False, soft_wrap=True)
+
+
+def in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records of passes with all rounds as one."""
+    rounds = [one for one in records if one["name"].startswith("round-")]
+    first = records.index(rounds[0]) if rounds else 0
+    rest = [one for one in records if one not in rounds]
+    return rest if not rounds else [*rest[:first], joined(f"rounds ({len(rounds)})", rounds), *rest[first:]]

@@ -116,7 +116,7 @@ def tune(
         "best": rows[0].to_dict(),
         "set": as_text(rows[0].changes, "--set "),
         "trials": [row.to_dict() for row in rows],
-        "configuration": settings.to_dict(),
+        "configuration": parse_settings(set_ or []) if is_learnt else settings.to_dict(),
         "seconds": time.perf_counter() - started,
     }
     if out is not None:

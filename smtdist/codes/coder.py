@@ -92,6 +92,12 @@ class Coder(Features):
         """Return the code f of whitened patches (n, p) that a manifold transform embeds, (n, K)."""
         return self.code(rows)
 
+    @property
+    def pixel_dtype(self) -> str | None:
+        """Type of the pixels it was learned from, where its provenance says so."""
+        found: str | None = vars(self).get("provenance", {}).get("source", {}).get("dtype")
+        return found
+
     @cached_property
     def patches(self) -> PatchRows:
         """How its patches are made."""

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.checks import require_choices, require_whole
 from smtdist.codes.coder import Coder, Float32, Float64, Record
-from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
+from smtdist.codes.settings import Settings, require_grids, require_kinds, require_numbers, require_pairs
 from smtdist.data.source import Source
 
 
@@ -40,6 +41,7 @@ class EncoderSettings(Settings):
     """
 
     OF: ClassVar[str] = "an encoder"
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {"start": ("patches", "random")}
 
     units: int = 256
     patch: int = 6
@@ -55,8 +57,10 @@ class EncoderSettings(Settings):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_numbers(self, ("units", "patch"), above=True)
-        require_numbers(self, ("contrast_bias", "ridge", "patches", "whiten_images", "seed"))
+        require_kinds(self)
+        require_choices(self, self.CHOICES)
+        require_whole(self, {"units": 1, "patch": 1, "patches": 0, "whiten_images": 0, "seed": 0})
+        require_numbers(self, ("contrast_bias", "ridge"))
         require_grids(self.pooling)
         require_pairs(self, ("pixel_range",))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self, get_type_hints
 
 from smtdist.errors import ConfigurationError
 
@@ -100,12 +101,42 @@ def require_numbers(settings: Any, names: tuple[str, ...], *, above: bool = Fals
             raise ConfigurationError(f"{name} is {value!r}; it must be a number {floor}.")
 
 
+KINDS: Final[dict[type, tuple[str, Callable[[Any], bool]]]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number", lambda value: type(value) is int),
+    float: ("a number", lambda value: is_number(value)),
+    str: ("a word", lambda value: isinstance(value, str)),
+}
+
+
+def require_kinds(settings: Any) -> None:
+    """Raise ConfigurationError for the first setting that is annotated bool, int, float or str and is something else.
+
+    >>> @dataclass(frozen=True)
+    ... class Asked(Settings):
+    ...     twice: bool = False
+    >>> require_kinds(Asked("maybe"))
+    Traceback (most recent call last):
+    smtdist.errors.ConfigurationError: twice is 'maybe'; it must be true or false.
+    """
+    hints = get_type_hints(type(settings))
+    for one in dataclasses.fields(settings):
+        value = getattr(settings, one.name)
+        if hints[one.name] in KINDS:
+            what, fine = KINDS[hints[one.name]]
+            if not fine(value):
+                raise ConfigurationError(f"{one.name} is {value!r}; it must be {what}.")
+
+
 def require_pairs(settings: Any, names: tuple[str, ...]) -> None:
     """Raise ConfigurationError for the first of the named settings that is neither None nor two numbers in order."""
     for name in names:
         pair = getattr(settings, name)
-        if pair is not None and not (len(pair) == 2 and all(map(is_number, pair)) and pair[0] < pair[1]):
-            raise ConfigurationError(f"{name} is {pair!r}; it must be two numbers, the lower one first.")
+        two = isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_number, pair))
+        if pair is not None and not (two and pair[0] < pair[1]):
+            raise ConfigurationError(
+                f"{name} is {pair!r}; it must be two numbers, the lower one first, such as [0,1]."
+            )
 
 
 def require_grids(pooling: Any) -> None:

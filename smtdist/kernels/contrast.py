@@ -28,6 +28,12 @@ def pixels(images: Array, pixel_range: tuple[float, float] | None = None) -> Arr
     if images.dtype == xp.uint8:
         return images.astype(xp.float32) / xp.float32(255)
     black, white = pixel_range or (0.0, 1.0)
+    low, high = float(images.min(initial=black)), float(images.max(initial=white))
+    slack = 1e-6 * (white - black)  # float32 pixels that equal the ends may lie a rounding outside
+    if not (black - slack <= low and high <= white + slack):
+        raise DataError(
+            f"Pixels lie between {low:g} and {high:g}, outside of {black:g} to {white:g}; set pixel_range to (black, white)."
+        )
     return ((images - black) / (white - black)).astype(xp.float32)
 
 

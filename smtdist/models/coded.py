@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from smtdist.codes.coder import Coder, Record, patch_rows
@@ -23,7 +24,13 @@ from smtdist.models.coders.brought import KIND, fit_encoder
 from smtdist.models.coders.brought import format_of as encoder_format
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.files import Format, kind_in
-from smtdist.models.coders.manifold import Manifold, ManifoldSettings, fit_manifold, require_pools
+from smtdist.models.coders.manifold import (
+    Manifold,
+    ManifoldSettings,
+    fit_manifold,
+    require_pools,
+    require_size,
+)
 from smtdist.models.coders.start import STEPS, image_shape
 from smtdist.models.plugins import ENCODERS, brought
 from smtdist.models.s3c.files import FORMAT as S3C
@@ -37,6 +44,7 @@ class Code(NamedTuple):
     """One kind of code.
 
     settings : by default. fit : how it is learned. format : of its files. changeable : settings that may change after the fit.
+    size : entries of a code that a transform embeds, by settings.
     renamed : public names of settings, by which a coder's own differ. `feature` is the kind of code in public, so that a coder's
     own is hidden unless it has another name.
     """
@@ -45,6 +53,7 @@ class Code(NamedTuple):
     fit: Callable[[Source, Any, Engine], tuple[Any, list[Record]]]
     format: Format[Any]
     changeable: tuple[str, ...]
+    size: Callable[[Any], int] = attrgetter("width")
     renamed: Mapping[str, str] = {"dictionary": "units"}
 
 
@@ -55,9 +64,14 @@ CODES: Final = {
         fit_sparse,
         SPARSE,
         ("feature", "k", "threshold", "penalty", "pooling", "method", "gap"),
+        attrgetter("units"),
     ),
     "s3c": Code(
-        S3CSettings(), fit_coder, S3C, _PATCH_CODER, {"dictionary": "units", "expectation": "feature"}
+        S3CSettings(),
+        fit_coder,
+        S3C,
+        _PATCH_CODER,
+        renamed={"dictionary": "units", "expectation": "feature"},
     ),
     "omp": Code(S3CSettings(model="omp"), fit_coder, S3C, _PATCH_CODER),
     "sc": Code(S3CSettings(model="sc"), fit_coder, S3C, _PATCH_CODER),
@@ -73,6 +87,15 @@ def code_of(feature: str) -> Code:
         raise ConfigurationError(
             f"feature is {feature!r}; it must be one of {', '.join(CODED)} here, or the name of an encoder that an installed "
             f"package brings."
+        )
+    if not (isinstance(cls, type) and issubclass(cls, PatchEncoder)):
+        raise ConfigurationError(
+            f"The entry point {feature} of the group {ENCODERS} is {cls!r}, no subclass of smtdist.codes.encoder.PatchEncoder; "
+            f"mend or uninstall its package."
+        )
+    if getattr(cls, "NAME", None) != feature:
+        raise ConfigurationError(
+            f"The entry point {feature} of the group {ENCODERS} is an encoder whose NAME is another; give both one name."
         )
     return Code(cls.Settings(), partial(fit_encoder, cls), encoder_format(cls), ("pooling",))
 
@@ -128,11 +151,15 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
 def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
     coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
-    found = model.coder
-    feature = found.NAME if isinstance(found, PatchEncoder) else str(coder.get("model", "l1"))
+    feature = feature_of(model.coder)
     names = {own: name for name, own in code_of(feature).renamed.items()}
     given = {names.get(own, own): value for own, value in coder.items() if own in names or own not in HIDDEN}
     return {"feature": feature, **given, **dataclasses.asdict(model.settings)}
+
+
+def feature_of(coder: Coder) -> str:
+    """Return the name of a coder's code."""
+    return coder.NAME if isinstance(coder, PatchEncoder) else str(getattr(coder.settings, "model", "l1"))
 
 
 def described_coded(feature: str) -> dict[str, dict[str, Any]]:
@@ -196,8 +223,9 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
 
 
 def require_pooled(source: Source, settings: CodedSettings) -> None:
-    """Refuse images that either step cannot take, and a pooling window that does not fit into them."""
+    """Refuse images that either step cannot take, pooling windows that do not fit into them, and too many components."""
     shape = image_shape(source, settings.coder)
+    require_size(code_of(settings.feature).size(settings.coder), settings.embedding)
     require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
 
 

@@ -16,6 +16,24 @@ from smtdist.models.model import Model
 Transform = Model | Manifold
 
 
+def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform | Coder:
+    """Read a model of images: a transform, or a coder of patches alone; without `statistics` the K x K sums stay on disk.
+
+    ModelError for another file, or one that is damaged.
+    """
+    if is_coder(path):
+        found: Manifold | Coder = load_coded(path, statistics=statistics)
+        return found
+    return files.load(path, statistics=statistics)
+
+
+def save(model: Transform | Coder, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Write a model of images to one file and return its bytes; an existing file is refused unless `overwrite`."""
+    if isinstance(model, Model):
+        return files.save(model, path, overwrite=overwrite)
+    return format_of(model).save(model, path, overwrite=overwrite)
+
+
 def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Pooled:
     """Read what turns images into representations: a transform, or a coder of patches alone.
 
@@ -43,10 +61,3 @@ def load_transform(path: str | os.PathLike[str], *, statistics: bool = True) -> 
             f"{path} holds a coder without an embedding; fit one on its codes with smtdist fit --from-model {path}."
         )
     return found
-
-
-def save_transform(model: Transform, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
-    """Write a transform to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    if isinstance(model, Model):
-        return files.save(model, path, overwrite=overwrite)
-    return format_of(model).save(model, path, overwrite=overwrite)

@@ -95,22 +95,28 @@ class Rehearsal(Engine):
     def _some(
         self, statistic: Statistic, source: Source, limits: WorkerLimits, most: int, fingerprint: bool
     ) -> tuple[Partial, Pace]:
-        """Sum samples from the beginning until the time is over, in batches that grow; the pace is that of the last batch."""
+        """Sum samples from the beginning until the time is over, in batches that grow; the pace is the best of a batch.
+
+        A small batch has the costs of a whole one, and the first of its kind may be compiled.
+        """
         if isinstance(statistic, RowSample):
             # of fewer images as many patches each as give the same number
             statistic = replace(statistic, each=statistic.patches.positions)
         set_threads(limits.threads)
         due = self.deadline.share(SHARE)
         state: State = statistic.zero()
-        digests, at, batch, read, add = [], 0, 1, 0.0, 0.0
+        digests, at, batch, last = [], 0, 1, 0.0
+        read = add = float("inf")
         with source.opened() as reader:
-            while at < source.n_samples and (at < LEAST or due.left > batch * (read + add)):
+            while at < source.n_samples and (at < LEAST or due.left > 2 * last):
                 stop = min(at + batch, source.n_samples)
                 begun = time.perf_counter()
                 images = reader.read(at, stop)
                 middle = time.perf_counter()
                 statistic.update(state, images, at)
-                read, add = ((middle - begun) / (stop - at), (time.perf_counter() - middle) / (stop - at))
+                last = time.perf_counter() - begun
+                read = min(read, (middle - begun) / (stop - at))
+                add = min(add, (last - (middle - begun)) / (stop - at))
                 if fingerprint:
                     digests.append(sample_digests(images))
                 at, batch = stop, min(2 * batch, most)

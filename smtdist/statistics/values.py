@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.device import gpu_available, to_host
 from smtdist.kernels.features import Features
 from smtdist.kernels.float_sums import Entries, add_weighted_pairs, entries
@@ -63,6 +63,15 @@ class ValueSums(Costs):
         added = 0
         for group in self.sites.groups(images, self._numbers):
             found = to_host(self.encoder(group.rows))
+            if found.shape != (len(group.rows), self.encoder.size):
+                raise ConfigurationError(
+                    f"{type(self.encoder).__name__} makes codes of the shape {found.shape} of {len(group.rows)} rows, not "
+                    f"{(len(group.rows), self.encoder.size)}: rows, and the width that its settings state; mend the encoder."
+                )
+            if not np.isfinite(found).all():
+                raise DataError(
+                    f"{type(self.encoder).__name__} makes codes that are not finite; mend the encoder."
+                )
             state["n_positions"] += self._add(parts, found, group, state["activity"])
             added += len(group.rows)
         for part in parts.values():

@@ -14,9 +14,9 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, InterruptedRun, ModelError
+from smtdist.models import loading
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.fit import fit
-from smtdist.models.loading import load_transform, save_transform
 from smtdist.models.merge import merged, refit, resolved, update
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
@@ -170,7 +170,7 @@ def test_an_update_that_was_stopped_goes_on_to_the_same_bits(case, tmp_path):
 
 def test_a_file_keeps_all_of_it(case, tmp_path):
     model, (_, more, _), kind = case
-    save, load = (save_words, load_words) if kind == "words" else (save_transform, load_transform)
+    save, load = (save_words, load_words) if kind == "words" else (loading.save, loading.load_transform)
     save(model, tmp_path / "m.h5")
     again = load(tmp_path / "m.h5")
     assert_same(again, model)

@@ -12,6 +12,7 @@ from smtdist.codes.encoder import PatchEncoder
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
 from smtdist.models.coders.files import Format
 from smtdist.models.coders.start import STEPS, begun, origin
 
@@ -27,6 +28,11 @@ def fit_encoder(
         start = begun(source, settings, engine)
         atoms, arrays, records = cls.learn(start, source, settings, engine)
     held = (settings, start.patches.shape, start.mean, start.whiten, start.unwhiten)
+    if set(arrays) != set(cls.ARRAYS):
+        raise ConfigurationError(
+            f"The encoder {cls.NAME} has learned {', '.join(sorted(arrays)) or 'no arrays'}, but its ARRAYS name "
+            f"{', '.join(sorted(cls.ARRAYS)) or 'none'}; they must be the same."
+        )
     return cls(*held, atoms, arrays, origin(source)), [*start.records, *records]
 
 

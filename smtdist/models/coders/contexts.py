@@ -29,6 +29,11 @@ def operator_of(context: int | str, patches: PatchRows, order: int) -> Operator:
     if isinstance(context, int):
         return Window(*lattice, context, order)
     found = OURS.get(context) or brought(CONTEXTS, context)
+    if context not in OURS and patches.drawn < patches.positions and not getattr(found, "DRAWN", False):
+        raise ConfigurationError(
+            f"The context {context} takes all positions of an image, but positions asks for {patches.drawn} of "
+            f"{patches.positions}; leave positions out."
+        )
     made: Operator = found(*lattice, order)
     return made
 

@@ -131,7 +131,12 @@ class Manifold:
         return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
     def require_like(self, source: Source) -> None:
-        """Refuse images of another shape."""
+        """Refuse images of another shape, or whole grey levels where floats were learned from, and the other way round."""
+        learned = self.coder.pixel_dtype
+        if learned is not None and (np.dtype(learned) == np.uint8) != (source.dtype == np.uint8):
+            raise DataError(
+                f"{source.name} has {source.dtype} images, the coder was learned from {learned} ones; give images like those."
+            )
         if tuple(source.shape[1:]) != self.shape:
             raise DataError(
                 f"{source.name} has images of {tuple(source.shape[1:])}, the model was fitted on others, of {self.shape}; "
@@ -319,6 +324,15 @@ def require_pools(patches: PatchRows, settings: ManifoldSettings) -> None:
     pooled_shape(*coded_grid(patches, settings), settings.pool_size, settings.pool_stride)
 
 
+def require_size(size: int, settings: ManifoldSettings) -> None:
+    """Refuse more components than a code has entries, before any data are read."""
+    wanted = settings.n_components + settings.drop
+    if wanted > size:
+        raise ConfigurationError(
+            f"n_components + drop is {wanted}, but a code has {size} entries; lower n_components, or raise dictionary."
+        )
+
+
 def fit_manifold(
     source: Source, coder: Coder, settings: ManifoldSettings, engine: Engine
 ) -> tuple[Manifold, list[Record]]:
@@ -326,8 +340,10 @@ def fit_manifold(
 
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
-    require_pools(coder.patches, settings)
     start = Manifold(coder, settings)
+    start.require_like(source)
+    require_pools(coder.patches, settings)
+    require_size(coder.size, settings)
     with engine.run(["statistics", "solve"], lambda: start.facts(source)):
         statistics, record = start.summed(source, engine)
         embedding, solved = start.solved(statistics, engine)

@@ -1,0 +1,140 @@
+"""Encoders, contexts and fits on coders that cannot be right end in one sentence, before anything wrong is written."""
+
+from dataclasses import dataclass
+
+import h5py
+import numpy as np
+import pytest
+from brought import install, run
+from drawing import small_images
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist.cli import app
+from smtdist.codes.encoder import EncoderSettings, PatchEncoder
+from smtdist.models.coders.manifold import Manifold
+
+
+@dataclass(frozen=True)
+class Asked(EncoderSettings):
+    twice: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Plain(PatchEncoder):
+    NAME = "plain"
+    Settings = Asked
+
+    def code(self, rows):
+        return np.maximum(rows.astype(np.float64) @ self.atoms.T, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Wide(Plain):
+    NAME = "wide"
+
+    def code(self, rows):
+        return np.tile(super().code(rows), (1, 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Holed(Plain):
+    NAME = "holed"
+
+    def code(self, rows):
+        return np.full((len(rows), self.size), np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Forgetful(Plain):
+    NAME = "forgetful"
+
+    @classmethod
+    def learn(cls, start, source, settings, engine):
+        return start.atoms[: settings.units], {"gain": np.ones(3)}, []
+
+
+def no_context(sites, columns, order):
+    raise AssertionError("is not called")
+
+
+FEW = "--set patch=4 --set n_components=3"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["a/images"] = small_images(0, 60, 12, 12)
+        file["large/images"] = small_images(1, 30, 16, 16)
+        file["float/images"] = small_images(2, 40, 12, 12).astype(np.float32)
+        file["dark/images"] = small_images(2, 40, 12, 12).astype(np.float32) / 255
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(words):
+    """Return what a command says that ends with an error, and no traceback."""
+    done = CliRunner().invoke(app, [*words.split(), "-q"])
+    assert done.exit_code in (1, 2), (words, done.output, done.exception)
+    assert isinstance(done.exception, SystemExit)
+    return " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "words", "message"),
+    [
+        ("encoders", "wide", "Wide", "", "Wide makes codes of the shape"),
+        ("encoders", "holed", "Holed", "", "makes codes that are not finite"),
+        ("encoders", "forgetful", "Forgetful", "", "has learned gain, but its ARRAYS name none"),
+        ("encoders", "other", "Plain", "", "whose NAME is another"),
+        ("encoders", "number", "FEW", "", "no subclass of smtdist.codes.encoder.PatchEncoder"),
+        ("encoders", "plain", "Plain", "--set twice=maybe", "twice is 'maybe'; it must be true or false"),
+        ("encoders", "plain", "Plain", "--set dictionary=16.5", "units is 16.5; it must be a whole number"),
+        (
+            "encoders",
+            "plain",
+            "Plain",
+            "--set start=foo",
+            "start is 'foo'; it must be one of patches, random",
+        ),
+        ("contexts", "mine", "no_context", "--set positions=9", "takes all positions of an image"),
+    ],
+)
+def test_what_packages_bring(here, monkeypatch, group, name, value, words, message):
+    install(monkeypatch, here, f"smtdist.{group}", name, f"{__name__}:{value}")
+    asked = (
+        f"--set feature={name}"
+        if group == "encoders"
+        else f"--set feature=l1 --set rounds=1 --set context={name}"
+    )
+    size = "" if "dictionary" in words else "--set dictionary=8"
+    assert message in refused(f"fit d.h5 --dataset a --out m.h5 {asked} {size} {FEW} {words}")
+    assert not (here / "m.h5").exists()
+
+
+def test_fits_on_a_coder(here):
+    run(f"fit d.h5 --dataset a --out a.h5 --set feature=l1 --set dictionary=8 --set rounds=2 {FEW}")
+    for command in ("fit", "plan"):
+        told = refused(f"{command} d.h5 --dataset large --from-model a.h5 --out b.h5")
+        assert "give images like those" in told
+    assert "the coder was learned from uint8 ones" in refused("update a.h5 d.h5 --dataset dark")
+    told = refused("fit d.h5 --dataset a --model l1 --from-model a.h5 --out b.h5")
+    assert "--from-model is for transforms" in told
+    run("fit d.h5 --dataset a --from-model a.h5 --set feature=l1 --set n_components=2 --out b.h5")
+    model = smtdist.load("a.h5")
+    assert isinstance(model, Manifold)
+    smtdist.save(model, "c.h5")
+    assert smtdist.refit(smtdist.load("c.h5"), n_components=2).settings.n_components == 2
+
+
+def test_what_is_seen_before_a_fit_reads(here):
+    asked = "fit d.h5 --dataset a --out m.h5 --set patch=4 --checkpoint c"
+    told = refused(f"{asked} --set feature=l1 --set dictionary=32")
+    assert "n_components + drop is 64, but a code has 32 entries" in told
+    assert not (here / "c").exists()
+    told = refused(f"{asked} --set feature=nope")
+    assert "it must be one of gq, vq, l1, s3c, omp, or the name of an encoder" in told
+    told = refused(
+        f"fit d.h5 --dataset float --out m.h5 --set feature=l1 --set dictionary=8 --set rounds=1 {FEW}"
+    )
+    assert "set pixel_range to (black, white)" in told
