@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+from functional_clips import make_clips
 from test_bad_input import refused
 from typer.testing import CliRunner
 
@@ -44,6 +45,80 @@ def assert_same_sums(left, right):
             for name in one[group]:
                 np.testing.assert_array_equal(one[group][name][()], two[group][name][()], err_msg=name)
         assert one.attrs["fingerprint"] == two.attrs["fingerprint"]
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """Of each kind that is no model of images: how a first model is fitted, and two lots of samples."""
+    at = tmp_path_factory.mktemp("others")
+    draw = np.random.default_rng(1)
+    for number in (1, 2):
+        np.save(at / f"{number}.npy", draw.uniform(-1, 1, (150, 3)))
+        make_clips(at / f"clips{number}.h5", angle=float(number))
+        (at / f"{number}.txt").write_text(
+            "\n".join(" ".join(f"w{n}" for n in line) for line in draw.integers(0, 9, (60, 8)))
+        )
+    noise = ["points", "fit", at / "1.npy", "--context", "noise", "--size", 12, "--components", 3]
+    words = [
+        part
+        for text in ("patch=6", "length=4", "places=4", "atoms=12", "n_components=3", "rounds=1")
+        for part in ("--set", text)
+    ]
+    return {
+        "points": (noise, [at / "1.npy"], [at / "2.npy"]),
+        "video": (["video", "fit", at / "clips1.h5", *words], [at / "clips1.h5"], [at / "clips2.h5"]),
+        "words": (["words", at / "1.txt", "--window", 2, "--components", 3], [at / "1.txt"], [at / "2.txt"]),
+    }
+
+
+@pytest.mark.parametrize("kind", ["points", "video", "words"])
+def test_samples_of_other_kinds_come_and_go_by_the_same_commands(others, kind, tmp_path):
+    fit, first, second = others[kind]
+    one, both, back, alone, sum_of = (
+        tmp_path / f"{name}.h5" for name in ("one", "both", "back", "alone", "sum")
+    )
+    run(*fit, "--out", one)
+    told = json.loads(run("update", one, *second, "--out", both, "--json").stdout)
+    assert [entry["action"] for entry in told["audit"]] == ["added", "added"]
+    run("update", one, *second, "--alone", "--out", alone)
+    assert "bytes" in json.loads(run("merge", one, alone, "--out", sum_of, "--json").stdout)
+    run("update", both, *second, "--withdraw", "--out", back)
+    for left, right in ((sum_of, both), (back, one)):
+        assert assert_equal_arrays(left, right) > 5
+    assert "not in the sums" in run("update", one, *second, "--withdraw", code=1).stderr
+    assert "would count twice" in run("update", one, *first, code=1).stderr
+    assert "give --out" in run("update", one, *second, "--alone", code=2).stderr
+    shown = run("merge", both, "--subtract", alone, "--out", tmp_path / "shown.h5").stdout
+    assert "withdrawn" in shown
+    assert "components" in shown
+
+
+def assert_equal_arrays(left, right):
+    """The same sums and the same embedding, whatever else the groups are; return how many arrays were compared."""
+    compared = 0
+    with h5py.File(left) as one, h5py.File(right) as two:
+
+        def compare(name, found):
+            nonlocal compared
+            if isinstance(found, h5py.Dataset) and name.split("/")[-2] in (
+                "statistics",
+                "embedding",
+                "pairs",
+            ):
+                np.testing.assert_array_equal(
+                    np.sort(found[()], axis=None), np.sort(two[name][()], axis=None), err_msg=name
+                )
+                compared += 1
+
+        one.visititems(lambda name, found: compare("/" + name, found))
+    return compared
+
+
+def test_points_among_all_others_are_refused(others, tmp_path):
+    _, first, second = others["points"]
+    run("points", "fit", *first, "--size", 12, "--components", 3, "--out", tmp_path / "p.h5")
+    message = run("update", tmp_path / "p.h5", *second, code=1).stderr
+    assert "neighbours are among all points" in " ".join(message.replace("│", " ").split())
 
 
 def test_merge_adds_subtracts_and_solves(files, tmp_path):

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 def _sgd(model: Any, paths: Any, options: Any) -> list[dict[str, Any]]:
     """Return objective over that of the eigenvectors, and support, of P learned by mini-batches."""
-    sums, analytic = model.sums, model.embedding
+    sums, analytic = model.means, model.embedding
     best = float(analytic.eigenvalues.sum())
     source = ArraySource(np.ascontiguousarray(paths)[:, None])
     rows = [{"start": "eigenvectors", "objective": 1.0, "support": _support(analytic.components, sums)}]

@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 def _sgd(model: Any, clips: Any, wanted: FunctionalSettings, options: Any) -> list[dict[str, Any]]:
     """Compare P learned by mini-batches, from a random start and from the eigenvectors, with the eigenvectors."""
-    sums = model.sums
+    sums = model.means
     best = float(model.eigenvalues.sum())
     rows = [{"start": "eigenvectors", "objective": 1.0, "support": _support(model.components, sums)}]
     runs = [("random", None, 0.0), *(("eigenvectors", model.components, s) for s in options.sparsity)]

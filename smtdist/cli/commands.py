@@ -76,7 +76,7 @@ COMMANDS: Final = {
     "update": Command(
         "merge",
         "update",
-        "Add images to a model, or withdraw them: one pass over them alone, then a solve.",
+        "Add samples to a model, or withdraw them: one pass over them alone, then a solve.",
         "model.h5 more.h5 --dataset train/images",
     ),
     "merge": Command(

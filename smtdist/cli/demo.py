@@ -22,7 +22,7 @@ import numpy as np
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.fit import model_line, summary
+from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
@@ -105,7 +105,7 @@ def _run(folder: Path, out: Path, where: Where, overwrite: bool) -> dict[str, An
         "passes": records,
         "model": str(out.absolute()),
         "bytes": written,
-        **summary(model),
+        **model.summary(),
     }
 
 

@@ -55,9 +55,9 @@ def disc(
     places, paths = disc_landmarks(landmarks, seed), moving_points(sequences, seed)
     with engine_for(Where(workers, cluster, quiet), ArraySource(paths[:, None])) as engine:
         model, records = fit_disc(paths, places, engine, functionals)
-    components = model.embedding.components
+    components = model.solution.components
     result = judged(components, places, functions=functions, seed=seed)
-    result["eigenvalues"] = model.embedding.eigenvalues.tolist()
+    result["eigenvalues"] = model.solution.eigenvalues.tolist()
     result["passes"] = records
     if out is not None:
         drawn = recovery(

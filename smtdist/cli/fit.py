@@ -17,10 +17,9 @@ from smtdist.configuration import CODED, FEATURES
 from smtdist.data.locations import full_location
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
-from smtdist.errors import CheckpointError, DataError
+from smtdist.errors import DataError
 from smtdist.models import files
 from smtdist.models.coders.files import is_coder
-from smtdist.models.coders.manifold import Manifold
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
 from smtdist.models.model import Model, image_geometry
@@ -108,7 +107,7 @@ def fit(
         found, records = fit_model(source, settings, engine, atoms=given, base=base)
     written = files.save(found, out, overwrite=overwrite)
     skipped = found.provenance.get("skipped", [])
-    result = {"model": str(out.absolute()), "bytes": written, "passes": records, **summary(found)}
+    result = {"model": str(out.absolute()), "bytes": written, "passes": records, **found.summary()}
     _report({**result, "skipped": skipped}, json)
 
 
@@ -149,20 +148,6 @@ def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
             f"{path} does not hold atoms; give a floating-point array of the shape (atoms, pixels)."
         )
     return array
-
-
-def summary(model: Model | Manifold) -> dict[str, Any]:
-    """Return the figures of a model that a person asks for first."""
-    embedding = model.embedding
-    if embedding is None:
-        raise CheckpointError("The model has no embedding; fit it again.")
-    return {
-        "n_atoms": len(embedding.dead),
-        "n_dead": embedding.n_dead,
-        "rank": embedding.rank,
-        "n_components": len(model.components().T),
-        "fingerprint": model.provenance.get("fingerprint", ""),
-    }
 
 
 def _report(result: dict[str, Any], as_json: bool) -> None:

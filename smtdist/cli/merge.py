@@ -11,14 +11,13 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.fit import model_line, summary
+from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import parse_setting
-from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.errors import ConfigurationError
-from smtdist.models.loading import Transform, load_transform, save
-from smtdist.models.merge import merged, require_memory, resolved, with_settings
+from smtdist.models.additions import kind_of
+from smtdist.models.merge import fit_alone, merged, require_memory, resolved, with_settings
 from smtdist.models.merge import update as updated
 from smtdist.monitor import tables
 
@@ -47,12 +46,13 @@ def merge(
 ) -> None:
     """Add the sums of models, withdraw those of others, and solve again; no data are read.
 
-    All models must share whitening, dictionary and codes: fit the first, and the others with --from-model. The result
-    has the bits of one fit of all samples. With one model and --set it is a new solve of the same sums.
+    All models must share whitening, dictionary and codes: fit the first, and make the others with smtdist update --alone.
+    The result has the bits of one fit of all samples. With one model and --set it is a new solve of the same sums.
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
-    first = load_transform(models[0])
+    kind = kind_of(models[0])
+    first = kind.load(models[0])
     if first.statistics is not None:
         require_memory(first.statistics.held_bytes, len(first.statistics.activity))
     try:
@@ -63,18 +63,29 @@ def merge(
         (str(models[0]), first), _loaded(models[1:]), _loaded(subtract or []), repeats=allow_repeats
     )
     result = resolved(model, total)
-    written = save(result, out, overwrite=overwrite)
+    written = kind.save(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
 
 
 def update(
     model: opt.ModelFile,
     data: opt.Data,
-    dataset: opt.Dataset,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Images in the file (a dataset, or a group), rows of a table, or a clip. Default: all clips of a file."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
     ] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the samples out instead.")] = False,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Sum these samples alone, with the codes of MODEL.h5: for a later merge."
+        ),
+    ] = False,
     allow_repeats: opt.Repeats = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
@@ -85,36 +96,45 @@ def update(
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Add images to a model, or withdraw them: one pass over them alone, then a solve.
+    """Add samples to a model, or withdraw them: one pass over them alone, then a solve.
 
-    Whitening and dictionary stay, so ten updates have the bits of one fit with them. MODEL.h5 is replaced once the new
-    one is whole. A run that was stopped goes on when it is started again with the same --checkpoint.
+    Samples are like those of the fit: images, rows of a table, clips or a text. Whitening and dictionary stay, so ten updates
+    have the bits of one fit with them. MODEL.h5 is replaced once the new one is whole. A run that was stopped goes on when it
+    is started again with the same --checkpoint.
     """
+    if alone and (out is None or withdraw or allow_repeats):
+        raise WrongUsage(
+            "--alone makes another model; give --out, and leave out --withdraw and --allow-repeats."
+        )
     target = model if out is None else out
     if out is not None:
         check_target(out, overwrite, inputs=(model,), data=data)
-    present, bad = load_transform(model), opt.bad_chunk(on_bad_chunk) or "raise"
-    source = open_source(data, dataset, present.scaling, fitted=True, skip_damaged=bad == "skip")
+    kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
+    present = kind.load(model)
+    source = kind.opened(present, data, dataset, bad == "skip")
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
         engine.on_bad_chunk = bad
-        result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
-    written = save(result, target, overwrite=out is None or overwrite)
+        if alone:
+            result, records = fit_alone(present, source, engine)
+        else:
+            result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
+    written = kind.save(result, target, overwrite=out is None or overwrite)
     _report(result, target, {"bytes": written, "passes": records}, json)
 
 
-def _loaded(paths: list[Path]) -> Iterator[tuple[str, Transform]]:
+def _loaded(paths: list[Path]) -> Iterator[tuple[str, Any]]:
     for path in paths:
-        yield str(path), load_transform(path)
+        yield str(path), kind_of(path).load(path)
 
 
-def _report(model: Transform, path: Path, facts: dict[str, Any], as_json: bool) -> None:
+def _report(model: Any, path: Path, facts: dict[str, Any], as_json: bool) -> None:
     audit = model.provenance.get("audit", [])
     n_samples = sum(entry["n_samples"] * (1 if entry["action"] == "added" else -1) for entry in audit)
     result = {
         "model": str(path.absolute()),
         **facts,
-        **summary(model),
+        **model.summary(),
         "n_samples": n_samples,
         "audit": audit,
     }
@@ -123,4 +143,12 @@ def _report(model: Transform, path: Path, facts: dict[str, Any], as_json: bool) 
         return
     console = result_console()
     console.print(tables.audit_table(audit))
-    console.print(model_line(result), highlight=False, soft_wrap=True)
+    line = model_line(result) if "n_dead" in result else other_line(result)
+    console.print(line, highlight=False, soft_wrap=True)
+
+
+def other_line(result: dict[str, Any]) -> str:
+    """Return one line about a model that is not of atoms of images."""
+    left_out = {"model", "bytes", "seconds", "passes", "audit", "fingerprint", "eigenvalues"}
+    told = (f"{name.removeprefix('n_')} {value}" for name, value in result.items() if name not in left_out)
+    return f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(told)}"

@@ -9,7 +9,6 @@ from typing import Any
 
 from smtdist.cli.coders import asked_for, changed, require_room
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.fit import summary
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.codes.coder import Coder
 from smtdist.data.locations import Location
@@ -167,7 +166,7 @@ def _save_manifold(
 ) -> None:
     size = format_of(model).save(model, out, overwrite=overwrite)
     result = {
-        **summary(model),
+        **model.summary(),
         "out": str(out.absolute()),
         "bytes": size,
         "passes": records,

@@ -182,7 +182,7 @@ def transform(
         out,
         source,
         lambda engine: embedded(fitted, source, engine),
-        (len(fitted.embedding.eigenvalues),),
+        (len(fitted.solution.eigenvalues),),
         attributes,
         Where(workers, cluster, quiet),
         started=started,

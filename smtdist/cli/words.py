@@ -194,7 +194,7 @@ def words(
         )
     if target is not None:
         result |= {"model": str(target), "bytes": save_words(found, target, overwrite=overwrite)}
-    result |= summary(found)
+    result |= found.summary()
     result["near"] = {
         word: {
             "nearest": _plain(found.nearest(word, count)),
@@ -315,20 +315,6 @@ def _planned(
         print_json({"passes": found, "data": source.describe()})
     else:
         result_console().print(tables.plan_table(found, checkpoint is not None))
-
-
-def summary(model: WordModel) -> dict[str, Any]:
-    """Return the figures of a model that a person asks for first."""
-    embedding, sums = model.embedding, model.statistics
-    return {
-        "n_words": len(model.vocabulary),
-        "n_positions": 0 if sums is None else sums.n_positions,
-        "n_pairs": 0 if sums is None else len(sums.pair),
-        "rank": 0 if embedding is None else embedding.rank,
-        "n_apart": 0 if embedding is None else embedding.n_dead,
-        "n_components": model.settings.n_components,
-        "fingerprint": model.provenance.get("fingerprint", ""),
-    }
 
 
 def _plain(found: list[Near]) -> list[dict[str, Any]]:

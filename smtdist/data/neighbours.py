@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.fingerprint import sample_digests
 from smtdist.data.source import Reader, Source
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError, DataError
@@ -97,7 +98,8 @@ class _NeighbourReader(Reader):
 class NoisePairs(Source):
     """Two noisy copies of every point of a table, as neighbours: samples (1, 2, d + 1), float64 (SMT 2023, section 2).
 
-    The noise is Gaussian, of standard deviation `noise`, and a function of the seed and the number of the point.
+    The noise is Gaussian, of standard deviation `noise`, and a function of the seed and of the point itself: a point has the same
+    noise in any table, so that it can be withdrawn from sums by whichever table holds it.
     """
 
     table: Source
@@ -147,7 +149,7 @@ class _NoiseReader(Reader):
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         rows = self._table.read(start, stop)
         out[..., -1] = 1.0
-        for sample, (row, to) in enumerate(zip(rows, out, strict=True), start):
-            draw = np.random.Generator(np.random.Philox(key=[self.source.seed, sample]))
+        for key, row, to in zip(sample_digests(rows.astype(np.float64)), rows, out, strict=True):
+            draw = np.random.Generator(np.random.Philox(key=[self.source.seed, key]))
             to[0, :, :-1] = row[0, 0] + self.source.noise * draw.standard_normal((2, row.shape[-1]))
         return int(rows.nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -83,9 +84,10 @@ def _clip(path: str, group: Any, name: str) -> Clip:
 class PatchSequences(Source):
     """Patches at one place of `length` consecutive frames: samples of shape (1, length, patch²), float32.
 
-    Windows of `length` frames follow one another within each shot; each has `places` places, drawn by hashes of (seed, number of
-    the window). Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are whitened whole, before patches
-    are cut (`smtdist.data.video_frames.fourier_whitened`). A window is read once for all its places.
+    Windows of `length` frames follow one another within each shot; each has `places` places, drawn by hashes of the seed, the
+    name of the clip in its file and the first frame: a clip has the same places beside whichever others. Pixels are in [0, 1]
+    (uint8 divided by 255); with whiten="fourier" frames are whitened whole, before patches are cut
+    (`smtdist.data.video_frames.fourier_whitened`). A window is read once for all its places.
     views : what is seen of a window, one after the other, each at places of its own: 1, the frames as they are; 2, mirrored left
     to right too; 4, upside down too; 8, rows and columns exchanged too.
     """
@@ -173,9 +175,11 @@ class PatchSequences(Source):
 
     def corners(self, window: int) -> npt.NDArray[np.int64]:
         """Return the upper left corners of the patches of a window in each view, (views x places, 2), row and column."""
-        clip = self.clips[self.windows[window][0]]
+        number, first = self.windows[window]
+        clip = self.clips[number]
+        named = int.from_bytes(hashlib.blake2b(clip.dataset.encode(), digest_size=4).digest(), "little")
         sides = np.array([clip.height - self.patch + 1, clip.width - self.patch + 1], np.uint64)
-        hashes = position_hashes(self.seed, window, 1, 2 * self.chunk_samples, PLACES_VIEW)
+        hashes = position_hashes(self.seed, (named << 32) + first, 1, 2 * self.chunk_samples, PLACES_VIEW)
         # hashes are even over 2^64: their remainders are, but for one part in 10^16
         return (hashes.reshape(-1, 2) % sides).astype(np.int64)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -44,6 +44,16 @@ class Features(ABC):
     def few(self) -> Self:
         """Return a small one of the same kind, or itself where nothing is compiled."""
         return self
+
+    def parts(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return the arrays that a dataclass of features is made of, by name, and everything else.
+
+        >>> Quadratic(2).parts()
+        ({}, {'n_inputs': 2})
+        """
+        every = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        arrays = {name: value for name, value in every.items() if isinstance(value, np.ndarray)}
+        return arrays, {name: value for name, value in every.items() if name not in arrays}
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,3 +36,16 @@ def chosen_components(
             f"ask for fewer, or fit with a larger n_components."
         )
     return np.ascontiguousarray(embedding.components[first : first + count].T, np.float32)
+
+
+def summary_of(embedding: Solution | None, n_components: int, fingerprint: str) -> dict[str, Any]:
+    """Return the figures of a transform of atoms that a person asks for first, as plain JSON."""
+    if embedding is None:
+        raise ModelError("The model has no embedding; fit it again.")
+    return {
+        "n_atoms": len(embedding.dead),
+        "n_dead": embedding.n_dead,
+        "rank": embedding.rank,
+        "n_components": n_components,
+        "fingerprint": fingerprint,
+    }

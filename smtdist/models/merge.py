@@ -72,7 +72,7 @@ def refit(model: M, **changes: Any) -> M:
     >>> from smtdist.models.model import Model
     >>> refit(Model(None, None, None, None, None, None, None), patch=7)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    smtdist.errors.ConfigurationError: The setting patch is fixed once patches are summed; ...
+    smtdist.errors.ConfigurationError: The setting patch is fixed once samples are summed; ...
     """
     return resolved(with_settings(model, changes))
 
@@ -89,7 +89,7 @@ def with_settings(model: M, changes: dict[str, Any]) -> M:
     fixed = sorted(set(changes) - set(model.free))
     if fixed:
         raise ConfigurationError(
-            f"The setting {fixed[0]} is fixed once patches are summed; a refit may change {', '.join(model.free)}."
+            f"The setting {fixed[0]} is fixed once samples are summed; a refit may change {', '.join(model.free)}."
         )
     return replace(model, settings=model.settings.replace(**changes)) if changes else model  # type: ignore[type-var]
 
@@ -139,6 +139,20 @@ def update(
         del present, more
         embedding, solved = model.solved(total, engine)
         return model.finished(total, embedding, None, left_out(source, engine)), [record, solved]
+
+
+def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]]:
+    """Fit the samples of a source with the codes of a model: one pass over them alone, then a solve.
+
+    Models that are made so, on several machines say, can be merged.
+    """
+    model.require_like(source)
+    with engine.run(["statistics", "solve"], lambda: model.facts(source)):
+        statistics, record = model.summed(source, engine)
+        embedding, solved = model.solved(not_empty(statistics), engine)
+        skipped = left_out(source, engine)
+        found = model.finished(statistics, embedding, source.describe(), skipped)
+        return found, [record, solved]
 
 
 def statistics_of(model: Transform, name: str) -> Any:

@@ -18,7 +18,7 @@ from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.representation import pooled_shape
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
 from smtdist.kernels.whitening import integer_whitening, threshold_cut
-from smtdist.models.components import chosen_components
+from smtdist.models.components import chosen_components, summary_of
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.provenance import origin_of, traced
 from smtdist.models.records import Record
@@ -148,6 +148,10 @@ class Model:
         about = traced(self.provenance, statistics.origin, source, skipped)
         kept = statistics if self.settings.keep_statistics else None
         return replace(self, statistics=kept, embedding=embedding, provenance=about)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        return summary_of(self.embedding, self.settings.n_components, self.fingerprint)
 
     @property
     def fingerprint(self) -> str:

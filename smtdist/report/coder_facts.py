@@ -73,6 +73,7 @@ def coder_readable(facts: Facts) -> list[tuple[str, str]]:
 def video_facts(path: Path) -> Facts:
     """Return the facts about a transform of video."""
     from smtdist.models.functional.files import load_video
+    from smtdist.models.groups import without_audit
 
     model = load_video(path)
     layers = [
@@ -85,8 +86,8 @@ def video_facts(path: Path) -> Facts:
     ]
     return {
         "configuration": json.loads(model.settings.to_json()),
-        "provenance": model.provenance,
-        "audit": [],
+        "provenance": without_audit(model.provenance),
+        "audit": model.provenance.get("audit", []),
         "layers": layers,
     }
 

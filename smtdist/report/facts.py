@@ -15,6 +15,7 @@ from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.hdf5 import damage_named, open_file
 from smtdist.data.opening import labels_name, open_source
 from smtdist.errors import DataError, ModelError
+from smtdist.models.groups import without_audit
 from smtdist.models.kinds import kind_in
 from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
@@ -199,8 +200,8 @@ def _points(path: Path) -> Facts:
     model = load_points(path)
     return {
         "configuration": {} if model.settings is None else json.loads(model.settings.to_json()),
-        "provenance": model.provenance,
-        "audit": [],
+        "provenance": without_audit(model.provenance),
+        "audit": model.provenance.get("audit", []),
         "features": type(model.features).__name__,
         **model.summary(),
     }

@@ -59,7 +59,7 @@ def path_straightness(model: VideoModel) -> tuple[float, float, float]:
     They follow from the sums in the file: tr(P C Pᵀ) over tr(P V Pᵀ), V about the mean, and C brought from all positions to
     those that have a difference. For second differences it is `Straightness.second_difference` of those sequences.
     """
-    settings, sums = model.settings, model.sums
+    settings, sums = model.settings, model.means
     share = settings.length / (settings.length - settings.order)
     codes = share * float(sums.scatter.trace() / sums.covariance.trace())
     p = model.components
@@ -69,7 +69,7 @@ def path_straightness(model: VideoModel) -> tuple[float, float, float]:
 
 def atoms_as_patches(model: VideoModel, most: int) -> NDArray[Any]:
     """Return the most active atoms as raw patches without the mean patch, (n, side, side, 1); of an upper layer by inverses."""
-    order = np.argsort(-model.sums.mean, kind="stable")[:most]
+    order = np.argsort(-model.means.mean, kind="stable")[:most]
     codes = np.eye(model.coder.size)[order]
     rows = model.decode(codes) - model.decode(np.zeros((1, model.coder.size)))
     return rows.reshape(len(rows), model.settings.patch, model.settings.patch, 1)

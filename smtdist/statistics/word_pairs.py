@@ -189,6 +189,11 @@ class WordSums(Additive):
         """Words of the vocabulary, K."""
         return len(self.activity)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the pairs and their counts."""
+        return self.pair.nbytes + self.count.nbytes
+
     def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
         pair, count = combined((self.pair, self.count), (other.pair, other.count), sign)
         activity = self.activity + sign * other.activity

@@ -59,8 +59,8 @@ def test_points_with_neighbours_in_time_have_the_same_sums():
         order=2,
         n_components=4,
     )
-    np.testing.assert_allclose(sequences.sums.scatter, points.sums.scatter, atol=1e-5)
-    np.testing.assert_allclose(sequences.sums.moment, points.sums.moment, atol=1e-5)
+    np.testing.assert_allclose(sequences.means.scatter, points.means.scatter, atol=1e-5)
+    np.testing.assert_allclose(sequences.means.moment, points.means.moment, atol=1e-5)
 
 
 def test_zca_whitens_and_comes_back():

@@ -29,8 +29,8 @@ def want(fit):
 
 def bits(model):
     arrays = (
-        model.whitening.whiten, model.covariance, model.coder.dictionary, np.array(model.trace), model.sums.moment,
-        model.sums.scatter, model.components,
+        model.whitening.whiten, model.covariance, model.coder.dictionary, np.array(model.trace), model.means.moment,
+        model.means.scatter, model.components,
     )  # fmt: skip
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 

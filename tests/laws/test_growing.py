@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from drawing import small_images
 from executors import LossyExecutor, ThreadsExecutor
+from functional_clips import SMALL, make_clips
 
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
+from smtdist.data.table import as_table
 from smtdist.data.text import TextSource
+from smtdist.data.video import open_clips
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.passes import Engine
@@ -17,12 +20,17 @@ from smtdist.errors import CheckpointError, ConfigurationError, DataError, Inter
 from smtdist.models import loading
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.fit import fit
+from smtdist.models.functional.files import load_video, save_video
+from smtdist.models.functional.video import fit_video, sequences_of
 from smtdist.models.merge import merged, refit, resolved, update
+from smtdist.models.points.files import load_points, save_points
+from smtdist.models.points.table import PointSettings, fit_table
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings
 
 PARTS = [small_images(number, 40, 11, 10) for number in range(3)]
+VIDEO = SMALL.replace(atoms=12, n_components=3, rounds=1)
 LEARNT = {"patch": 4, "dictionary": 10, "rounds": 2, "n_components": 3}
 
 
@@ -42,6 +50,15 @@ def words(source):
     return fit_words(source, WordSettings(window=2, n_components=3), Engine(SerialExecutor(1)))[0]
 
 
+def points(**more):
+    settings = PointSettings(**{"size": 10, "n_components": 3, **more})
+    return lambda source: fit_table(source, settings, Engine(SerialExecutor(1)))[0]
+
+
+def video(source):
+    return fit_video(source.clips, VIDEO, Engine(SerialExecutor(1)))[0]
+
+
 KINDS = {
     "gq": binary(),
     "gq, window, second order": binary(context=3, order=2, flip=True),
@@ -52,8 +69,17 @@ KINDS = {
     "l1, signed": learnt("l1", positive=False, moment="centred"),
     "s3c": learnt("s3c", context=4),
     "omp": learnt("omp", positions=12),
+    "points, noise": points(context="noise", features="rbf", noise=0.1),
+    "points, in time": points(context="time", order=2, features="l1", moment="centred"),
+    "video": video,
     "words": words,
 }
+SAVED = {
+    "words": (save_words, load_words),
+    "points": (save_points, load_points),
+    "video": (save_video, load_video),
+}
+OF_IMAGES = (loading.save, loading.load_transform)
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +91,26 @@ def texts(tmp_path_factory):
     return [TextSource.open([str(at / f"{number}.txt")]) for number in range(3)]
 
 
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    at = tmp_path_factory.mktemp("clips")
+    found = []
+    for number in range(3):
+        (clip,) = open_clips(make_clips(at / f"{number}.h5", angle=0.7 * number + 0.1))[:1]
+        found.append(sequences_of((clip,), VIDEO))
+    return found
+
+
 @pytest.fixture(scope="module", params=KINDS)
-def case(request, texts):
-    """A model of the first part, the parts as sources, and a kind's name."""
-    parts = texts if request.param == "words" else [ArraySource(part) for part in PARTS]
-    return KINDS[request.param](parts[0]), parts, request.param
+def case(request, texts, clips):
+    """A model of the first part, the parts as sources, and the first word of a kind's name."""
+    first = request.param.split(",")[0]
+    parts = {
+        "words": texts,
+        "video": clips,
+        "points": [as_table(part.reshape(len(part), -1)[:, :6] / 64) for part in PARTS],
+    }.get(first, [ArraySource(part) for part in PARTS])
+    return KINDS[request.param](parts[0]), parts, first
 
 
 def engine(executor=None, **more):
@@ -131,12 +172,15 @@ def test_what_has_no_meaning_is_refused(case):
         update(model, more, engine(), withdraw=True)
     with pytest.raises(ModelError, match="keeps no statistics"):
         update(replace(model, statistics=None), more, engine())
-    with pytest.raises(ConfigurationError, match="is fixed once patches are summed"):
+    with pytest.raises(ConfigurationError, match="is fixed once samples are summed"):
         refit(model, seed=3)
     wrong = ArraySource(np.zeros((3, 5, 5), np.uint8))
-    with pytest.raises(
-        DataError, match="give text files" if kind == "words" else "give images like those|lower patch"
-    ):
+    told = {
+        "words": "give text files",
+        "points": "give rows like those",
+        "video": "make them with sequences_of",
+    }
+    with pytest.raises(DataError, match=told.get(kind, "give images like those|lower patch")):
         update(model, wrong, engine())
     moved = replace(model.statistics, origin=replace(model.statistics.origin, basis="another"))
     with pytest.raises(ModelError, match="b: The sums were made with another"):
@@ -146,7 +190,7 @@ def test_what_has_no_meaning_is_refused(case):
 def test_a_new_solve_reads_nothing(case):
     model, _, _ = case
     fewer = refit(model, n_components=2)
-    assert len(fewer.embedding.components) == 2 + model.settings.drop
+    assert len(fewer.embedding.components) == 2 + getattr(model.settings, "drop", 0)
     assert_same(refit(fewer, n_components=3), model)
 
 
@@ -170,7 +214,7 @@ def test_an_update_that_was_stopped_goes_on_to_the_same_bits(case, tmp_path):
 
 def test_a_file_keeps_all_of_it(case, tmp_path):
     model, (_, more, _), kind = case
-    save, load = (save_words, load_words) if kind == "words" else (loading.save, loading.load_transform)
+    save, load = SAVED.get(kind, OF_IMAGES)
     save(model, tmp_path / "m.h5")
     again = load(tmp_path / "m.h5")
     assert_same(again, model)

@@ -195,7 +195,7 @@ def test_a_refit_is_the_fit_with_those_settings(base, tmp_path):
     np.testing.assert_array_equal(again.embedding.components, want.embedding.components)
     assert again.settings == want.settings
     assert again.provenance == want.provenance
-    with pytest.raises(ConfigurationError, match="The setting threshold is fixed once patches are summed"):
+    with pytest.raises(ConfigurationError, match="The setting threshold is fixed once samples are summed"):
         refit(base, threshold=0.5)
 
 

@@ -42,9 +42,9 @@ def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
     np.testing.assert_array_equal(found.transform(new), model.transform(new))
     assert found.transform(new).any()
     for name in ("moment", "scatter", "mean"):
-        np.testing.assert_array_equal(getattr(found.sums, name), getattr(model.sums, name))
+        np.testing.assert_array_equal(getattr(found.means, name), getattr(model.means, name))
     np.testing.assert_array_equal(found.embedding.eigenvalues, model.embedding.eigenvalues)
-    P, V = found.embedding.components, found.sums.moment
+    P, V = found.embedding.components, found.means.moment
     np.testing.assert_allclose(P @ V @ P.T, np.eye(2), atol=1e-9)
 
 
@@ -52,7 +52,7 @@ def test_a_file_gives_the_model_back_and_embeds_new_points(features, tmp_path):
 def test_settings_choose_the_neighbours(context):
     settings = PointSettings(**{**vars(SMALL), "context": context, "order": 2, "lengths": (120, 180)})
     model, (record, _) = fit_table(POINTS, settings, engine())
-    assert model.sums.n_positions == (600 if context == "noise" else 300)
+    assert model.means.n_positions == (600 if context == "noise" else 300)
     assert record["n_samples"] == 300
     if context not in ("lle", "time"):
         return
@@ -61,7 +61,7 @@ def test_settings_choose_the_neighbours(context):
     want, _ = fit_points(
         in_context(POINTS, given), Landmarks(spread_points(POINTS, 25)), engine(), order=2, n_components=3
     )
-    np.testing.assert_array_equal(model.sums.scatter, want.sums.scatter)
+    np.testing.assert_array_equal(model.means.scatter, want.means.scatter)
     np.testing.assert_array_equal(model.embedding.components, want.embedding.components)
 
 

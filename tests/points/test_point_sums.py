@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.data.neighbours import NeighbourSource
+from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.models.merge import update
 from smtdist.models.points.contexts import (
     locally_linear_context,
     mean_context,
@@ -23,6 +25,7 @@ from smtdist.models.points.contexts import (
 )
 from smtdist.models.points.fit import FINE as GRID
 from smtdist.models.points.fit import in_context, noisy_pairs
+from smtdist.models.points.table import PointSettings, fit_table
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
 from smtdist.statistics.values import ValueSums, finish
@@ -195,11 +198,11 @@ def test_pieces_in_any_order_give_the_same_bits(name):
 
 
 def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
-    points = np.zeros((4000, 1))
+    points = 1e-9 * np.arange(4000.0)[:, None]  # equal points would have equal noise
     source = noisy_pairs(points, 0.5, 2)
     with source.opened() as reader:
         rows = reader.read(0, 4000)
-    noise = rows[:, 0, :, 0]
+    noise = rows[:, 0, :, 0] - points
     assert noise.std() == pytest.approx(0.5, rel=0.03)
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
     statistic = point_sums(Landmarks(np.array([[-1.0], [1.0]])), 1, pairs=True)
@@ -260,3 +263,17 @@ def test_what_has_no_meaning_is_refused():
         RadialBasis(CENTRES, 0)
     with pytest.raises(DataError, match="too large"):
         summed(point_sums(Quadratic(2), 1), noisy_pairs(1e6 * points, 0.1))
+
+
+@pytest.mark.parametrize("context", ["noise", "time"])
+def test_sums_of_parts_are_those_of_all_points_with_the_same_features(context):
+    points = np.random.default_rng(4).uniform(-1, 1, (300, 3))
+    asked = PointSettings(size=12, n_components=3, context=context, order=2, lengths=(180, 120))
+    model, _ = fit_table(points, asked, Engine(SerialExecutor()))
+    parts = [as_table(part) for part in (points[:180], points[180:])]
+    rest, _ = update(model, parts[1], Engine(SerialExecutor()), withdraw=True)
+    first, _ = model.summed(parts[0], Engine(SerialExecutor()))
+    np.testing.assert_array_equal(rest.statistics.context_scatter, first.context_scatter)
+    np.testing.assert_array_equal(rest.statistics.second_moment, first.second_moment)
+    again, _ = update(rest, parts[1], Engine(SerialExecutor()))
+    np.testing.assert_array_equal(again.embedding.components, model.embedding.components)

@@ -21,13 +21,10 @@ from smtdist.models.groups import (
     number,
     read_audit,
     read_solution,
-    smallest,
     solution_group,
     without_audit,
 )
-from smtdist.models.provenance import NO_ATOMS
-from smtdist.statistics.origin import Origin
-from smtdist.statistics.values import SUMS, ValueStatistics
+from smtdist.models.valued import read_statistics, statistics_group
 
 C = TypeVar("C", bound=Coder)
 Groups = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -151,19 +148,7 @@ def _groups_of(model: Manifold) -> list[tuple[str, Group]]:
     sums = model.statistics
     if sums is None:
         return groups
-    variables: dict[str, Any] = {
-        "n_samples": ((), sums.n_samples),
-        "n_positions": ((), sums.n_positions),
-        "activity": ("code", sums.activity, {"long_name": "sums of codes, in steps of 1 / grid"}),
-    }
-    for name, (high, low) in ((one, getattr(sums, one)) for one in SUMS):
-        what = f"{name} in steps of 1 / grid², of which this is"
-        square = ("code", "code_")
-        variables[f"{name}_high"] = (square, smallest(high), {"long_name": f"{what} the part above 2^32"})
-        variables[f"{name}_low"] = (square, low.astype(np.uint32), {"long_name": f"{what} the rest"})
-    if sums.origin is not None:
-        variables["sample_digest"] = ("sample", sums.origin.samples, {"long_name": "hash of the sample"})
-    groups.append(("statistics", Group(variables, {"grid": sums.grid, "scale": sums.scale})))
+    groups.append(("statistics", statistics_group(sums)))
     if "audit" in model.provenance:
         groups.append(("audit", audit_group(model.provenance["audit"])))
     return groups
@@ -182,28 +167,7 @@ def _read_manifold(file: Any, coder: Coder, statistics: bool) -> Manifold:
     model = Manifold(coder, settings, embedding, None, provenance)
     if not statistics or "statistics" not in file:
         return model
-    group = file["statistics"]
-    limbs = {
-        f"{name}_{limb}": group[f"{name}_{limb}"][()].astype(np.int64)
-        for name in SUMS
-        for limb in ("high", "low")
-    }
-    if any(limb.shape != (coder.size, coder.size) for limb in limbs.values()):
-        raise ValueError(f"the sums are not of {coder.size} codes")
-    origin = None
-    if "sample_digest" in group:
-        origin = Origin(model.basis, group["sample_digest"][()], NO_ATOMS, tuple(provenance["audit"]))
-    second, scatter = ((limbs[f"{name}_high"], limbs[f"{name}_low"]) for name in SUMS)
-    sums = ValueStatistics(
-        n_samples=int(group["n_samples"][()]),
-        n_positions=int(group["n_positions"][()]),
-        activity=group["activity"][()],
-        second_moment=second,
-        context_scatter=scatter,
-        grid=number(group, "grid"),
-        scale=number(group, "scale"),
-        origin=origin,
-    )
+    sums = read_statistics(file["statistics"], coder.size, model.basis, provenance.get("audit", ()))
     return replace(model, statistics=sums)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -25,13 +24,14 @@ from smtdist.kernels.representation import pool, pooled_shape
 from smtdist.kernels.threads import single_blas
 from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, representer, require_shape
-from smtdist.models.components import chosen_components
-from smtdist.models.provenance import left_out, ordered_digests, origin_of, traced
+from smtdist.models.components import chosen_components, summary_of
+from smtdist.models.merge import fit_alone
+from smtdist.models.valued import ValuedTransform, hashed
 from smtdist.solve.solution import Solution
 from smtdist.statistics.operators import require_order
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
-from smtdist.statistics.values import GRID, ValueStatistics, ValueSums, finish
+from smtdist.statistics.values import GRID, ValueStatistics, ValueSums
 
 Float64 = NDArray[np.float64]
 ROWS = 4096
@@ -88,7 +88,7 @@ class ManifoldSettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Manifold:
+class Manifold(ValuedTransform):
     """A coder and the embedding of its codes.
 
     embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from, None where they were
@@ -127,8 +127,7 @@ class Manifold:
         settings = self.settings
         # the seed only where something is drawn: else sums that do not depend on it would look as if they did
         drawn = [settings.positions, settings.seed] if settings.positions else [0, 0]
-        told = json.dumps([self.coder.identity(), settings.context, settings.order, *drawn, GRID])
-        return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+        return hashed(self.coder.identity(), settings.context, settings.order, *drawn, GRID)
 
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or whole grey levels where floats were learned from, and the other way round."""
@@ -156,37 +155,10 @@ class Manifold:
         asked = {**asdict(self.settings), "coder": json.loads(self.coder.settings.to_json())}
         return Facts.of(source, asked, {"the coder": self.coder.identity()})
 
-    def summed(self, source: Source, engine: Engine) -> tuple[ValueStatistics, Record]:
-        """Sum the codes of all samples of a source in one pass."""
-        sums = self.sums
-        partial, record = engine.reduce("statistics", sums, source, fingerprint=True)
-        origin = origin_of(self.basis, ordered_digests(partial), source.name)
-        return replace(finish(partial.state, sums), origin=origin), record
-
-    def solved(self, statistics: ValueStatistics, engine: Engine) -> tuple[Solution, Record]:
-        """Solve for an embedding, as a step of the run."""
-        # a model that is only used needs no SciPy
-        from smtdist.solve.generalized import smallest_components, solve_bytes
-
-        wanted = self.settings.n_components + self.settings.drop
-
-        def solve() -> Solution:
-            means = statistics.means()
-            with single_blas():
-                return smallest_components(means.scatter, means.constraint(self.settings.moment), wanted)
-
-        return engine.solve("solve", solve, solve_bytes(len(statistics.activity), False, wanted))
-
-    def finished(
-        self,
-        statistics: ValueStatistics,
-        embedding: Solution,
-        source: dict[str, Any] | None = None,
-        skipped: Record | None = None,
-    ) -> Manifold:
-        """Return the model with other sums and their embedding, and where they come from."""
-        about = traced(self.provenance, statistics.origin, source, skipped)
-        return replace(self, statistics=statistics, embedding=embedding, provenance=about)
+    @property
+    def wanted(self) -> int:
+        """Components that a solve is asked for: those that are kept and those that are dropped."""
+        return self.settings.n_components + self.settings.drop
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -284,10 +256,9 @@ class Manifold:
         """Bytes of what the coder holds, and of P."""
         return self.coder.held_bytes + self._projection.nbytes
 
-    @property
-    def fingerprint(self) -> str:
-        """Of the samples it was fitted on."""
-        return str(self.provenance.get("fingerprint", ""))
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        return summary_of(self.embedding, self.settings.n_components, self.fingerprint)
 
     @property
     def asked(self) -> str:
@@ -341,11 +312,6 @@ def fit_manifold(
     Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
     """
     start = Manifold(coder, settings)
-    start.require_like(source)
     require_pools(coder.patches, settings)
     require_size(coder.size, settings)
-    with engine.run(["statistics", "solve"], lambda: start.facts(source)):
-        statistics, record = start.summed(source, engine)
-        embedding, solved = start.solved(statistics, engine)
-        skipped = left_out(source, engine)
-        return start.finished(statistics, embedding, source.describe(), skipped), [record, solved]
+    return fit_alone(start, source, engine)

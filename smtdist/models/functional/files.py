@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import h5netcdf
 import numpy as np
+from numpy.typing import NDArray
 
 from smtdist.data.hdf5 import DAMAGE, unlocked
-from smtdist.data.writing import lenient, whole_file
+from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.models.functional.fit import SparseCoder, Whitening
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import Through, VideoModel
+from smtdist.models.groups import (
+    audit_group,
+    number,
+    read_audit,
+    read_solution,
+    solution_group,
+    without_audit,
+)
+from smtdist.models.valued import read_statistics, statistics_group
 from smtdist.statistics.values import SecondOrder
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 KIND: Final = "video"
 
 _DIMENSIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -29,12 +40,6 @@ _DIMENSIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "covariance": ("pixel", "pixel_"),
     },
     "dictionary": {"atoms": ("atom", "pixel"), "trace": ("round",)},
-    "embedding": {"components": ("component", "atom"), "eigenvalues": ("component",)},
-    "means": {
-        "activity": ("atom",),
-        "second_moment": ("atom", "atom_"),
-        "context_scatter": ("atom", "atom_"),
-    },
 }
 
 
@@ -42,29 +47,30 @@ def save_video(model: VideoModel, path: str | os.PathLike[str], *, overwrite: bo
     """Write a transform of video to one file and return its bytes; an existing file is refused unless `overwrite`.
 
     A group for each layer, `/layer_1` the lowest, with groups `whitening`, `dictionary` (atoms, unit rows in whitened space),
-    `embedding` (components, the rows of P) and `means` (of the codes, of a aᵀ and of A D Dᵀ Aᵀ, over the positions named by an
-    attribute). Settings are a JSON attribute of the layer.
+    `embedding` (components, the rows of P), `statistics` (the sums of codes, of a aᵀ and of A D Dᵀ Aᵀ) and `audit`. Settings are
+    a JSON attribute of the layer.
     """
-    with (
-        whole_file(path, overwrite) as temporary,
-        lenient(temporary) as raw,
-        h5netcdf.File(raw, "w") as file,
-    ):
-        file.attrs.update(
-            {
-                "kind": KIND,
-                "video_schema": SCHEMA,
-                "title": "Sparse manifold transform of video",
-                "layers": len(model.layers),
-            }
-        )
-        for number, layer in enumerate(model.layers, 1):
-            _write(file.create_group(f"layer_{number}"), layer)
-        raw.check()
-    return Path(path).stat().st_size
+    attributes = {
+        "kind": KIND,
+        "video_schema": SCHEMA,
+        "title": "Sparse manifold transform of video",
+        "layers": len(model.layers),
+    }
+    groups = (
+        (f"layer_{at}{name}", group)
+        for at, layer in enumerate(model.layers, 1)
+        for name, group in _groups(layer)
+    )
+    return write_netcdf(path, Group(attributes=attributes), groups, overwrite=overwrite)
 
 
-def _write(target: Any, model: VideoModel) -> None:
+def _groups(model: VideoModel) -> Iterator[tuple[str, Group]]:
+    """Yield the groups of a layer, the layer itself first."""
+    about = {
+        "configuration": model.settings.to_json(),
+        "provenance": json.dumps(without_audit(model.provenance)),
+    }
+    yield "", Group(attributes=about)
     whitening = model.whitening
     parts: dict[str, Any] = {
         "mean": whitening.mean,
@@ -73,27 +79,30 @@ def _write(target: Any, model: VideoModel) -> None:
         "covariance": model.covariance,
         "atoms": model.coder.dictionary.T,
         "trace": model.trace,
-        "components": model.components,
-        "eigenvalues": model.eigenvalues,
-        "activity": model.sums.mean,
-        "second_moment": model.sums.moment,
-        "context_scatter": model.sums.scatter,
     }
-    target.attrs.update(
-        {
-            "configuration": model.settings.to_json(),
-            "provenance": json.dumps(model.provenance),
-            "n_positions": model.sums.n_positions,
-        }
-    )
-    for group_name, variables in _DIMENSIONS.items():
-        group = target.create_group(group_name)
-        for name, dimensions in variables.items():
-            values = np.asarray(parts[name], np.float64)
-            for dimension, length in zip(dimensions, values.shape, strict=True):
-                if dimension not in group.dimensions:
-                    group.dimensions[dimension] = length
-            group.create_variable(name, dimensions, values.dtype, data=values)
+    for name, variables in _DIMENSIONS.items():
+        yield (
+            f"/{name}",
+            Group({one: (dims, np.asarray(parts[one], np.float64)) for one, dims in variables.items()}),
+        )
+    yield "/embedding", solution_group(model.solution)
+    if model.statistics is not None:
+        yield "/statistics", statistics_group(model.statistics, "atom")
+    elif model.given is not None:
+        yield "/means", _means_group(model.given)
+    if "audit" in model.provenance:
+        yield "/audit", audit_group(model.provenance["audit"])
+
+
+def _means_group(means: SecondOrder) -> Group:
+    """Return what a file of the first schema keeps, where there are no sums."""
+    square = ("atom", "atom_")
+    variables = {
+        "activity": ("atom", means.mean),
+        "second_moment": (square, means.moment),
+        "context_scatter": (square, means.scatter),
+    }
+    return Group(variables, {"n_positions": means.n_positions})
 
 
 def load_video(path: str | os.PathLike[str]) -> VideoModel:
@@ -119,8 +128,8 @@ def load_video(path: str | os.PathLike[str]) -> VideoModel:
                     f"install a newer smtdist."
                 )
             model: VideoModel | None = None
-            for number in range(1, int(np.ravel(file.attrs["layers"])[0]) + 1):
-                model = _read(file[f"layer_{number}"], model)
+            for layer in range(1, int(np.ravel(file.attrs["layers"])[0]) + 1):
+                model = _read(file[f"layer_{layer}"], model)
             if model is None:
                 raise ValueError("it has no layer")
             return model
@@ -129,39 +138,55 @@ def load_video(path: str | os.PathLike[str]) -> VideoModel:
 
 
 def _read(file: Any, below: VideoModel | None) -> VideoModel:
-    found = {}
-    for group, variables in _DIMENSIONS.items():
-        for name in variables:
-            values = np.asarray(file[group][name][()], np.float64)
-            if not np.isfinite(values).all():
-                raise ValueError(f"{name} holds numbers that are not finite")
-            found[name] = values
+    found = {
+        name: _finite(file[group], name) for group, variables in _DIMENSIONS.items() for name in variables
+    }
     settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
     atoms, pixels = settings.atoms, settings.patch**2 if below is None else len(below.components)
+    embedding = read_solution(file["embedding"])
     wanted = {
-        "atoms": (atoms, pixels), "mean": (pixels,), "whiten": (pixels, pixels), "unwhiten": (pixels, pixels),
-        "components": (settings.n_components, atoms), "second_moment": (atoms, atoms), "activity": (atoms,),
-    }  # fmt: skip
-    for name, shape in wanted.items():
-        if found[name].shape != shape:
-            raise ValueError(f"{name} has the shape {found[name].shape}, not {shape} as the settings say")
+        "atoms": (atoms, pixels),
+        "mean": (pixels,),
+        "whiten": (pixels, pixels),
+        "unwhiten": (pixels, pixels),
+    }
+    shapes = {name: found[name].shape for name in wanted} | {"components": embedding.components.shape}
+    for name, shape in (wanted | {"components": (settings.n_components, atoms)}).items():
+        if shapes[name] != shape:
+            raise ValueError(f"{name} has the shape {shapes[name]}, not {shape} as the settings say")
+    if not np.isfinite(embedding.components).all():
+        raise ValueError("components holds numbers that are not finite")
     whitening = Whitening(found["mean"], found["whiten"], found["unwhiten"])
     through = whitening if below is None else Through(below, whitening)
-    sums = SecondOrder(
-        int(np.ravel(file.attrs["n_positions"])[0]),
-        found["second_moment"],
-        found["context_scatter"],
-        found["activity"],
-    )
-    return VideoModel(
+    provenance = json.loads(file.attrs["provenance"])
+    if "audit" in file:
+        provenance["audit"] = read_audit(file["audit"])
+    model = VideoModel(
         settings,
         SparseCoder(np.ascontiguousarray(found["atoms"].T), settings.penalty, through),
         whitening,
-        found["components"],
-        found["eigenvalues"],
-        sums,
         found["covariance"],
         tuple(found["trace"].tolist()),
-        json.loads(file.attrs["provenance"]),
-        below,
+        embedding,
+        provenance=provenance,
+        below=below,
     )
+    if "means" not in file:
+        sums = read_statistics(file["statistics"], atoms, model.basis, provenance.get("audit", ()))
+        return replace(model, statistics=sums)
+    group = file["means"]
+    moment, scatter, mean = (
+        _finite(group, name) for name in ("second_moment", "context_scatter", "activity")
+    )
+    if not (moment.shape == scatter.shape == (atoms, atoms) and mean.shape == (atoms,)):
+        raise ValueError(f"the means are not of {atoms} atoms")
+    # files of the first schema say how many positions there were beside the settings
+    counted = group if "n_positions" in group.attrs else file
+    return replace(model, given=SecondOrder(number(counted, "n_positions"), moment, scatter, mean))
+
+
+def _finite(group: Any, name: str) -> NDArray[np.float64]:
+    values = np.asarray(group[name][()], np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} holds numbers that are not finite")
+    return values

@@ -16,11 +16,11 @@ from smtdist.kernels.contrast import zca
 from smtdist.kernels.features import Features
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import single_blas
-from smtdist.models.points.fit import MOMENTS, PointModel, solved_points
+from smtdist.models.points.fit import PointModel, fit_sums
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sequences import FrameMoments
 from smtdist.statistics.sites import Sequences
-from smtdist.statistics.values import ValueSums, finish
+from smtdist.statistics.values import ValueSums
 
 Float64 = NDArray[np.float64]
 Record = dict[str, Any]
@@ -45,19 +45,13 @@ def fit_sequences(
     `moment`: V is the "centred" covariance of the codes (the paper's), or their "second" moment, which keeps the constant where
     codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes (`smtdist.solve.generalized.solve_bytes`).
     """
-    if moment not in MOMENTS:
-        raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
     if source.shape[2] <= order:
         raise DataError(
             f"{source.name} has sequences of {source.shape[2]} frames, which have no difference of order {order}; "
             f"make them longer."
         )
     sums = ValueSums(Sequences(source.shape[3]), features, Temporal(order))
-    with engine.run(("codes", "solve")):
-        partial, record = engine.reduce("codes", sums, source)
-        found = finish(partial.state, sums).means()
-        embedding, solved = solved_points(found, moment, n_components, engine)
-    return PointModel(features, found, embedding), [record, solved]
+    return fit_sums(sums, source, engine, n_components, moment)
 
 
 class Whitens(Protocol):

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
+from smtdist.data.source import Source
 from smtdist.data.video import Clip, PatchSequences
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
+from smtdist.errors import DataError, ModelError
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import (
     Record,
     SparseCoder,
     Whitening,
     Whitens,
-    fit_sequences,
     fit_whitening,
 )
 from smtdist.models.functional.inverse import PENALTY, recover_codes
 from smtdist.models.functional.regularised import regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
-from smtdist.statistics.values import SecondOrder
+from smtdist.models.valued import ValuedTransform, hashed
+from smtdist.solve.solution import Solution
+from smtdist.statistics.operators import Temporal
+from smtdist.statistics.sites import Sequences
+from smtdist.statistics.values import GRID, SecondOrder, ValueStatistics, ValueSums
 
 Float64 = NDArray[np.float64]
 
@@ -36,24 +40,89 @@ SHARED: Final = ("patch", "length", "places", "views", "whiten", "low_pass", "se
 
 
 @dataclass(frozen=True, eq=False)
-class VideoModel:
+class VideoModel(ValuedTransform):
     """A fitted transform of patches of video.
 
-    coder : whitening, dictionary and codes. components : P (L, K). eigenvalues : (L,) the diagonal of P C Pᵀ. sums : of the
-    codes it was fitted on. whitening, covariance : of the rows that its dictionary sees, raw patches or what the layer below
-    embeds. trace : objective of each round of the dictionary. below : the layer that this one is stacked on.
+    coder : whitening, dictionary and codes. whitening, covariance : of the rows that its dictionary sees, raw patches or what the
+    layer below embeds. trace : objective of each round of the dictionary. below : the layer that this one is stacked on.
+    given : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
     """
 
     settings: FunctionalSettings
     coder: SparseCoder
     whitening: Whitening
-    components: Float64
-    eigenvalues: Float64
-    sums: SecondOrder
     covariance: Float64
     trace: tuple[float, ...]
-    provenance: dict[str, Any]
+    embedding: Solution | None = None
+    statistics: ValueStatistics | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
     below: VideoModel | None = None
+    given: SecondOrder | None = None
+
+    free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
+    """Settings that no sum depends on: they may change after the fit."""
+
+    @property
+    def solution(self) -> Solution:
+        """P and its eigenvalues; ModelError before the solve."""
+        if self.embedding is None:
+            raise ModelError("The model has no embedding yet; it holds a dictionary only.")
+        return self.embedding
+
+    @property
+    def components(self) -> Float64:
+        """P, (L, K)."""
+        return self.solution.components
+
+    @property
+    def eigenvalues(self) -> Float64:
+        """(L,), the diagonal of P A D Dᵀ Aᵀ Pᵀ."""
+        return self.solution.eigenvalues
+
+    @property
+    def means(self) -> SecondOrder:
+        """V, A D Dᵀ Aᵀ and the mean code."""
+        return super().means if self.given is None else self.given
+
+    @property
+    def sums(self) -> ValueSums:
+        """The statistic that sums the codes of sequences."""
+        return ValueSums(Sequences(self.settings.patch**2), self.coder, Temporal(self.settings.order))
+
+    @property
+    def basis(self) -> str:
+        """Hash of the layers' whitenings, dictionaries and embeddings, and of how sequences are taken."""
+        taken = {name: getattr(self.settings, name) for name in (*SHARED, "penalty", "order")}
+        own = array_hash(self.whitening.mean, self.whitening.whiten, self.coder.dictionary)
+        below = [] if self.below is None else [self.below.basis, array_hash(self.below.components)]
+        return hashed(taken, own, self.coder.gap, below, GRID)
+
+    def facts(self, source: Source) -> Facts:
+        """Return what a checkpoint of sums of a source depends on."""
+        return Facts.of(source, asdict(self.settings), {"the model": self.basis})
+
+    def require_like(self, source: Source) -> None:
+        """Refuse sequences that were taken in another way, and all where P was not solved from the sums."""
+        self._require_solved()
+        taken = {name: getattr(self.settings, name) for name in SHARED}
+        taken["whiten"] = "fourier" if self.settings.whiten == "fourier" else "none"
+        if not isinstance(source, PatchSequences) or any(
+            getattr(source, name) != value for name, value in taken.items()
+        ):
+            raise DataError(
+                f"{source.name} has no sequences such as the model takes; make them with sequences_of and its settings."
+            )
+
+    def require_addable(self, other: VideoModel, name: str) -> None:
+        """Refuse models whose P was not solved from the sums; that codes are the same is asked of the sums themselves."""
+        self._require_solved()
+
+    def _require_solved(self) -> None:
+        if self.settings.sgd_rounds:
+            raise ModelError(
+                "With sgd_rounds the embedding is learned by mini-batches after the solve, which sums alone cannot repeat: "
+                "nothing can be added or withdrawn. Fit all clips again, or with sgd_rounds=0."
+            )
 
     @property
     def layers(self) -> list[VideoModel]:
@@ -70,8 +139,8 @@ class VideoModel:
 
         An active atom has φᵀ(x - Φ α) = λ (eq. 10), so that ⟨xᵀΦ α⟩ = ⟨‖Φ α‖²⟩ + λ ⟨Σ α⟩: the sums of the codes know it.
         """
-        square = float(np.vdot(self.coder.dictionary @ self.sums.moment, self.coder.dictionary))
-        return 1.0 + self.settings.penalty * float(self.sums.mean.sum()) / square if square > 0 else 1.0
+        square = float(np.vdot(self.coder.dictionary @ self.means.moment, self.coder.dictionary))
+        return 1.0 + self.settings.penalty * float(self.means.mean.sum()) / square if square > 0 else 1.0
 
     def codes(self, rows: NDArray[np.floating]) -> Float64:
         """Return α of raw patches (..., D), (..., K)."""
@@ -112,9 +181,9 @@ class VideoModel:
         return {
             "n_atoms": self.coder.size,
             "n_components": len(self.components),
-            "n_positions": self.sums.n_positions,
+            "n_positions": self.means.n_positions,
             "objective": float(self.eigenvalues.sum()),
-            "dead_atoms": int((self.sums.mean == 0).sum()),
+            "dead_atoms": int((self.means.mean == 0).sum()),
         }
 
 
@@ -155,7 +224,7 @@ def fit_video(
 ) -> tuple[VideoModel, list[Record]]:
     """Fit a transform of video, or a layer of one on what the layers `below` embed; returns it with the records of its passes.
 
-    Passes: `whitening` (Σ x, Σ x xᵀ), `start` and `dictionary-1`, ... (learning), `codes` (the sums and the eigensolve), and with
+    Passes: `whitening` (Σ x, Σ x xᵀ), `start` and `dictionary-1`, ... (learning), `statistics` (the sums), `solve`, and with
     `sgd_rounds` `round-1`, ...: mini-batches that start from the eigenvectors and end with functionals of smaller support. The
     same bits for any number of workers, after losses and after a resume. Memory on a worker: the plan's, stated before each
     pass; every pass streams clips through the layers below. Rows of a layer above the first are embedded ones, which P has
@@ -168,7 +237,7 @@ def fit_video(
         "whitening",
         "start",
         "dictionary",
-        "codes",
+        "statistics",
         "solve",
         *(["round"] if settings.sgd_rounds else []),
     ]
@@ -206,32 +275,11 @@ def _fitted(
         seed=settings.seed,
     )
     coder = SparseCoder(dictionary, settings.penalty, whitening)
-    fitted, embedded = fit_sequences(
-        source,
-        coder,
-        engine,
-        order=settings.order,
-        n_components=settings.n_components,
-        moment=settings.moment,
-    )
-    about = {
-        "source": source.describe(),
-        "versions": {"smtdist": version("smtdist"), "numpy": np.__version__},
-    }
-    embedding = fitted.embedding
-    model = VideoModel(
-        settings,
-        coder,
-        own,
-        embedding.components,
-        embedding.eigenvalues,
-        fitted.sums,
-        covariance,
-        trace,
-        about,
-        below,
-    )
-    records = [first, *learning, *embedded]
+    found = VideoModel(settings, coder, own, covariance, trace, below=below)
+    statistics, summed = found.summed(source, engine)
+    embedding, solved = found.solved(statistics, engine)
+    model = found.finished(statistics, embedding, source.describe())
+    records = [first, *learning, summed, solved]
     if settings.sgd_rounds:
         model, rounds = localised(model, source, engine)
         records += rounds
@@ -240,13 +288,13 @@ def _fitted(
 
 def localised(model: VideoModel, source: PatchSequences, engine: Engine) -> tuple[VideoModel, list[Record]]:
     """Go on from the eigenvectors by mini-batches with a penalty on the size of P (supplement C)."""
-    wanted = model.settings
+    wanted, means = model.settings, model.means
     settings = SgdSettings(
         n_components=wanted.n_components, order=wanted.order, rounds=wanted.sgd_rounds, batch=wanted.sgd_batch,
         steps=wanted.sgd_steps, memory=1.0, sparsity=wanted.sparsity, moment=wanted.moment, seed=wanted.seed,
     )  # fmt: skip
-    learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=model.sums)
-    V = model.sums.covariance if wanted.moment == "centred" else model.sums.moment
-    P = orthogonalised(learned.components, V)
-    values = np.einsum("ij,jk,ik->i", P, model.sums.scatter, P)
-    return replace(model, components=P, eigenvalues=values), records
+    learned, records = fit_sgd(source, model.coder, engine, settings, start=model.components, sums=means)
+    P = orthogonalised(learned.components, means.constraint(wanted.moment))
+    values = np.einsum("ij,jk,ik->i", P, means.scatter, P)
+    found = replace(model.solution, components=P, eigenvalues=values, residuals=np.full(len(P), np.nan))
+    return replace(model, embedding=found), records

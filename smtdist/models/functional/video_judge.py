@@ -63,7 +63,7 @@ def judged(
     if sequences.ndim != 3 or len(sequences) == 0:
         raise DataError(f"Sequences are (n, T, D); these have the shape {sequences.shape}.")
     codes = model.codes(sequences)
-    pooled = pooling(model.sums.covariance, len(model.components))
+    pooled = pooling(model.means.covariance, len(model.components))
     pixels = sequences if raw is None else raw
     if pixels.shape != sequences.shape:
         raise DataError(f"The raw sequences have the shape {pixels.shape}, the others {sequences.shape}.")
@@ -85,7 +85,7 @@ def judged(
         "ratios": _ratios(found, found["embedding"]),
         "regularised": [_regularised(model, sequences, strength, found) for strength in strengths],
         "reconstruction": _reconstruction(model, sequences, codes, penalties),
-        "support": float(participation(model.components, model.sums.mean).mean()),
+        "support": float(participation(model.components, model.means.mean).mean()),
     }
     result["figure_4b"] = figure_4b(
         model.white(np.eye(model.coder.size)).T,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +20,13 @@ from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models.groups import read_solution, solution_group
+from smtdist.models.groups import audit_group, read_audit, read_solution, solution_group, without_audit
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
+from smtdist.models.valued import read_statistics, statistics_group
 from smtdist.statistics.values import SecondOrder
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 POINTS: Final = "points"
 """What holds the landmarks or atoms of features."""
 _KINDS: Final[dict[str, Any]] = {
@@ -43,8 +44,8 @@ def save_points(model: PointModel, path: str | os.PathLike[str], *, overwrite: b
         "smtdist_points_schema": SCHEMA,
         "title": "Points embedded by the sparse manifold transform",
         "configuration": "" if model.settings is None else model.settings.to_json(),
-        "provenance": json.dumps(model.provenance),
-        "fingerprint": model.provenance.get("fingerprint", ""),
+        "provenance": json.dumps(without_audit(model.provenance)),
+        "fingerprint": model.fingerprint,
         "n_inputs": model.n_inputs,
     }
     return write_netcdf(path, Group(attributes=attributes), _groups(model), overwrite=overwrite)
@@ -69,42 +70,56 @@ def load_points(path: str | os.PathLike[str]) -> PointModel:
 
 
 def _groups(model: PointModel) -> Iterator[tuple[str, Group]]:
-    features: Any = model.features
-    numbers = {one.name: getattr(features, one.name) for one in fields(features) if one.name != POINTS}
-    variables: dict[str, Any] = {}
-    if hasattr(features, "points"):
-        variables["points"] = (("feature", "input"), features.points, {"long_name": "landmarks"})
-    about = {"kind": type(features).__name__, "numbers": json.dumps(numbers)}
+    arrays, numbers = model.features.parts()
+    variables = {
+        name: (("feature", "input"), one, {"long_name": "landmarks"}) for name, one in arrays.items()
+    }
+    about = {"kind": type(model.features).__name__, "numbers": json.dumps(numbers)}
     yield "features", Group(variables, attributes=about)
-    sums = model.sums
-    yield (
-        "statistics",
-        Group(
-            {
-                "n_positions": ((), sums.n_positions),
-                "mean": ("feature", sums.mean),
-                "moment": (("feature", "feature_"), sums.moment, {"long_name": "A Aᵀ / n"}),
-                "scatter": (("feature", "feature_"), sums.scatter, {"long_name": "A D Dᵀ Aᵀ / n"}),
-            }
-        ),
-    )
-    yield "embedding", solution_group(model.embedding, "feature")
+    if model.statistics is not None:
+        yield "statistics", statistics_group(model.statistics, "feature")
+    elif model.given is not None:
+        yield "means", _means_group(model.given)
+    if "audit" in model.provenance:
+        yield "audit", audit_group(model.provenance["audit"])
+    yield "embedding", solution_group(model.solution, "feature")
 
 
 def _read(file: Any) -> PointModel:
     features = _read_features(file["features"])
-    group = file["statistics"]
-    moment, scatter, mean = (group[name][()] for name in ("moment", "scatter", "mean"))
-    sums = SecondOrder(int(group["n_positions"][()]), moment, scatter, mean)
-    solution = read_solution(file["embedding"])
-    square = (features.size, features.size)
-    if {moment.shape, scatter.shape, (solution.components.shape[1],) * 2} != {square}:
-        raise ValueError("the sums are of other features")
     told = str(file.attrs["configuration"])
-    settings = PointSettings.from_json(told) if told else None
     provenance = json.loads(file.attrs["provenance"])
-    return PointModel(
-        features, sums, solution, settings, int(np.ravel(file.attrs["n_inputs"])[0]), provenance
+    if "audit" in file:
+        provenance["audit"] = read_audit(file["audit"])
+    model = PointModel(
+        features,
+        PointSettings.from_json(told) if told else None,
+        read_solution(file["embedding"]),
+        n_inputs=int(np.ravel(file.attrs["n_inputs"])[0]),
+        provenance=provenance,
+    )
+    if model.solution.components.shape[1] != features.size:
+        raise ValueError("the components are of other features")
+    group = file["means" if "means" in file else "statistics"]
+    if "moment" not in group:
+        basis = "" if model.settings is None else model.basis
+        sums = read_statistics(group, features.size, basis, provenance.get("audit", ()))
+        return replace(model, statistics=sums)
+    moment, scatter, mean = (group[name][()] for name in ("moment", "scatter", "mean"))
+    if not moment.shape == scatter.shape == (features.size,) * 2:
+        raise ValueError("the sums are of other features")
+    return replace(model, given=SecondOrder(int(group["n_positions"][()]), moment, scatter, mean))
+
+
+def _means_group(means: SecondOrder) -> Group:
+    """Return what a file of the first schema keeps, where there are no sums."""
+    return Group(
+        {
+            "n_positions": ((), means.n_positions),
+            "mean": ("feature", means.mean),
+            "moment": (("feature", "feature_"), means.moment, {"long_name": "A Aᵀ / n"}),
+            "scatter": (("feature", "feature_"), means.scatter, {"long_name": "A D Dᵀ Aᵀ / n"}),
+        }
     )
 
 

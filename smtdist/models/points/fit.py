@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
+from smtdist.data.source import Source
 from smtdist.data.table import as_table
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
 from smtdist.models.points.contexts import Context
-from smtdist.solve.generalized import smallest_components, solve_bytes
+from smtdist.models.valued import ValuedTransform, hashed, solved, summed
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
-from smtdist.statistics.values import SecondOrder, ValueSums, finish
+from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 if TYPE_CHECKING:
     from smtdist.models.points.table import PointSettings
@@ -26,44 +29,128 @@ if TYPE_CHECKING:
 MOMENTS = ("second", "centred")
 FINE = 2**20
 """Steps of a feature between 0 and 1: features of points are known exactly."""
+OF_THE_WHOLE: Final = ("knn", "mean", "lle")
+"""Contexts that are graphs over all points: a point that comes or goes changes the neighbours of others."""
 
 
-@dataclass(frozen=True)
-class PointModel:
+@dataclass(frozen=True, eq=False)
+class PointModel(ValuedTransform):
     """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3).
 
-    `settings`, `n_inputs` (numbers of a point) and `provenance` are known where a table was fitted from settings.
+    `settings`, `n_inputs` (numbers of a point) and `provenance` are known where a table was fitted from settings. `given` : V,
+    A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
     """
 
     features: Features
-    sums: SecondOrder
-    embedding: Solution
     settings: PointSettings | None = None
+    embedding: Solution | None = None
+    statistics: ValueStatistics | None = None
     n_inputs: int = 0
     provenance: dict[str, Any] = field(default_factory=dict)
+    given: SecondOrder | None = None
+
+    free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
+    """Settings that no sum depends on: they may change after the fit."""
+
+    @property
+    def means(self) -> SecondOrder:
+        """V, A D Dᵀ Aᵀ and the mean feature."""
+        return super().means if self.given is None else self.given
+
+    @property
+    def sums(self) -> ValueSums:
+        """The statistic that sums the features of a table's points."""
+        asked = self._asked
+        context = Listed(asked.difference, pairs=asked.context == "noise")
+        return ValueSums(Neighbourhoods(self.n_inputs), self.features, context, FINE)
+
+    @property
+    def basis(self) -> str:
+        """Hash of the features and of what makes differences."""
+        asked, (arrays, numbers) = self._asked, self.features.parts()
+        held = {name: [list(one.shape), array_hash(one)] for name, one in arrays.items()}
+        noise = [asked.noise, asked.seed] if asked.context == "noise" else []
+        kind = type(self.features).__name__
+        return hashed(kind, held, numbers, asked.context, asked.difference, noise, FINE)
+
+    def read_as(self, source: Source) -> Source:
+        """Return the points of a table with their neighbours; a source of such points stays as it is.
+
+        Rows in time are the sequences of the fit where these are as many rows, else one sequence.
+        """
+        from smtdist.models.points.table import table_in_context
+
+        if isinstance(source, NeighbourSource | NoisePairs):
+            return source
+        asked = self._asked
+        same = sum(asked.lengths) == source.n_samples
+        found: Source = table_in_context(source, asked if same else asked.replace(lengths=()))
+        return found
+
+    def facts(self, source: Source) -> Facts:
+        """Return what a checkpoint of sums of a source depends on."""
+        return Facts.of(source, asdict(self._asked), {"the model": self.basis})
+
+    def require_like(self, source: Source) -> None:
+        """Refuse rows of another length, and any where neighbours are among all rows."""
+        self._require_local()
+        width = source.table.shape[3] if isinstance(source, NeighbourSource | NoisePairs) else source.shape[3]
+        if source.shape[1] != 1 or width != self.n_inputs:
+            raise DataError(
+                f"{source.name} has points of {width} numbers, the model takes points of {self.n_inputs}; give rows like those "
+                f"it was fitted on."
+            )
+
+    def require_addable(self, other: PointModel, name: str) -> None:
+        """Refuse a model, called `name`, of other rows, and any where neighbours are among all rows."""
+        self._require_local()
+        if other.n_inputs != self.n_inputs:
+            raise ModelError(
+                f"{name} has points of {other.n_inputs} numbers, the first model of {self.n_inputs}; only sums over equal ones "
+                f"add up."
+            )
+
+    def _require_local(self) -> None:
+        if self._asked.context in OF_THE_WHOLE:
+            raise ModelError(
+                f"With context={self._asked.context} each point's neighbours are among all points, so points that come or go "
+                f"change the sums of others: nothing can be added or withdrawn. Fit all points again, or use context=noise or "
+                f"context=time."
+            )
+
+    @property
+    def _asked(self) -> PointSettings:
+        if self.settings is None:
+            raise ModelError("The model was fitted without settings; make it with fit_table.")
+        return self.settings
 
     def transform(self, points: Any) -> Float64:
         """Return P f(x) of every point, (N, L); new points are as good as those of the fit."""
-        rows = np.asarray(points, np.float64)
-        result: Float64 = self.features(rows) @ self.embedding.components.T
+        return self.transform_codes(self.features(np.asarray(points, np.float64)))
+
+    def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
+        """Return P a of features, (N, L)."""
+        result: Float64 = codes @ self.solution.components.T
         return result
+
+    @property
+    def solution(self) -> Solution:
+        """P and its eigenvalues; ModelError before the fit."""
+        if self.embedding is None:
+            raise ModelError("The model has no embedding yet; it holds features only.")
+        return self.embedding
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that a person asks for first, as plain JSON."""
         return {
-            "n_positions": self.sums.n_positions,
+            "n_positions": self.means.n_positions,
             "n_inputs": self.n_inputs,
             "n_features": self.features.size,
-            "n_components": len(self.embedding.eigenvalues),
-            "rank": self.embedding.rank,
-            "eigenvalues": self.embedding.eigenvalues.tolist(),
-            "fingerprint": self.provenance.get("fingerprint", ""),
+            "n_components": len(self.solution.eigenvalues),
+            "rank": self.solution.rank,
+            "eigenvalues": self.solution.eigenvalues.tolist(),
+            "fingerprint": self.fingerprint,
         }
-
-    def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
-        """Return P a of features, (N, L)."""
-        result: Float64 = codes @ self.embedding.components.T
-        return result
 
 
 def fit_points(
@@ -90,26 +177,27 @@ def fit_points(
     >>> abs(np.corrcoef(model.transform(x)[:, 0], np.sin(t))[0, 1]).round(3)
     np.float64(1.0)
     """
+    context = Listed(order, pairs=isinstance(source, NoisePairs))
+    return fit_sums(
+        ValueSums(Neighbourhoods(source.shape[3] - 1), features, context, FINE),
+        source,
+        engine,
+        n_components,
+        moment,
+    )
+
+
+def fit_sums(
+    sums: ValueSums, source: Source, engine: Engine, n_components: int, moment: str
+) -> tuple[PointModel, list[dict[str, Any]]]:
+    """Make a pass with some statistic of features, and solve; return the records of both too."""
     if moment not in MOMENTS:
         raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
-    context = Listed(order, pairs=isinstance(source, NoisePairs))
-    sums = ValueSums(Neighbourhoods(source.shape[3] - 1), features, context, FINE)
-    with engine.run(("points", "solve")):
-        partial, record = engine.reduce("points", sums, source)
-        found = finish(partial.state, sums).means()
-        embedding, solved = solved_points(found, moment, n_components, engine)
-    return PointModel(features, found, embedding), [record, solved]
-
-
-def solved_points(
-    found: SecondOrder, moment: str, n_components: int, engine: Engine
-) -> tuple[Solution, dict[str, Any]]:
-    """Solve for P with the second or the centred moment as V, as a step of the run; return its record too."""
-
-    def solved() -> Solution:
-        return smallest_components(found.scatter, found.constraint(moment), n_components)
-
-    return engine.solve("solve", solved, solve_bytes(len(found.mean), False, n_components))
+    assert isinstance(sums.encoder, Features)
+    with engine.run(("statistics", "solve")):
+        statistics, record = summed(sums, source, engine)
+        embedding, told = solved(statistics, moment, n_components, engine)
+    return PointModel(sums.encoder, None, embedding, statistics), [record, told]
 
 
 def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:

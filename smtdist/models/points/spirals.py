@@ -61,9 +61,9 @@ def judged(model: PointModel, spirals: Spirals) -> dict[str, Any]:
     """
     neighbours = len(spirals.points) // 10
     z = model.transform(spirals.points)
-    V = model.sums.moment
+    V = model.means.moment
     constant = np.ones(model.features.size)
-    part = model.embedding.components[:2] @ (V @ constant)
+    part = model.solution.components[:2] @ (V @ constant)
     side = z[:, :2] @ np.array([-part[1], part[0]]) > 0
     right = float((side == (spirals.which == 1)).mean())
     best = 0.0
@@ -82,7 +82,7 @@ def judged(model: PointModel, spirals: Spirals) -> dict[str, Any]:
         "monotone": best,
         "stays": _stays(unit, spirals.which, neighbours),
         "stayed": _stays(spirals.points, spirals.which, neighbours),
-        "eigenvalues": model.embedding.eigenvalues.tolist(),
+        "eigenvalues": model.solution.eigenvalues.tolist(),
     }
 
 
@@ -111,7 +111,7 @@ def draw_spirals(model: PointModel, spirals: Spirals, path: str, kind: str) -> N
     axes[0, 0].set_title("points")
     axes[0, 1].set_title("landmarks")
     for component in range(4):
-        row = model.embedding.components[component]
+        row = model.solution.components[component]
         axes[1, component].scatter(*landmarks.T, c=row, s=8, cmap="viridis")
         axes[1, component].set_title(f"P{component + 1} on the landmarks")
         axes[2, component].scatter(*spirals.points.T, c=z[:, component], s=2, cmap="viridis")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.fingerprint import fingerprint, sample_digests
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
@@ -31,7 +28,7 @@ from smtdist.models.points.contexts import (
     symmetric_context,
     temporal_context,
 )
-from smtdist.models.points.fit import MOMENTS, PointModel, fit_points, in_context, noisy_pairs
+from smtdist.models.points.fit import MOMENTS, PointModel, in_context, noisy_pairs
 from smtdist.models.points.landmarks import spread_points
 from smtdist.statistics.operators import require_order
 
@@ -40,6 +37,7 @@ FEATURES: Final = (
     *("interpolation", "rbf", "fourier", "quadratic"),
 )
 CONTEXTS: Final = ("noise", "knn", "mean", "lle", "time")
+_ORDERS: Final = {"noise": 1, "knn": 1, "mean": 2, "lle": 2}
 METHODS: Final = ("auto", "exact", "faiss")
 RANGE: Final = 16_384
 """Points of a task when new points are embedded."""
@@ -98,6 +96,15 @@ class PointSettings:
             raise ConfigurationError(f"threshold is {self.threshold}; a cosine lies between -1 and 1.")
         require_order(self.order)
 
+    @property
+    def difference(self) -> int:
+        """Order of the differences that the context takes: that of time is `order`, others have their own."""
+        return self.order if self.context == "time" else _ORDERS[self.context]
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the settings with changes."""
+        return replace(self, **changes)
+
     def to_json(self) -> str:
         """Return all settings as JSON."""
         return json.dumps(asdict(self))
@@ -126,7 +133,7 @@ def fit_table(
     (5, 3)
     """
     table = as_table(points)
-    with engine.run(("points", "solve"), lambda: Facts.of(table, asdict(settings))):
+    with engine.run(("statistics", "solve"), lambda: Facts.of(table, asdict(settings))):
         return _fitted(table, settings, engine)
 
 
@@ -139,18 +146,10 @@ def _fitted(
         raise ConfigurationError(
             f"n_components is {settings.n_components}, but there are {features.size} features; ask for fewer."
         )
-    source, order = _in_context(table, rows, settings)
-    model, records = fit_points(
-        source, features, engine, order=order, n_components=settings.n_components, moment=settings.moment
-    )
-    digests = sample_digests(rows.reshape(len(rows), 1, 1, -1))
-    provenance = {
-        "versions": {name: version(name) for name in ("smtdist", "numpy", "scipy")},
-        "python": platform.python_version(),
-        "fingerprint": fingerprint(digests),
-        "data": table.describe(),
-    }
-    return replace(model, settings=settings, n_inputs=rows.shape[1], provenance=provenance), records
+    model = PointModel(features, settings, n_inputs=rows.shape[1])
+    statistics, record = model.summed(table_in_context(table, settings), engine)
+    embedding, solved = model.solved(statistics, engine)
+    return model.finished(statistics, embedding, table.describe()), [record, solved]
 
 
 def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Features:
@@ -182,23 +181,29 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Featu
     return Landmarks(landmarks)
 
 
-def _in_context(
-    table: Source, rows: NDArray[np.float64], settings: PointSettings
-) -> tuple[NeighbourSource | NoisePairs, int]:
+def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource | NoisePairs:
+    """Return the points of a table with their neighbours, as settings name them.
+
+    Memory: the table in float64 twice where neighbours are looked for, none of it for noise and time.
+    """
     if settings.context == "noise":
-        return noisy_pairs(table, settings.noise, settings.seed), 1
-    found = _context(rows, settings)
-    return in_context(table, found), found.order
+        return noisy_pairs(table, settings.noise, settings.seed)
+    if settings.context == "time":
+        return in_time(table, settings.order, settings.lengths)
+    return in_context(table, _context(read_rows(table).astype(np.float64), settings))
+
+
+def in_time(table: Source, order: int, lengths: Sequence[int] = ()) -> NeighbourSource:
+    """Return the rows of a table with those that follow and precede them; `lengths` of the sequences, none: one sequence."""
+    lengths = tuple(lengths) or (table.n_samples,)
+    if sum(lengths) != table.n_samples:
+        raise ConfigurationError(
+            f"lengths add up to {sum(lengths)}, but there are {table.n_samples} rows; give the rows of every sequence."
+        )
+    return in_context(table, temporal_context(lengths, order))
 
 
 def _context(rows: NDArray[np.float64], settings: PointSettings) -> Context:
-    if settings.context == "time":
-        lengths = settings.lengths or (len(rows),)
-        if sum(lengths) != len(rows):
-            raise ConfigurationError(
-                f"lengths add up to {sum(lengths)}, but there are {len(rows)} rows; give the rows of every sequence."
-            )
-        return temporal_context(lengths, settings.order)
     numbers = nearest_neighbours(rows, settings.neighbours, settings.method)
     if settings.context == "lle":
         return locally_linear_context(rows, numbers)

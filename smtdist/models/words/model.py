@@ -195,6 +195,19 @@ class WordModel:
         working = solve_bytes(statistics, self.settings)
         return engine.solve("solve", lambda: solve_words(statistics, self.settings), working)
 
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        embedding, sums = self.embedding, self.statistics
+        return {
+            "n_words": len(self.vocabulary),
+            "n_positions": 0 if sums is None else sums.n_positions,
+            "n_pairs": 0 if sums is None else len(sums.pair),
+            "rank": 0 if embedding is None else embedding.rank,
+            "n_apart": 0 if embedding is None else embedding.n_dead,
+            "n_components": self.settings.n_components,
+            "fingerprint": self.provenance.get("fingerprint", ""),
+        }
+
     def finished(
         self,
         statistics: WordSums,

@@ -1,0 +1,83 @@
+"""Models that data can be added to and withdrawn from: how files of each kind are read and written, and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data.source import Source
+from smtdist.errors import DataError
+from smtdist.models.kinds import kind_in
+
+
+class Kind(NamedTuple):
+    """load, save : of a file. opened : the samples that files and a dataset name, as a model takes them; `skip` damaged ones."""
+
+    load: Callable[[Path], Any]
+    save: Callable[..., int]
+    opened: Callable[[Any, list[str], str | None, bool], Source]
+
+
+def kind_of(path: Path) -> Kind:
+    """Return what a file is read by; files that are no models are left to whoever reads them."""
+    try:
+        with unlocked(path) as file:
+            kind = kind_in(file)
+    except DAMAGE:
+        kind = ""
+    return _KINDS.get(kind, _images)()
+
+
+def _images() -> Kind:
+    from smtdist.data.opening import open_source
+    from smtdist.models.loading import load_transform, save
+
+    def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
+        if dataset is None:
+            raise DataError(f"Images have a name in {data[0]}: a dataset or a group; give it with --dataset.")
+        return open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+
+    return Kind(load_transform, save, opened)
+
+
+def _points() -> Kind:
+    from smtdist.data.table import as_table
+    from smtdist.models.points.files import load_points, save_points
+
+    def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
+        if len(data) > 1:
+            raise DataError(f"A table is one file, but {len(data)} are given; add one after another.")
+        if dataset is None and not data[0].endswith(".npy"):
+            raise DataError(f"{data[0]} is no .npy file, so --dataset must name the rows in it; give it.")
+        return as_table(data[0] if dataset is None else (data[0], dataset))
+
+    return Kind(load_points, save_points, opened)
+
+
+def _video() -> Kind:
+    from smtdist.data.video import open_clips
+    from smtdist.models.functional.files import load_video, save_video
+    from smtdist.models.functional.video import sequences_of
+
+    def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
+        names = None if dataset is None else [dataset]
+        return sequences_of(tuple(clip for one in data for clip in open_clips(one, names)), model.settings)
+
+    return Kind(load_video, save_video, opened)
+
+
+def _words() -> Kind:
+    from smtdist.data.text import TextSource
+    from smtdist.models.words.files import load_words, save_words
+
+    def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
+        if dataset is not None:
+            raise DataError(f"{data[0]} is text, which has no datasets; leave out --dataset.")
+        return TextSource.open(data)
+
+    return Kind(load_words, save_words, opened)
+
+
+_KINDS: Final[dict[str, Callable[[], Kind]]] = {"points": _points, "video": _video, "words": _words}

@@ -1,0 +1,170 @@
+"""Transforms whose codes are values: one pass for the sums, one solve, one group of their files, whatever the samples are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from smtdist.data.netcdf import Group
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.errors import ModelError
+from smtdist.kernels.threads import single_blas
+from smtdist.models.groups import number, smallest
+from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of, traced
+from smtdist.models.records import Record
+from smtdist.solve.solution import Solution
+from smtdist.statistics.origin import Origin
+from smtdist.statistics.values import SUMS, SecondOrder, ValueStatistics, ValueSums, finish
+
+
+class ValuedTransform(ABC):
+    """What transforms of values share; one is a frozen dataclass with these fields.
+
+    settings : what was asked, with `moment` and `n_components`. embedding : P and its eigenvalues. statistics : the sums it was
+    solved from, None where a file keeps none or they were not read. provenance : where the samples come from; `audit` lists
+    what was added and withdrawn. Samples that are withdrawn leave the sums; what makes codes stays as it was learned.
+    """
+
+    settings: Any
+    embedding: Solution | None
+    statistics: ValueStatistics | None
+    provenance: dict[str, Any]
+    free: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def sums(self) -> ValueSums:
+        """The statistic that sums the codes of samples."""
+
+    @property
+    @abstractmethod
+    def basis(self) -> str:
+        """Hash of all that the sums depend on but the data: those of two models add up only where it is equal."""
+
+    @property
+    def wanted(self) -> int:
+        """Components that a solve is asked for."""
+        return int(self.settings.n_components)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the samples it was fitted on."""
+        return str(self.provenance.get("fingerprint", ""))
+
+    @cached_property
+    def means(self) -> SecondOrder:
+        """V, A D Dᵀ Aᵀ and the mean code: the sums divided by the positions. ModelError where there are no sums."""
+        if self.statistics is None:
+            raise ModelError("The model keeps no sums; fit it again.")
+        return self.statistics.means()
+
+    def read_as(self, source: Source) -> Source:
+        """Return the source that a pass over samples reads."""
+        return source
+
+    def summed(self, source: Source, engine: Engine) -> tuple[ValueStatistics, Record]:
+        """Sum the codes of all samples of a source, as a step of a run."""
+        return summed(self.sums, self.read_as(source), engine, self.basis)
+
+    def solved(self, statistics: ValueStatistics, engine: Engine) -> tuple[Solution, Record]:
+        """Solve for an embedding, as a step of the run."""
+        return solved(statistics, self.settings.moment, self.wanted, engine)
+
+    def finished(
+        self,
+        statistics: ValueStatistics,
+        embedding: Solution,
+        source: dict[str, Any] | None = None,
+        skipped: Record | None = None,
+    ) -> Self:
+        """Return the model with other sums and their embedding, and where they come from."""
+        about = traced(self.provenance, statistics.origin, source, skipped)
+        changed: Self = replace(self, statistics=statistics, embedding=embedding, provenance=about)  # type: ignore[type-var]
+        return changed
+
+
+def hashed(*told: Any) -> str:
+    """Return a hash of plain JSON.
+
+    >>> hashed("code", 1) == hashed("code", 1) != hashed("code", 2)
+    True
+    """
+    return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+
+def summed(
+    sums: ValueSums, source: Source, engine: Engine, basis: str = ""
+) -> tuple[ValueStatistics, Record]:
+    """Sum the codes of all samples in one pass; without a basis the sums do not name their samples, and cannot be added to."""
+    partial, record = engine.reduce("statistics", sums, source, fingerprint=bool(basis))
+    found = finish(partial.state, sums)
+    if not basis:
+        return found, record
+    return replace(found, origin=origin_of(basis, ordered_digests(partial), source.name)), record
+
+
+def solved(
+    statistics: ValueStatistics, moment: str, n_components: int, engine: Engine
+) -> tuple[Solution, Record]:
+    """Solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, eq. 8), V the second or the centred moment, as a step of a run.
+
+    Memory: `smtdist.solve.generalized.solve_bytes`, and both matrices.
+    """
+    # a model that is only used needs no SciPy
+    from smtdist.solve.generalized import smallest_components, solve_bytes
+
+    def solve() -> Solution:
+        means = statistics.means()
+        with single_blas():  # bits follow the number of its threads
+            return smallest_components(means.scatter, means.constraint(moment), n_components)
+
+    return engine.solve("solve", solve, solve_bytes(len(statistics.activity), False, n_components))
+
+
+def statistics_group(sums: ValueStatistics, codes: str = "code") -> Group:
+    """Return sums as a group of a file; the dimension of codes has a name of its own."""
+    variables: dict[str, Any] = {
+        "n_samples": ((), sums.n_samples),
+        "n_positions": ((), sums.n_positions),
+        "activity": (codes, sums.activity, {"long_name": "sums of codes, in steps of 1 / grid"}),
+    }
+    for name, (high, low) in ((one, getattr(sums, one)) for one in SUMS):
+        what = f"{name} in steps of 1 / grid², of which this is"
+        square = (codes, f"{codes}_")
+        variables[f"{name}_high"] = (square, smallest(high), {"long_name": f"{what} the part above 2^32"})
+        variables[f"{name}_low"] = (square, low.astype(np.uint32), {"long_name": f"{what} the rest"})
+    if sums.origin is not None:
+        variables["sample_digest"] = ("sample", sums.origin.samples, {"long_name": "hash of the sample"})
+    return Group(variables, {"grid": sums.grid, "scale": sums.scale})
+
+
+def read_statistics(group: Any, size: int, basis: str, audit: Any = ()) -> ValueStatistics:
+    """Read such a group of sums over codes of so many entries; ValueError for sums of others."""
+    limbs = {
+        f"{name}_{limb}": group[f"{name}_{limb}"][()].astype(np.int64)
+        for name in SUMS
+        for limb in ("high", "low")
+    }
+    if any(limb.shape != (size, size) for limb in limbs.values()):
+        raise ValueError(f"the sums are not of {size} codes")
+    origin = None
+    if "sample_digest" in group:
+        origin = Origin(basis, group["sample_digest"][()], NO_ATOMS, tuple(audit))
+    second, scatter = ((limbs[f"{name}_high"], limbs[f"{name}_low"]) for name in SUMS)
+    return ValueStatistics(
+        n_samples=int(group["n_samples"][()]),
+        n_positions=int(group["n_positions"][()]),
+        activity=group["activity"][()],
+        second_moment=second,
+        context_scatter=scatter,
+        grid=number(group, "grid"),
+        scale=number(group, "scale"),
+        origin=origin,
+    )
