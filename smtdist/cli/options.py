@@ -69,6 +69,12 @@ Dataset = Annotated[
 Preset = Annotated[
     str | None, typer.Option(metavar="NAME", help="Settings of a published experiment, to start from.")
 ]
+PlanOnly = Annotated[
+    bool,
+    typer.Option(
+        "--plan", help="Say what the fit would cost on this machine, pass by pass, and fit nothing."
+    ),
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,6 +130,22 @@ def plan(
         planned = _there(planner, where, sizes, checkpoint, calibrate, encoder, given)
     about = {"data": source.describe(), "configuration": settings.to_dict()}
     _say(planned, checkpoint, json, about)
+
+
+def say_fit(
+    fit: Callable[[Engine], object],
+    source: Source,
+    components: int,
+    where: Where,
+    checkpoint: Path | None,
+    json: bool,
+) -> None:
+    """Say what a fit would cost on this machine, which is called with an engine that plans; it solves for so many components."""
+    if not where.is_local:
+        raise WrongUsage("--plan is for this machine, as it is or with --workers; leave out --cluster.")
+    machines = _machines(where, source, None, None, None, None)[0]
+    planned = planned_run(fit, machines, components, checkpoint=checkpoint)
+    _say(planned, checkpoint, json, {"data": source.describe()})
 
 
 def _machines(

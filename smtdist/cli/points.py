@@ -13,6 +13,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.coders import write_features
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.plan import say_fit
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
@@ -118,6 +119,7 @@ def fit(
     components: Annotated[int, typer.Option(min=1, help="Components.")] = _DEFAULT.n_components,
     method: Annotated[Method, typer.Option(help="How neighbours are found.")] = Method.auto,
     seed: Annotated[int, typer.Option(min=0, help="Of noise and random features.")] = 0,
+    plan: opt.PlanOnly = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,
@@ -139,6 +141,11 @@ def fit(
         raise WrongUsage(str(error)) from error
     source = _table(table, dataset)
     where = Where(workers, cluster, quiet)
+    if plan:
+        say_fit(
+            lambda engine: fit_table(source, settings, engine), source, components, where, checkpoint, json
+        )
+        return
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         model, records = fit_table(source, settings, engine)
     size_bytes = save_points(model, out, overwrite=overwrite)

@@ -15,6 +15,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.plan import say_fit
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.video import PatchSequences, open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
@@ -91,6 +92,7 @@ def fit(
         typer.Option(metavar="MODEL.h5", help="Model to stack a layer on; the file gets all layers."),
     ] = None,
     set_: opt.Set = None,
+    plan: opt.PlanOnly = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,
@@ -108,6 +110,18 @@ def fit(
         settings = settings.replace(**{name: getattr(lower.settings, name) for name in SHARED})
     source = sequences_of(found, settings)
     where = Where(workers, cluster, quiet)
+    if plan:
+        if settings.sgd_rounds:
+            raise WrongUsage("--plan knows no mini-batches; set sgd_rounds=0 to plan what comes before them.")
+        say_fit(
+            lambda engine: fit_video(found, settings, engine, lower),
+            source,
+            settings.n_components,
+            where,
+            checkpoint,
+            json,
+        )
+        return
     with engine_for(where, source, checkpoint, lambda: video_facts(source, settings, lower)) as engine:
         model, records = fit_video(found, settings, engine, lower)
     size = save_video(model, out, overwrite=overwrite)

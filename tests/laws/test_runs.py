@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from collections import Counter
 
 import h5py
 import numpy as np
@@ -159,6 +160,29 @@ def test_it_stays_within_its_steps_and_their_memory(ended):
             assert event["pass"] in steps or (name in steps and number.isdecimal()), event["pass"]
             if "projected_bytes" in event:
                 assert event["peak_bytes"] <= event["projected_bytes"]
+
+
+def test_a_plan_names_every_pass_and_as_many_rounds(ended, data, tmp_path):
+    name, _, events = ended
+    words = command(name, data, tmp_path / "m.h5", tmp_path / "c")
+    if words[0] == "fit":
+        words[0] = "plan"
+    elif words[:2] in (["points", "fit"], ["video", "fit"]) or words[0] == "words":
+        words.append("--plan")
+    else:
+        pytest.skip("plans are for transforms; others state the memory of a pass when it begins")
+    done = run([*words, "--json"])
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "m.h5").exists()
+    assert not (tmp_path / "c").exists()
+    told = {one["name"]: one["rounds"] for one in json.loads(done.stdout)["passes"]}
+    taken = Counter()
+    for one in (event["pass"] for event in events if event["kind"] == "pass_finished"):
+        loop = one.rpartition("-")[0]
+        # a plan tells the draw of candidates from the rounds that start from it
+        taken[one if one in told else f"{loop} rounds" if f"{loop} rounds" in told else loop] += 1
+    assert taken.keys() == told.keys()
+    assert all(rounds <= told[one] for one, rounds in taken.items())
 
 
 def test_a_loop_keeps_parameters_and_no_sums(ended):

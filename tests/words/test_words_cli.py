@@ -51,7 +51,7 @@ def test_words_fits_asks_updates_and_exports(texts):
     again = json.loads(run("--model", "both.h5", "--subtract", "b.h5", "--out", "c.h5", "--json")[0])
     assert again["n_positions"] == alone["n_positions"]
     planned = json.loads(run("a.txt", *SMALL, "--plan", "--json")[0])["passes"]
-    assert [cost["name"] for cost in planned] == ["vocabulary", "statistics"]
+    assert [cost["name"] for cost in planned] == ["vocabulary", "statistics", "solve"]
     assert planned[1]["state_bytes"] >= 16 * alone["n_pairs"]
     assert "What the fit will cost" in run("b.txt", "--from-model", "alone.h5", "--plan")[0]
     shown, _ = run("--model", "alone.h5", "--near", "dog", "--count", 2)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Final
 
 import numpy as np
 
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.text import TextSource
 from smtdist.engine.manifest import Facts
+from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import plan_pass
 from smtdist.errors import ConfigurationError
 from smtdist.models.plan import PassCost
 from smtdist.models.records import Record
+from smtdist.models.ways import SOLVE, Way, solve_plan
 from smtdist.models.words.model import WordModel, WordSettings
+from smtdist.models.words.solving import solve_bytes
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
-
-SOLVE_ALLOWANCE: Final = 64 * 2**20
-"""What libraries load and allocate on their own while the solve runs."""
 
 
 def fit_words(
@@ -62,10 +61,10 @@ def fit_words(
 def plan_words(
     source: TextSource, settings: WordSettings, engine: Engine, *, base: WordModel | None = None
 ) -> list[PassCost]:
-    """Return the cost of every pass of a fit, or of an update of `base`; none is read. What cannot fit is refused.
+    """Return the cost of every pass of a fit, or of an update of `base`; none is read. A pass that cannot fit is refused.
 
-    Without `base` the words' counts are not known yet, so the bound on their pairs is that of the text's size, which the fit
-    itself will lower.
+    Without `base` the words' counts are not known yet, so the bound on their pairs, which the solve is stated for, is that of the
+    text's size; the fit itself will lower it.
     """
     costs, model = [], base
     checkpointed = engine.checkpoint is not None
@@ -79,10 +78,16 @@ def plan_words(
         # frequencies as in any language: only the sizes of parts depend on them
         zipf = np.maximum(1, source.text_bytes // 60 // np.arange(1, len(names) + 1))
         model = WordModel(settings, Vocabulary(names, zipf), None, None)
+    pairs = 0 if model.statistics is None else len(model.statistics.pair)
     for name, statistic in model.passes(source, other=True):
         limits = engine.limits(statistic, source)
         costs.append(PassCost(name, plan_pass(name, statistic, source, limits, checkpointed=checkpointed)))
-    return costs
+        pairs += statistic.most_pairs
+    working = solve_bytes(pairs, len(model.vocabulary), model.settings)
+    return [
+        *costs,
+        PassCost(SOLVE, solve_plan(Way("sparse", working), resident_bytes()), driver_bytes=working),
+    ]
 
 
 def _require_words(settings: WordSettings) -> None:

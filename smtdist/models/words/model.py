@@ -192,7 +192,7 @@ class WordModel:
             solve_words,
         )
 
-        working = solve_bytes(statistics, self.settings)
+        working = solve_bytes(len(statistics.pair), statistics.n_words, self.settings)
         return engine.solve("solve", lambda: solve_words(statistics, self.settings), working)
 
     def summary(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def solve_words(statistics: WordSums, settings: Asked) -> Solution:
     return replace(found, components=found.components * np.sqrt(max(1, statistics.n_positions)))
 
 
-def solve_bytes(statistics: WordSums, settings: Asked) -> int:
+def solve_bytes(pairs: int, words: int, settings: Asked) -> int:
     """Return what a solve takes: the sums as CSR in whole numbers, their scaled values, the vectors that iterations keep."""
     wanted = settings.n_components + settings.drop
-    return ALLOWANCE + 56 * len(statistics.pair) + 8 * statistics.n_words * (3 * wanted + 20)
+    return ALLOWANCE + 56 * pairs + 8 * words * (3 * wanted + 20)
