@@ -131,8 +131,8 @@ def make_files(folder):
     coder = folder / "sparse.h5"
     small = ["units=8", "patch=3", "rounds=2", "images=60"]
     changes = [word for text in small for word in ("--set", text)]
-    run("sparse", "fit", folder / "data.h5", "--dataset", "train/images", "--out", coder, *changes, "--quiet")
     images = ["--dataset", "train/images", "--quiet"]
+    run("fit", folder / "data.h5", *images, "--model", "l1", "--out", coder, *changes)
     digits = [*SETTINGS, "feature=vq", "context=2", "drop=1", "constant_patch=activate_best"]
     changes = [word for text in digits for word in ("--set", text)]
     run("fit", folder / "data.h5", *images, "--out", folder / "digits.h5", *changes)

@@ -122,10 +122,10 @@ def test_coders_keep_their_files(at):
     assert done.exit_code == 0, done.output
     data = [at / "s.h5", at / "a.h5", "--dataset", "images", "--out", at / "s.h5"]
     refused(at, "transform", *data)
-    refused(at, "s3c", "transform", *data)
-    refused(at, "s3c", "embed", *data)
+    embed = ["fit", at / "a.h5", "--dataset", "images", "--from-model", at / "s.h5", "--out", at / "s.h5"]
+    refused(at, *embed)
     os.symlink(at / "s.h5", at / "s.png")
-    refused(at, "s3c", "filters", at / "s.h5", "--out", at / "s.png")
+    refused(at, "filters", at / "s.h5", "--out", at / "s.png")
 
 
 def test_a_resumed_fit_keeps_its_input(at):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import write_record
+from benchmarks.sparse.gabor import gabor_fits
 from benchmarks.sparse.images import natural_tiles
 from smtdist.codes.l1 import SparseSettings
 from smtdist.data.array import ArraySource
@@ -20,7 +21,6 @@ from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import set_threads
 from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.sparse.fit import fit_sparse
-from smtdist.models.sparse.gabor import gabor_fits
 from smtdist.plot.filters import save_filters
 
 

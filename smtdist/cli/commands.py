@@ -115,17 +115,11 @@ COMMANDS: Final = {
         "Representations by kernels: contrastive losses and an autoencoder, exact or in explicit features.",
         "fit data.h5 --dataset x --out k.h5",
     ),
-    "s3c": Command(
-        "s3c",
-        "s3c",
-        "Spike-and-slab sparse coding of patches and its rivals, and classification with few labels.",
-        "fit data.h5 --dataset train/images --out s3c.h5",
-    ),
-    "sparse": Command(
-        "sparse",
-        "sparse",
-        "L1 sparse coding of patches with overcomplete dictionaries, positive or signed.",
-        "fit data.h5 --dataset train/images --out sparse.h5",
+    "filters": Command(
+        "filters",
+        "filters",
+        "Draw the atoms of a model as patches.",
+        "model.h5 --out atoms.png",
     ),
     "video": Command(
         "video",

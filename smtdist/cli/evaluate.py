@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.coders import require_room
 from smtdist.cli.errors import WrongUsage
+from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
@@ -27,9 +29,10 @@ from smtdist.evaluate.run import (
     require_neighbours,
 )
 from smtdist.models.kernel.kind import is_kernel_model
-from smtdist.models.loading import load_encoder
-from smtdist.models.transform import Represents
+from smtdist.models.transform import Represents, represented
 from smtdist.monitor import tables
+
+DRAWS: Final = 5
 
 
 class Metric(enum.StrEnum):
@@ -99,6 +102,13 @@ def evaluate(
             show_default=str(Linear.validation),
         ),
     ] = None,
+    labels: Annotated[
+        list[int] | None,
+        typer.Option(min=2, help="Judge with so many labels, in several draws; may be repeated (svm)."),
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Draws for each number of labels.", show_default=str(DRAWS))
+    ] = None,
     mirrored: Annotated[
         bool | None,
         typer.Option(
@@ -126,6 +136,7 @@ def evaluate(
     components: opt.Components = None,
     drop: opt.Drop = None,
     with_: opt.With = None,
+    set_: opt.SetAfter = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
@@ -138,24 +149,28 @@ def evaluate(
     opt.refuse_idle(
         metric, neighbours=neighbours, temperature=temperature, vote=vote, folds=folds, validation=validation
     )
+    if labels and (metric is not Metric.svm or leading or mirrored or with_):
+        raise WrongUsage("--labels goes with --metric svm, and without --leading, --mirrored and --with.")
+    if draws is not None and not labels:
+        raise WrongUsage("--draws is for --labels; give --labels too.")
     where = Where(workers, cluster, quiet)
     if is_kernel_model(model):
-        if not (
-            components is None
-            and drop is None
-            and not with_
-            and not mirrored
-            and not leading
-            and len(data) == 1
-        ):
+        chosen = (components, drop, with_, mirrored, leading, set_, labels)
+        if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
-                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored and "
-                "--leading."
+                "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored, "
+                "--leading, --labels and --set."
             )
         wanted = _settings(metric, Configuration(), neighbours, temperature, vote, folds, validation)
         _evaluate_kernel(model, data[0], train, test, wanted, where, json)
         return
-    fitted = load_encoder(model)
+    fitted = encoder_at(model, set_)
+    if labels:
+        sweep = _few_labels(
+            fitted, data, train, test, where, labels, draws or DRAWS, folds or Svm.folds, components, drop
+        )
+        _say_sweep(sweep, json)
+        return
     settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
     if mirrored is None:
         mirrored = metric is Metric.knn and fitted.votes.mirrored_votes
@@ -168,21 +183,44 @@ def evaluate(
     say_evaluation(found, model, "images", json, seen, mirrored)
 
 
-def evaluate_coder(
+def _few_labels(
     fitted: Represents,
-    path: Path,
     data: Location,
     train: str,
     test: str,
-    settings: Settings,
     where: Where,
-    json: bool,
-) -> None:
-    """Classify test images by the whole representation of a model, and print the accuracy."""
-    known, asked = _opened(data, train, test, fitted, settings, False)
+    counts: list[int],
+    draws: int,
+    folds: int,
+    components: int | None,
+    drop: int | None,
+) -> list[dict[str, Any]]:
+    """Classify the second group by few labels of the first, several draws of them; features of both are held in memory."""
+    from smtdist.evaluate.few_labels import label_sweep
+
+    known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
+    sources = [known.source, asked.source]
+    require_room(fitted.representation_shape(components, drop), sources, "smtdist transform and a classifier")
     with engine_for(where, known.source) as engine:
-        found = evaluated(fitted, known, asked, engine, settings)
-    say_evaluation(found, path, "images", json)
+        z, far = (
+            represented(fitted, one, engine, n_components=components, drop=drop).reshape(one.n_samples, -1)
+            for one in sources
+        )
+    return label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
+
+
+def _say_sweep(sweep: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        print_json({"metric": "svm", "sweep": sweep})
+        return
+    rows = []
+    for one in sweep:
+        low, high = one["interval"] or (one["mean"], one["mean"])
+        interval = f"{tables.percent(low)} to {tables.percent(high)}"
+        rows.append((f"{one['labels']:,}", tables.percent(one["mean"]), interval))
+    result_console().print(
+        tables.table("Accuracy with few labels", ("labels", "top-1", "95 % interval"), rows)
+    )
 
 
 def _opened(

@@ -44,8 +44,9 @@ def fit(
     model: Annotated[
         str,
         typer.Option(
-            help="The sparse manifold transform (smt); a coder of patches alone: s3c, omp, sc (as smtdist s3c fit), l1 "
-            "(as smtdist sparse fit); or kernel-contrastive, kernel-spectral, kernel-autoencoder (as smtdist kernel fit)."
+            help="The sparse manifold transform (smt); a learned code of patches alone: l1, s3c, omp or sc (sparse coding "
+            "beside s3c), which --from-model embeds later; or kernel-contrastive, kernel-spectral, kernel-autoencoder (as "
+            "smtdist kernel fit)."
         ),
     ] = Kind.smt.value,
     preset: opt.Preset = None,

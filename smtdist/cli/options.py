@@ -78,6 +78,15 @@ PlanOnly = Annotated[
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
 ]
+SetAfter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting that may change after the fit: pool_size and pool_stride of an embedding; pooling, penalty and "
+        "others of a code alone. May be repeated.",
+    ),
+]
 FromModel = Annotated[
     Path | None,
     typer.Option(

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from smtdist.cli.coders import asked_for, changed, require_room
+from smtdist.cli.coders import asked_for, changed
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.codes.coder import Coder
@@ -17,8 +17,6 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.evaluate.few_labels import label_sweep
-from smtdist.evaluate.run import Labelled
 from smtdist.models.coded import (
     CODES,
     CodedSettings,
@@ -38,14 +36,13 @@ from smtdist.models.coders.manifold import (
     require_pools,
     require_size,
 )
-from smtdist.models.coders.represent import representing
+from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.coders.start import require_pooling
 from smtdist.models.kernel.settings import parse_settings
+from smtdist.models.loading import load_encoder
 from smtdist.models.records import joined
-from smtdist.models.transform import represented
+from smtdist.models.transform import Represents
 from smtdist.monitor import tables
-
-Model = Coder | Manifold
 
 
 def fit_coder_command(
@@ -176,46 +173,13 @@ def _save_manifold(
     _say({**result, "skipped": skipped}, in_rounds(records), figures, json)
 
 
-def few_labels(
-    model: Model,
-    data: Location,
-    train: str,
-    test: str,
-    where: Where,
-    counts: list[int],
-    draws: int,
-    folds: int,
-) -> list[dict[str, Any]]:
-    """Classify the second group by few labels of the first, several draws of them; features of both are held in memory."""
-    known, asked = (Labelled.open(data, group) for group in (train, test))
-    sources, shown = [known.source, asked.source], representing(model)
-    require_room(shown.representation_shape(), sources, "smtdist s3c transform and an SVM")
-    with engine_for(where, known.source) as engine:
-        z, far = (represented(shown, one, engine).reshape(one.n_samples, -1) for one in sources)
-    return label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
-
-
-def filters_command(
-    coder: Coder, path: Path, out: Path, most: int, *, whitened: bool, overwrite: bool, json: bool
-) -> None:
-    """Draw atoms of the coder at `path` as patches."""
-    from smtdist.plot.filters import save_filters
-
-    check_target(out, overwrite, inputs=(path,))
-    save_filters(coder.whitened_filters() if whitened else coder.filters(), out, most)
-    result = {"out": str(out.absolute()), "filters": min(most, len(coder.basis))}
-    if json:
-        print_json(result)
-    else:
-        result_console().print(
-            f"{result['out']}: {result['filters']} filters", highlight=False, soft_wrap=True
-        )
-
-
-def with_changes(model: Model, assignments: list[str] | None) -> Model:
-    """Return a model with other features."""
-    found: Model = changed(model, assignments, changeable(model))
-    return found
+def encoder_at(path: Path, assignments: list[str] | None) -> Represents:
+    """Read what represents images, with other settings of what may change after the fit."""
+    fitted = load_encoder(path)
+    if not assignments:
+        return fitted
+    model = fitted.coder if isinstance(fitted, Pooled) else fitted
+    return representing(changed(model, assignments, changeable(model)))
 
 
 def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, json: bool) -> None:

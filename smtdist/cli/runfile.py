@@ -22,10 +22,6 @@ RESUMED: Final = (
     ("concepts",),
     ("points", "fit"),
     ("video", "fit"),
-    ("sparse", "fit"),
-    ("sparse", "embed"),
-    ("s3c", "fit"),
-    ("s3c", "embed"),
     ("kernel", "fit"),
 )
 """Commands that may stand in such a file: a folder from elsewhere must not make `resume` do anything else."""

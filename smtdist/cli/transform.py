@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
+from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.locations import Location
 from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.models.loading import load_encoder
 from smtdist.models.provenance import left_out
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import Represents, feature_count
@@ -42,6 +42,7 @@ def transform(
     components: opt.Components = None,
     drop: opt.Drop = None,
     with_: opt.With = None,
+    set_: opt.SetAfter = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     on_bad_chunk: opt.OnBadChunk = None,
@@ -53,7 +54,7 @@ def transform(
     """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
     check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
     write_representations(
-        load_encoder(model),
+        encoder_at(model, set_),
         model,
         data,
         dataset,

@@ -257,12 +257,12 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any
     if kind.startswith(KIND):
         name = kind.removeprefix(KIND).removesuffix("-manifold")
         return code_of(name).format.load(path, statistics=statistics)
-    raise ModelError(f"{path} is no coder of patches; give one written by smtdist s3c or smtdist sparse.")
+    raise ModelError(f"{path} is no coder of patches; give one written by smtdist fit --model.")
 
 
-def changeable(model: Coder | Manifold) -> tuple[str, ...]:
-    """Return the settings that may change after the fit."""
-    if isinstance(model, Manifold):
+def changeable(model: Coder | Represents) -> tuple[str, ...]:
+    """Return the settings that may change after the fit: how the codes of a coder are made and pooled, how embeddings are."""
+    if not isinstance(model, Coder):
         return AFTERWARDS
     if isinstance(model, PatchEncoder):
         return ("pooling",)

@@ -36,12 +36,12 @@ RUNS = {
         "seed",
     ),
     "omp": (["fit", "IMAGES", *settings(feature="omp", **CODED)], "seed"),
-    "sparse": (["sparse", "fit", "IMAGES", *settings(patch=4, units=8, rounds=3)], "seed"),
+    "sparse": (["fit", "IMAGES", "--model", "l1", *settings(patch=4, units=8, rounds=3)], "seed"),
     "sparse, sums": (
-        ["sparse", "fit", "IMAGES", *settings(patch=4, units=8, rounds=3, learning="sums")],
+        ["fit", "IMAGES", "--model", "l1", *settings(patch=4, units=8, rounds=3, learning="sums")],
         "seed",
     ),
-    "s3c": (["s3c", "fit", "IMAGES", *settings(patch=4, units=8, rounds=3)], "seed"),
+    "s3c": (["fit", "IMAGES", "--model", "s3c", *settings(patch=4, units=8, rounds=3)], "seed"),
     "points": (["points", "fit", "ROWS", "--size", "20"], None),
     "kernel": (
         ["kernel", "fit", "ROWS", *settings(features="fourier", n_features=32, noise=0.3)],
@@ -165,7 +165,7 @@ def test_it_stays_within_its_steps_and_their_memory(ended):
 def test_a_plan_names_every_pass_and_as_many_rounds(ended, data, tmp_path):
     name, _, events = ended
     words = command(name, data, tmp_path / "m.h5", tmp_path / "c")
-    if words[0] == "fit":
+    if words[0] == "fit" and "--model" not in words:
         words[0] = "plan"
     elif words[:2] in (["points", "fit"], ["video", "fit"]) or words[0] == "words":
         words.append("--plan")

@@ -1,4 +1,4 @@
-"""`smtdist s3c` from the command line."""
+"""Learned codes of patches, alone and embedded, from the command line."""
 
 import json
 
@@ -56,7 +56,6 @@ def test_fit_transform_evaluate(data, tmp_path, capsys, model):
     source, fitted = data / "d.h5", tmp_path / "m.h5"
     code, out, err = run(
         capsys,
-        "s3c",
         "fit",
         source,
         "--dataset",
@@ -75,7 +74,6 @@ def test_fit_transform_evaluate(data, tmp_path, capsys, model):
     assert [one["name"] for one in result["passes"]][:3] == ["whitening", "start", "round-1"]
     code, out, err = run(
         capsys,
-        "s3c",
         "transform",
         fitted,
         source,
@@ -93,7 +91,6 @@ def test_fit_transform_evaluate(data, tmp_path, capsys, model):
     for metric in ("svm", "knn", "linear"):
         code, out, err = run(
             capsys,
-            "s3c",
             "evaluate",
             fitted,
             source,
@@ -114,19 +111,22 @@ def test_fit_transform_evaluate(data, tmp_path, capsys, model):
 
 def test_few_labels_and_pictures(data, tmp_path, capsys):
     source, fitted = data / "d.h5", tmp_path / "m.h5"
-    assert run(capsys, "s3c", "fit", source, "--dataset", "train/images", "--out", fitted, *SET, "-q")[0] == 0
-    sweep = ["--labels", "6", "--labels", "60", "--draws", "2", "--folds", "2", "-q"]
+    assert (
+        run(
+            capsys, "fit", source, "--model", "s3c", "--dataset", "train/images", "--out", fitted, *SET, "-q"
+        )[0]
+        == 0
+    )
+    sweep = ["--metric", "svm", "--labels", "6", "--labels", "60", "--draws", "2", "--folds", "2", "-q"]
     code, out, err = run(
-        capsys, "s3c", "evaluate", fitted, source, "--train", "train", "--test", "test", *sweep, "--json"
+        capsys, "evaluate", fitted, source, "--train", "train", "--test", "test", *sweep, "--json"
     )
     assert code == 0, err
     assert [one["labels"] for one in json.loads(out)["sweep"]] == [6, 60]
-    code, out, _ = run(
-        capsys, "s3c", "evaluate", fitted, source, "--train", "train", "--test", "test", *sweep
-    )
+    code, out, _ = run(capsys, "evaluate", fitted, source, "--train", "train", "--test", "test", *sweep)
     assert code == 0
     assert "Accuracy with few labels" in out
-    assert run(capsys, "s3c", "filters", fitted, "--out", tmp_path / "f.png")[0] == 0
+    assert run(capsys, "filters", fitted, "--out", tmp_path / "f.png")[0] == 0
     from PIL import Image
 
     with Image.open(tmp_path / "f.png") as picture:
@@ -145,9 +145,10 @@ def test_few_labels_and_pictures(data, tmp_path, capsys):
 )
 def test_what_cannot_be_fitted(data, tmp_path, capsys, arguments, code, message):
     given = [
-        "s3c",
         "fit",
         data / "d.h5",
+        "--model",
+        "s3c",
         "--dataset",
         "train/images",
         "--out",
@@ -164,8 +165,8 @@ def test_what_cannot_be_fitted(data, tmp_path, capsys, arguments, code, message)
 
 def test_features_can_change_after_the_fit_and_nothing_else(data, tmp_path, capsys):
     source, fitted = data / "d.h5", tmp_path / "m.h5"
-    run(capsys, "s3c", "fit", source, "--dataset", "train/images", "--out", fitted, *SET, "-q")
-    change = ["s3c", "transform", fitted, source, "--dataset", "test/images", "-q", "--json"]
+    run(capsys, "fit", source, "--model", "s3c", "--dataset", "train/images", "--out", fitted, *SET, "-q")
+    change = ["transform", fitted, source, "--dataset", "test/images", "-q", "--json"]
     code, out, _ = run(
         capsys, *change, "--out", tmp_path / "a.h5", "--set", "feature=both", "--set", "pooling=[3]"
     )
@@ -270,9 +271,22 @@ def test_pools_beyond_the_image_are_refused_before_a_fit(data, tmp_path, capsys,
 
 def test_an_embedding_of_a_coder_needs_pools_that_fit(data, tmp_path, capsys):
     source, coder, fitted = data / "d.h5", tmp_path / "coder.h5", tmp_path / "m.h5"
-    code, _, err = run(capsys, "s3c", "fit", source, "--dataset", "train/images", "--out", coder, *SET, "-q")
+    code, _, err = run(
+        capsys, "fit", source, "--model", "s3c", "--dataset", "train/images", "--out", coder, *SET, "-q"
+    )
     assert code == 0, err
-    embed = ["s3c", "embed", coder, source, "--dataset", "train/images", "--out", fitted, *WINDOW, "-q"]
+    embed = [
+        "fit",
+        source,
+        "--from-model",
+        coder,
+        "--dataset",
+        "train/images",
+        "--out",
+        fitted,
+        *WINDOW,
+        "-q",
+    ]
     code, _, err = run(capsys, *embed, "--checkpoint", tmp_path / "c")
     assert code == 1
     assert "A pooling window of 8 (stride 2) does not fit 7 x 7" in " ".join(err.split())

@@ -273,7 +273,7 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    with pytest.raises(ModelError, match="is not a patch coder; give one written by smtdist s3c fit"):
+    with pytest.raises(ModelError, match="is not a patch coder; give one written by smtdist fit --model s3c"):
         load_coder(tmp_path / "other.h5")
     with pytest.raises(ModelError, match="There is no model file"):
         load_coder(tmp_path / "none.h5")

@@ -1,4 +1,4 @@
-"""`smtdist sparse` from the command line."""
+"""L1 codes, alone and embedded, from the command line."""
 
 import json
 
@@ -33,12 +33,12 @@ def data(tmp_path_factory):
 
 
 def run(*arguments):
-    found = CliRunner().invoke(app, ["sparse", *(str(one) for one in arguments)])
+    found = CliRunner().invoke(app, [str(one) for one in arguments])
     return found.exit_code, found.stdout, " ".join(found.stderr.split())
 
 
 def fitted(data, out, *more):
-    return run("fit", data, "--dataset", "train/images", "--out", out, *SET, "-q", *more)
+    return run("fit", data, "--model", "l1", "--dataset", "train/images", "--out", out, *SET, "-q", *more)
 
 
 def test_fit_transform_and_pictures(data, tmp_path):
@@ -69,9 +69,6 @@ def test_fit_transform_and_pictures(data, tmp_path):
         assert np.isfinite(file["z"][()]).all()
     assert run("filters", tmp_path / "m.h5", "--out", tmp_path / "f.png")[0] == 0
     assert (tmp_path / "f.png").stat().st_size > 100
-    code, out, _ = run("gabors", tmp_path / "m.h5", "--most", 5, "--json")
-    assert code == 0
-    assert json.loads(out)["atoms"] == 5
 
 
 @pytest.mark.parametrize(
@@ -110,9 +107,10 @@ def test_embed_and_evaluate(data, tmp_path):
     assert fitted(data, tmp_path / "m.h5")[0] == 0
     wanted = ["--set", "n_components=4", "--set", "pool_size=3", "--set", "positions=20"]
     code, out, err = run(
-        "embed",
-        tmp_path / "m.h5",
+        "fit",
         data,
+        "--from-model",
+        tmp_path / "m.h5",
         "--dataset",
         "train/images",
         "--out",
@@ -157,9 +155,10 @@ def test_embed_and_evaluate(data, tmp_path):
     assert code == 2
     assert "stride cannot change after the fit; pool_size, pool_stride can" in err
     code, _, err = run(
-        "embed",
-        tmp_path / "m.h5",
+        "fit",
         data,
+        "--from-model",
+        tmp_path / "m.h5",
         "--dataset",
         "train/images",
         "--out",

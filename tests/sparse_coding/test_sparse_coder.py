@@ -8,6 +8,7 @@ from drawing import small_images
 from executors import ThreadsExecutor
 from sparse_coding.oracle_sparse import objective
 
+from benchmarks.sparse.gabor import gabor_fits
 from smtdist.codes.l1 import SparseSettings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
@@ -19,7 +20,6 @@ from smtdist.models.coders.represent import representing
 from smtdist.models.sparse.estimator import SparseCoding
 from smtdist.models.sparse.files import load_sparse, save_sparse
 from smtdist.models.sparse.fit import Learned, fit_sparse, gradient_step, learned
-from smtdist.models.sparse.gabor import gabor_fits
 from smtdist.models.transform import represented
 from smtdist.statistics.l1_codes import L1Sums
 from smtdist.statistics.patch_rows import PatchRows
@@ -228,7 +228,7 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         load_sparse(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    with pytest.raises(ModelError, match="is not a sparse coder; give one written by smtdist sparse fit"):
+    with pytest.raises(ModelError, match="is not a sparse coder; give one written by smtdist fit --model l1"):
         load_sparse(tmp_path / "other.h5")
     with pytest.raises(ModelError, match="There is no model file"):
         load_sparse(tmp_path / "none.h5")

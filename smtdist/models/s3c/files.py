@@ -42,7 +42,7 @@ FORMAT: Final = Format(
     schema=1,
     schema_name="s3c_schema",
     name="patch coder",
-    command="smtdist s3c fit",
+    command="smtdist fit --model s3c",
     groups={
         "s3c": {"mu": ("atom",), "alpha": ("atom",), "bias": ("atom",), "beta": ("pixel",)},
         **TRAINING,
