@@ -1,4 +1,4 @@
-"""Checks that encoders and contexts of other packages keep their promises; run them in the tests of the package.
+"""Checks that encoders, contexts and kinds of samples of other packages keep their promises; run them in their tests.
 
 >>> from smtdist.statistics.operators import Window
 >>> check_context(lambda sites, columns, order: Window(sites, columns, 2, order))
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
 from collections.abc import Callable
@@ -17,14 +18,19 @@ from numpy.typing import NDArray
 
 from smtdist.codes.encoder import PatchEncoder
 from smtdist.data.array import ArraySource
+from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.device import to_host
+from smtdist.kernels.features import Landmarks
 from smtdist.models.coders.brought import fit_encoder, format_of
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.merge import update
+from smtdist.models.points.landmarks import spread_points
+from smtdist.models.points.sites import RowsOfSamples, SiteKind, rows_of
 from smtdist.statistics.operators import Factors
 from smtdist.statistics.sites import Group
+from smtdist.statistics.values import ValueSums
 
 Int64 = NDArray[np.int64]
 
@@ -126,6 +132,46 @@ def check_context(
         own = {tuple(code) for code in operator.own(codes).tolist()}
         assert own <= known, "own() returns codes that are not among those given"
         assert operator.scale == int(operator.scale) >= 1, "scale is no whole number"
+
+
+def check_sites(
+    cls: type[SiteKind], samples: NDArray[np.generic], orders: tuple[int, ...] = (1, 2), **settings: Any
+) -> None:
+    """Check a kind of samples on an array of them (n, ...), n >= 20, with settings by name.
+
+    - Rows are finite, as many of each sample, and the same numbers for a sample alone as beside others.
+    - It can be pickled, and its settings are plain JSON.
+    - Its operator keeps the promises of a context (`check_context`), for each order.
+    - Sums of its codes add and subtract exactly.
+
+    AssertionError says which promise is not kept. Memory: all samples twice.
+    """
+    kind = cls(**settings)
+    assert json.loads(json.dumps(settings)) == settings, "settings are no plain JSON"
+    source = as_table(samples) if samples.ndim == 2 else ArraySource(samples)
+    with source.opened() as reader:
+        block = reader.read(0, source.n_samples)
+    rows = rows_of(kind, block)
+    for at in range(min(10, len(rows))):
+        _same(
+            rows_of(kind, block[at : at + 1])[0], rows[at], "a sample has other rows alone than beside others"
+        )
+    _same(rows_of(pickle.loads(pickle.dumps(kind)), block), rows, "rows change when it is pickled")
+    sites, width = rows.shape[1:]
+    check_context(lambda count, columns, order: kind.operator(count, order), 1, sites, orders)
+    features = Landmarks(spread_points(rows.reshape(-1, width), min(8, len(rows))))
+    half = len(samples) // 2
+    for order in orders:
+        sums = ValueSums(RowsOfSamples(kind, sites, width), features, kind.operator(sites, order))
+
+        def summed(first: int, last: int, sums: ValueSums = sums) -> Any:
+            state = sums.zero()
+            sums.update(state, block[first:last], first)
+            return state
+
+        whole, parts = summed(0, len(block)), sums.merge(summed(0, half), summed(half, len(block)))
+        for name, values in whole.items():
+            _same(values, parts[name], f"sums over parts do not add up ({name})")
 
 
 def _same(found: Any, expected: Any, otherwise: str) -> None:

@@ -111,7 +111,10 @@ def update(
         check_target(out, overwrite, inputs=(model,), data=data)
     kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
     present = kind.load(model)
-    source = kind.opened(present, data, dataset, bad == "skip")
+    try:
+        source = kind.opened(present, data, dataset, bad == "skip")
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
         engine.on_bad_chunk = bad

@@ -16,11 +16,12 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.plan import say_fit
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.source import Source
-from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
+from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.points.files import load_points, save_points
+from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, site_kind, table_of
 from smtdist.models.points.table import PointSettings, embedded, fit_table
 from smtdist.monitor import tables
 
@@ -117,6 +118,16 @@ def fit(
         Moment, typer.Option(help="V: second, or centred, as in slow feature analysis.")
     ] = Moment.second,
     components: Annotated[int, typer.Option(min=1, help="Components.")] = _DEFAULT.n_components,
+    sites: Annotated[
+        str,
+        typer.Option(
+            help="What samples are: rows, or a kind that an installed package brings, which says what is near."
+        ),
+    ] = ROWS_OF_TABLES,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of --sites; may be repeated."),
+    ] = None,
     method: Annotated[Method, typer.Option(help="How neighbours are found.")] = Method.auto,
     seed: Annotated[int, typer.Option(min=0, help="Of noise and random features.")] = 0,
     plan: opt.PlanOnly = False,
@@ -131,15 +142,17 @@ def fit(
     """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
     check_target(out, overwrite, data=table)
     try:
+        own = parse_settings(set_ or [])
+        kind = site_kind(sites, own)
         settings = PointSettings(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
             context=context.value, neighbours=neighbours, noise=noise,
             order=order, lengths=_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
-            seed=seed,
+            sites=sites, of_sites=own, seed=seed,
         )  # fmt: skip
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
-    source = _table(table, dataset)
+    source = _opened(kind, table, dataset)
     where = Where(workers, cluster, quiet)
     if plan:
         say_fit(
@@ -178,7 +191,7 @@ def transform(
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,), data=table)
     fitted = load_points(model)
-    source = _table(table, dataset)
+    source = _opened(fitted.kind, table, dataset)
     attributes = {
         "configuration": "{}" if fitted.settings is None else fitted.settings.to_json(),
         "model": str(model.absolute()),
@@ -189,7 +202,7 @@ def transform(
         out,
         source,
         lambda engine: embedded(fitted, source, engine),
-        (len(fitted.solution.eigenvalues),),
+        fitted.feature_shape,
         attributes,
         Where(workers, cluster, quiet),
         started=started,
@@ -200,10 +213,12 @@ def transform(
     )
 
 
-def _table(path: str, dataset: str | None) -> Source:
-    if dataset is None and not path.endswith(".npy"):
-        raise WrongUsage(f"{path} is no .npy file, so --dataset must name the rows in it; give it.")
-    return as_table(path if dataset is None else (path, dataset))
+def _opened(kind: SiteKind | None, path: str, dataset: str | None) -> Source:
+    """Return the samples that options name."""
+    try:
+        return table_of([path], dataset) if kind is None else kind.opened([path], dataset)
+    except ConfigurationError as error:
+        raise WrongUsage(str(error)) from error
 
 
 def _lengths(text: str | None) -> tuple[int, ...]:

@@ -8,12 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.source import Source
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError
 from smtdist.models.kinds import kind_in
 
 
 class Kind(NamedTuple):
-    """load, save : of a file. opened : the samples that files and a dataset name, as a model takes them; `skip` damaged ones."""
+    """load, save : of a file. opened : the samples that files and a dataset name, as a model takes them; `skip` damaged ones.
+
+    ConfigurationError for names that have no meaning for the kind.
+    """
 
     load: Callable[[Path], Any]
     save: Callable[..., int]
@@ -36,22 +39,20 @@ def _images() -> Kind:
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
         if dataset is None:
-            raise DataError(f"Images have a name in {data[0]}: a dataset or a group; give it with --dataset.")
+            raise ConfigurationError(
+                f"Images have a name in {data[0]}: a dataset or a group; give it with --dataset."
+            )
         return open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
 
     return Kind(load_transform, save, opened)
 
 
 def _points() -> Kind:
-    from smtdist.data.table import as_table
     from smtdist.models.points.files import load_points, save_points
+    from smtdist.models.points.sites import table_of
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
-        if len(data) > 1:
-            raise DataError(f"A table is one file, but {len(data)} are given; add one after another.")
-        if dataset is None and not data[0].endswith(".npy"):
-            raise DataError(f"{data[0]} is no .npy file, so --dataset must name the rows in it; give it.")
-        return as_table(data[0] if dataset is None else (data[0], dataset))
+        return table_of(data, dataset) if model.kind is None else model.kind.opened(data, dataset)
 
     return Kind(load_points, save_points, opened)
 
@@ -74,7 +75,7 @@ def _words() -> Kind:
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
         if dataset is not None:
-            raise DataError(f"{data[0]} is text, which has no datasets; leave out --dataset.")
+            raise ConfigurationError(f"{data[0]} is text, which has no datasets; leave out --dataset.")
         return TextSource.open(data)
 
     return Kind(load_words, save_words, opened)

@@ -1,4 +1,4 @@
-"""Encoders and contexts that other packages bring, found by entry points; read only for a name that is not ours."""
+"""Encoders, contexts and kinds of samples that other packages bring, by entry points; read only for a name that is not ours."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ ENCODERS: Final = "smtdist.encoders"
 """Group of entry points that name subclasses of `smtdist.codes.encoder.PatchEncoder`."""
 CONTEXTS: Final = "smtdist.contexts"
 """Group of entry points that name contexts: functions (sites, columns, order) -> `smtdist.statistics.operators.Factors`."""
+
+SITES: Final = "smtdist.sites"
+"""Group of entry points that name subclasses of `smtdist.models.points.sites.SiteKind`."""
 
 
 def brought(group: str, name: str) -> Any:

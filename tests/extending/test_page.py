@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import h5py
+import numpy as np
 from brought import install, run
 from drawing import small_images
 
@@ -15,6 +16,7 @@ def test_its_code_and_its_command(tmp_path, monkeypatch):
     (tmp_path / "my_package.py").write_text(code)
     (name, value) = re.search(r'^(\w+) = "(.*)"$', PAGE, re.MULTILINE).groups()
     (command,) = re.findall(r"^    smtdist (fit .*)$", PAGE, re.MULTILINE)
+    (other,) = re.findall(r"^    smtdist (points fit .*)$", PAGE, re.MULTILINE)
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["train/images"] = small_images(0, 80, 14, 14)
     monkeypatch.chdir(tmp_path)
@@ -24,3 +26,8 @@ def test_its_code_and_its_command(tmp_path, monkeypatch):
     install(monkeypatch, tmp_path, "smtdist.contexts", "rows", "my_package:InRows")
     few = "--set dictionary=8 --set n_components=2 --set rounds=2"
     run(f"fit data.h5 --dataset train --set feature=omp --set context=rows {few} --out o.h5")
+    with h5py.File(tmp_path / "signals.h5", "w") as file:
+        file["train"] = np.random.default_rng(0).normal(size=(50, 40))
+    install(monkeypatch, tmp_path, "smtdist.sites", "windows", "my_package:Windows")
+    run(other)
+    assert "components" in run("info p.h5")

@@ -13,6 +13,8 @@ import smtdist
 from smtdist.cli import app
 from smtdist.codes.encoder import EncoderSettings, PatchEncoder
 from smtdist.models.coders.manifold import Manifold
+from smtdist.models.points.sites import SiteKind
+from smtdist.statistics.operators import Temporal
 
 
 @dataclass(frozen=True)
@@ -138,3 +140,29 @@ def test_what_is_seen_before_a_fit_reads(here):
         f"fit d.h5 --dataset float --out m.h5 --set feature=l1 --set dictionary=8 --set rounds=1 {FEW}"
     )
     assert "set pixel_range to (black, white)" in told
+
+
+@dataclass(frozen=True)
+class Ragged(SiteKind):
+    NAME = "ragged"
+
+    each: int = 2
+
+    def rows(self, samples):
+        return np.zeros((len(samples), self.each, 3))[: max(1, len(samples) - 1)]
+
+    def operator(self, sites, order):
+        return Temporal(order)
+
+
+def test_kinds_of_samples_that_cannot_be_right(here, monkeypatch):
+    np.save("t.npy", np.random.default_rng(0).normal(size=(40, 6)))
+    fit = "points fit t.npy --size 5 --components 2 --out p.h5 --sites"
+    assert 'it must be "rows", or the name of a kind' in refused(f"{fit} ragged")
+    install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:Ragged")
+    assert "makes rows of the shape" in refused(f"{fit} ragged")
+    assert "Settings of ragged" in refused(f"{fit} ragged --set other=3")
+    assert "each cannot be set: rows of tables have options" in refused(f"{fit} rows --set each=3")
+    install(monkeypatch, here, "smtdist.sites", "ragged", f"{__name__}:no_context")
+    assert "no subclass of smtdist.models.points.sites.SiteKind" in refused(f"{fit} ragged")
+    assert not (here / "p.h5").exists()

@@ -20,7 +20,14 @@ from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models.groups import audit_group, read_audit, read_solution, solution_group, without_audit
+from smtdist.models.groups import (
+    audit_group,
+    number,
+    read_audit,
+    read_solution,
+    solution_group,
+    without_audit,
+)
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
 from smtdist.models.valued import read_statistics, statistics_group
@@ -47,6 +54,7 @@ def save_points(model: PointModel, path: str | os.PathLike[str], *, overwrite: b
         "provenance": json.dumps(without_audit(model.provenance)),
         "fingerprint": model.fingerprint,
         "n_inputs": model.n_inputs,
+        "n_sites": model.n_sites,
     }
     return write_netcdf(path, Group(attributes=attributes), _groups(model), overwrite=overwrite)
 
@@ -95,7 +103,8 @@ def _read(file: Any) -> PointModel:
         features,
         PointSettings.from_json(told) if told else None,
         read_solution(file["embedding"]),
-        n_inputs=int(np.ravel(file.attrs["n_inputs"])[0]),
+        n_inputs=number(file, "n_inputs"),
+        n_sites=number(file, "n_sites") if "n_sites" in file.attrs else 1,
         provenance=provenance,
     )
     if model.solution.components.shape[1] != features.size:

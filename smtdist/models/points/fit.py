@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
 from smtdist.models.points.contexts import Context
+from smtdist.models.points.sites import RowsOfSamples, SiteKind, rows_of, site_kind
 from smtdist.models.valued import ValuedTransform, hashed, solved, summed
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.operators import Listed
@@ -37,8 +39,8 @@ OF_THE_WHOLE: Final = ("knn", "mean", "lle")
 class PointModel(ValuedTransform):
     """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3).
 
-    `settings`, `n_inputs` (numbers of a point) and `provenance` are known where a table was fitted from settings. `given` : V,
-    A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
+    `settings`, `n_inputs` (numbers of a point), `n_sites` (rows of a sample) and `provenance` are known where it was fitted from
+    settings. `given` : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
     """
 
     features: Features
@@ -46,6 +48,7 @@ class PointModel(ValuedTransform):
     embedding: Solution | None = None
     statistics: ValueStatistics | None = None
     n_inputs: int = 0
+    n_sites: int = 1
     provenance: dict[str, Any] = field(default_factory=dict)
     given: SecondOrder | None = None
 
@@ -60,9 +63,17 @@ class PointModel(ValuedTransform):
     @property
     def sums(self) -> ValueSums:
         """The statistic that sums the features of a table's points."""
-        asked = self._asked
+        asked, kind = self._asked, self.kind
+        if kind is not None:
+            rows = RowsOfSamples(kind, self.n_sites, self.n_inputs)
+            return ValueSums(rows, self.features, kind.operator(self.n_sites, asked.order), FINE)
         context = Listed(asked.difference, pairs=asked.context == "noise")
         return ValueSums(Neighbourhoods(self.n_inputs), self.features, context, FINE)
+
+    @cached_property
+    def kind(self) -> SiteKind | None:
+        """What samples are, where another package brings it; None for the rows of tables."""
+        return None if self.settings is None else site_kind(self.settings.sites, self.settings.of_sites)
 
     @property
     def basis(self) -> str:
@@ -71,6 +82,8 @@ class PointModel(ValuedTransform):
         held = {name: [list(one.shape), array_hash(one)] for name, one in arrays.items()}
         noise = [asked.noise, asked.seed] if asked.context == "noise" else []
         kind = type(self.features).__name__
+        if self.kind is not None:
+            return hashed(kind, held, numbers, asked.sites, dict(asked.of_sites), asked.order, FINE)
         return hashed(kind, held, numbers, asked.context, asked.difference, noise, FINE)
 
     def read_as(self, source: Source) -> Source:
@@ -80,7 +93,7 @@ class PointModel(ValuedTransform):
         """
         from smtdist.models.points.table import table_in_context
 
-        if isinstance(source, NeighbourSource | NoisePairs):
+        if self.kind is not None or isinstance(source, NeighbourSource | NoisePairs):
             return source
         asked = self._asked
         same = sum(asked.lengths) == source.n_samples
@@ -94,6 +107,8 @@ class PointModel(ValuedTransform):
     def require_like(self, source: Source) -> None:
         """Refuse rows of another length, and any where neighbours are among all rows."""
         self._require_local()
+        if self.kind is not None:
+            return  # the pass looks at the rows of samples itself
         width = source.table.shape[3] if isinstance(source, NeighbourSource | NoisePairs) else source.shape[3]
         if source.shape[1] != 1 or width != self.n_inputs:
             raise DataError(
@@ -111,7 +126,7 @@ class PointModel(ValuedTransform):
             )
 
     def _require_local(self) -> None:
-        if self._asked.context in OF_THE_WHOLE:
+        if self.kind is None and self._asked.context in OF_THE_WHOLE:
             raise ModelError(
                 f"With context={self._asked.context} each point's neighbours are among all points, so points that come or go "
                 f"change the sums of others: nothing can be added or withdrawn. Fit all points again, or use context=noise or "
@@ -127,6 +142,20 @@ class PointModel(ValuedTransform):
     def transform(self, points: Any) -> Float64:
         """Return P f(x) of every point, (N, L); new points are as good as those of the fit."""
         return self.transform_codes(self.features(np.asarray(points, np.float64)))
+
+    def represent(self, samples: NDArray[np.generic]) -> Float64:
+        """Return P f(x) of rows of a table, (m, L), or of all rows of samples that have their own, (m, sites, L)."""
+        if self.kind is None:
+            return self.transform(samples.reshape(len(samples), -1))
+        rows = rows_of(self.kind, samples)
+        embedded = self.transform(rows.reshape(-1, rows.shape[2]))
+        return embedded.reshape(*rows.shape[:2], -1)
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Shape of what `represent` makes of a sample."""
+        count = len(self.solution.eigenvalues)
+        return (count,) if self.kind is None else (self.n_sites, count)
 
     def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
         """Return P a of features, (N, L)."""

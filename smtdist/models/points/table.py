@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -30,6 +30,7 @@ from smtdist.models.points.contexts import (
 )
 from smtdist.models.points.fit import MOMENTS, PointModel, in_context, noisy_pairs
 from smtdist.models.points.landmarks import spread_points
+from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, require_sites, rows_of, site_kind
 from smtdist.statistics.operators import require_order
 
 FEATURES: Final = (
@@ -39,6 +40,8 @@ FEATURES: Final = (
 CONTEXTS: Final = ("noise", "knn", "mean", "lle", "time")
 _ORDERS: Final = {"noise": 1, "knn": 1, "mean": 2, "lle": 2}
 METHODS: Final = ("auto", "exact", "faiss")
+SOME_ROWS: Final = 20_000
+"""Rows that landmarks are chosen among where samples have rows of their own."""
 RANGE: Final = 16_384
 """Points of a task when new points are embedded."""
 _ROWS: Final = 1024
@@ -63,6 +66,8 @@ class PointSettings:
     moment : V; "second", or "centred" about the mean feature, as in slow feature analysis.
     n_components : components of the embedding, the constant among them where V is not centred.
     method : how neighbours are found, "auto", "exact" or "faiss".
+    sites : what samples are: "rows" of a table, or a kind that another package brings, whose own `of_sites` are settings; such
+        samples have rows of their own and say which are compared, so that `context` has no meaning.
     seed : of noise and random features.
     """
 
@@ -80,6 +85,8 @@ class PointSettings:
     moment: str = "second"
     n_components: int = 4
     method: str = "auto"
+    sites: str = ROWS_OF_TABLES
+    of_sites: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -95,6 +102,7 @@ class PointSettings:
         if not -1 <= self.threshold <= 1:
             raise ConfigurationError(f"threshold is {self.threshold}; a cosine lies between -1 and 1.")
         require_order(self.order)
+        require_sites(self.sites)
 
     @property
     def difference(self) -> int:
@@ -132,7 +140,7 @@ def fit_table(
     >>> model.transform(rows[:5]).shape
     (5, 3)
     """
-    table = as_table(points)
+    table = points if isinstance(points, Source) and settings.sites != ROWS_OF_TABLES else as_table(points)
     with engine.run(("statistics", "solve"), lambda: Facts.of(table, asdict(settings))):
         return _fitted(table, settings, engine)
 
@@ -140,16 +148,32 @@ def fit_table(
 def _fitted(
     table: Source, settings: PointSettings, engine: Engine
 ) -> tuple[PointModel, list[dict[str, Any]]]:
-    rows = read_rows(table).astype(np.float64)
+    kind = site_kind(settings.sites, settings.of_sites)
+    if kind is None:
+        rows, sites = read_rows(table).astype(np.float64), 1
+        source: Source = table_in_context(table, settings)
+    else:
+        rows, sites = some_rows(table, kind)
+        source = table
     features = chosen_features(rows, settings)
     if settings.n_components > features.size:
         raise ConfigurationError(
             f"n_components is {settings.n_components}, but there are {features.size} features; ask for fewer."
         )
-    model = PointModel(features, settings, n_inputs=rows.shape[1])
-    statistics, record = model.summed(table_in_context(table, settings), engine)
+    model = PointModel(features, settings, n_inputs=rows.shape[1], n_sites=sites)
+    statistics, record = model.summed(source, engine)
     embedding, solved = model.solved(statistics, engine)
     return model.finished(statistics, embedding, table.describe()), [record, solved]
+
+
+def some_rows(source: Source, kind: SiteKind) -> tuple[NDArray[np.float64], int]:
+    """Return rows of samples that lie evenly in a source, at most `SOME_ROWS` of them, and how many rows a sample has."""
+    with source.opened() as reader:
+        sites = rows_of(kind, reader.read(0, 1)).shape[1]
+        wanted = min(source.n_samples, max(1, SOME_ROWS // sites))
+        chosen = np.linspace(0, source.n_samples, wanted, endpoint=False).astype(np.int64)
+        parts = [rows_of(kind, reader.read(at, at + 1))[0] for at in chosen.tolist()]
+    return np.concatenate(parts), sites
 
 
 def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Features:
@@ -213,12 +237,13 @@ def _context(rows: NDArray[np.float64], settings: PointSettings) -> Context:
 def embedded(
     model: PointModel, source: Source, engine: Engine
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
-    """Yield (first point, P f(x) of points, (m, L)) for all rows of a table, in whatever order they end.
+    """Yield (first point, P f(x) of points, (m, L)) for all rows of a table, in whatever order they end; samples with rows of
+    their own have (m, sites, L).
 
     Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or products. Memory
     on a worker: the features of 1,024 points, and 16,384 embedded points.
     """
-    if source.shape[3] != model.n_inputs:
+    if model.kind is None and source.shape[3] != model.n_inputs:
         raise ModelError(
             f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[3]}; give rows like those "
             f"it was fitted on."
@@ -235,5 +260,5 @@ def embed_range(model: PointModel, source: Source, start: int, stop: int) -> NDA
     with source.opened() as reader:
         for first, samples in batches(reader, start, stop, block_samples(source), _ROWS):
             with located(source.name, first):
-                parts.append(model.transform(samples.reshape(len(samples), -1)))
+                parts.append(model.represent(samples))
     return np.concatenate(parts)

@@ -1,0 +1,128 @@
+"""Samples of another kind, whose rows are embedded by features: what a package that brings them derives from.
+
+A package names its class as an entry point of the group `smtdist.sites`; `points fit --sites NAME` then finds it. See
+`docs/extending.md`, and `smtdist.testing`, which checks that a class keeps its promises.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.source import Source
+from smtdist.data.table import as_table
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.models.plugins import SITES, brought, is_brought
+from smtdist.statistics.operators import Factors
+from smtdist.statistics.sites import ROWS, Group
+
+ROWS_OF_TABLES = "rows"
+"""The name of what is not brought: each row of a table is one site, with neighbours that `context` names."""
+
+
+@dataclass(frozen=True)
+class SiteKind(ABC):
+    """Which rows of numbers a sample has, and which of them are compared.
+
+    A subclass is a frozen dataclass too. Its fields are its settings, each with a default, which `--set` gives. `NAME` is that of
+    its entry point.
+    """
+
+    NAME: ClassVar[str]
+
+    def opened(self, data: Sequence[str], dataset: str | None) -> Source:
+        """Return the samples of files: by default the rows of one table."""
+        return table_of(data, dataset)
+
+    @abstractmethod
+    def rows(self, samples: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Return the rows of samples (m, H, W, C), (m, sites, p): the same numbers for a sample beside whichever others."""
+
+    @abstractmethod
+    def operator(self, sites: int, order: int) -> Factors:
+        """Return the differences of the rows of a sample that are compared; ConfigurationError for an order without any."""
+
+
+@dataclass(frozen=True)
+class RowsOfSamples:
+    """The rows of samples of a kind, `sites` of each, `width` numbers long."""
+
+    kind: SiteKind
+    sites: int
+    width: int
+
+    def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
+        """Yield the rows of whole samples, about two thousand at a time."""
+        step = max(1, ROWS // self.sites)
+        for start in range(0, len(images), step):
+            part = images[start : start + step]
+            rows = rows_of(self.kind, part)
+            if rows.shape[1:] != (self.sites, self.width):
+                raise DataError(
+                    f"{self.kind.NAME} makes {rows.shape[1:]} (rows, numbers) of a sample, the model takes "
+                    f"{self.sites, self.width}; give samples like those it was fitted on."
+                )
+            places = np.tile(np.arange(self.sites), (len(part), 1))
+            yield Group(rows.reshape(-1, self.width), self.sites, places=places)
+
+    def group_bytes(self, numbers: int) -> int:
+        """Return the bytes of two thousand rows, or of one sample's."""
+        return max(ROWS, self.sites) * (4 * numbers + 24 * self.width) + 2**26
+
+
+def rows_of(kind: SiteKind, samples: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Return the rows of samples, (m, sites, p); ConfigurationError for what no rows are."""
+    found = np.asarray(kind.rows(samples), np.float64)
+    if found.ndim != 3 or len(found) != len(samples) or 0 in found.shape or not np.isfinite(found).all():
+        raise ConfigurationError(
+            f"{kind.NAME} makes rows of the shape {found.shape} of {len(samples)} samples; it must be (samples, sites, numbers), "
+            f"all of them finite. Mend it."
+        )
+    return found
+
+
+def table_of(data: Sequence[str], dataset: str | None) -> Source:
+    """Return the rows of a table in one file: a dataset of an HDF5 file, or a .npy file."""
+    if len(data) > 1:
+        raise ConfigurationError(f"A table is one file, but {len(data)} are given; add one after another.")
+    if dataset is None and not data[0].endswith(".npy"):
+        raise ConfigurationError(
+            f"{data[0]} is no .npy file, so --dataset must name the rows in it; give it."
+        )
+    return as_table(data[0] if dataset is None else (data[0], dataset))
+
+
+def require_sites(name: str) -> None:
+    """Refuse what no package brings; loads nothing."""
+    if name != ROWS_OF_TABLES and not is_brought(SITES, name):
+        raise ConfigurationError(
+            f'sites is {name!r}; it must be "{ROWS_OF_TABLES}", or the name of a kind of samples that an installed package '
+            f"brings."
+        )
+
+
+def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
+    """Return the kind of samples of a name, with settings of its own; None for the rows of tables."""
+    if name == ROWS_OF_TABLES:
+        if settings:
+            raise ConfigurationError(
+                f"{', '.join(settings)} cannot be set: rows of tables have options instead; give those."
+            )
+        return None
+    require_sites(name)
+    cls = brought(SITES, name)
+    if not (isinstance(cls, type) and issubclass(cls, SiteKind)) or getattr(cls, "NAME", None) != name:
+        raise ConfigurationError(
+            f"The entry point {name} of the group {SITES} is {cls!r}, no subclass of smtdist.models.points.sites.SiteKind with "
+            f"that NAME; mend or uninstall its package."
+        )
+    try:
+        made: SiteKind = cls(**settings)
+    except TypeError as error:
+        raise ConfigurationError(f"Settings of {name}: {error}.") from error
+    return made

@@ -1,0 +1,71 @@
+"""A kind of samples that another package brings: windows of signals, which differ from those before and after them."""
+
+import json
+from dataclasses import dataclass
+
+import h5py
+import numpy as np
+import pytest
+from brought import install, run
+
+from smtdist.models.points.sites import SiteKind
+from smtdist.statistics.limbs import exact
+from smtdist.statistics.operators import Temporal
+from smtdist.testing import check_sites
+
+
+@dataclass(frozen=True)
+class Windows(SiteKind):
+    """Overlapping windows of a signal, each without its mean."""
+
+    NAME = "windows"
+
+    length: int = 8
+    step: int = 4
+
+    def rows(self, samples):
+        signals = samples.reshape(len(samples), -1).astype(np.float64)
+        found = np.lib.stride_tricks.sliding_window_view(signals, self.length, axis=1)[:, :: self.step]
+        return found - found.mean(axis=2, keepdims=True)
+
+    def operator(self, sites, order):
+        return Temporal(order)
+
+
+def signals(seed, n=60):
+    rng = np.random.default_rng(seed)
+    phase, pace = rng.uniform(0, 6, (n, 1)), rng.uniform(0.2, 0.4, (n, 1))
+    return np.sin(phase + pace * np.arange(40)) + 0.05 * rng.standard_normal((n, 40))
+
+
+@pytest.mark.parametrize(("features", "order"), [("l1", 2), ("rbf", 1)])
+def test_it_gets_every_command(features, order, tmp_path, monkeypatch):
+    check_sites(Windows, signals(0), length=6, step=2)
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        file["a"], file["b"] = signals(1), signals(2)
+    monkeypatch.chdir(tmp_path)
+    install(monkeypatch, tmp_path, "smtdist.sites", "windows", f"{__name__}:Windows")
+    asked = f"--sites windows --set length=10 --features {features} --size 12 --components 3 --order {order}"
+    plan = json.loads(run(f"points fit d.h5 --dataset a {asked} --out a.h5 --plan --json"))
+    assert [one["name"] for one in plan["passes"]] == ["statistics", "solve"]
+    run(f"points fit d.h5 --dataset a {asked} --checkpoint c --out a.h5")
+    run("resume c --overwrite")
+    run("update a.h5 d.h5 --dataset b --out ab.h5")
+    run("update a.h5 d.h5 --dataset b --alone --out b.h5")
+    run("merge a.h5 b.h5 --out sum.h5")
+    run("update ab.h5 d.h5 --dataset b --withdraw --out back.h5")
+    run("report ab.h5 --out r.html")
+    assert json.loads(run("info ab.h5 --json"))["configuration"]["of_sites"] == {"length": 10}
+    run("points transform ab.h5 d.h5 --dataset b --out z.h5")
+    with h5py.File("z.h5") as file:
+        assert file["z"].shape == (60, 8 * 3)
+        assert list(file.attrs["feature_shape"]) == [8, 3]
+    found = {}
+    for name in ("a", "back", "ab", "sum"):
+        with h5py.File(f"{name}.h5") as file:
+            limbs = (
+                file[f"statistics/context_scatter_{one}"][()].astype(np.int64) for one in ("high", "low")
+            )
+            found[name] = exact(*limbs)
+    np.testing.assert_array_equal(found["a"], found["back"])
+    np.testing.assert_array_equal(found["ab"], found["sum"])
