@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import patches as cpu
 from smtdist.kernels.device import is_host, like
 from smtdist.kernels.generic import patches as generic
 from smtdist.kernels.types import Array, Geometry
 
-MODES = ("context", "level", "patch", "channel", "global")
+
+class Average(NamedTuple):
+    """What a mean is over: all patches within reach or the patch alone, and of these each number, or its pixels and channels."""
+
+    near: bool
+    pixels: bool
+    channels: bool
+
+
+AVERAGES: Final = {
+    "context": Average(True, False, False),
+    "level": Average(True, True, True),
+    "patch": Average(False, True, True),
+    "channel": Average(False, True, False),
+    "global": None,
+}
+"""What can be taken off a patch, by name; None: a mean of the data."""
 
 
 def centred_patches(
@@ -38,8 +56,8 @@ def centred_patches(
     >>> centred_patches(image, Geometry(2, 2, 1, 1), "context", "whole", None).tolist()
     [[-384.0, 128.0, -128.0, 384.0]]
     """
-    if mean not in MODES:
-        raise ConfigurationError(f"The mean is {mean!r}; choose one of {', '.join(MODES)}.")
+    if mean not in AVERAGES:
+        raise ConfigurationError(f"The mean is {mean!r}; choose one of {', '.join(AVERAGES)}.")
     if grid.shape[1:] != geometry[:3]:
         raise ConfigurationError(
             f"Images of {grid.shape[1:]} (rows, columns, channels) meet a model of {tuple(geometry[:3])}; "

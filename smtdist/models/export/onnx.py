@@ -123,22 +123,19 @@ def _patches(graph: _Graph, parts: Tables) -> str:
     taken = graph("Gather", whole, graph.constant(parts.rows_at, "int64"), axis=1)
     taken = graph("Gather", taken, graph.constant(parts.columns_at, "int64"), axis=2)
     patches = graph.reshape(taken, *shape)
-    if parts.mean in ("context", "level"):
-        flat = graph.reshape(whole, 0, parts.images[0], -1)
-        summed = graph("MatMul", graph.constant(parts.rows_near, "float64"), flat)
-        summed = graph.reshape(summed, 0, rows * size, parts.images[1], channels)
-        summed = graph("MatMul", graph.constant(parts.columns_near, "float64"), summed)
-        summed = graph.reshape(summed, *shape)
-        if parts.mean == "context":
-            mean = _rounded(graph, summed, parts.near)
-        else:
-            mean = _rounded(graph, graph.total(summed, 2, 4, 5), parts.near * parts.pixels)
-    elif parts.mean == "patch":
-        mean = _rounded(graph, graph.total(patches, 2, 4, 5), parts.pixels)
-    elif parts.mean == "channel":
-        mean = _rounded(graph, graph.total(patches, 2, 4), size * size)
-    else:
+    if parts.average is None:
         mean = graph.constant(parts.offset, "float64")
+    else:
+        summed = patches
+        if parts.average.near:
+            flat = graph.reshape(whole, 0, parts.images[0], -1)
+            summed = graph("MatMul", graph.constant(parts.rows_near, "float64"), flat)
+            summed = graph.reshape(summed, 0, rows * size, parts.images[1], channels)
+            summed = graph("MatMul", graph.constant(parts.columns_near, "float64"), summed)
+            summed = graph.reshape(summed, *shape)
+        if parts.averaged_axes:
+            summed = graph.total(summed, *parts.averaged_axes)
+        mean = _rounded(graph, summed, parts.counted)
     centred = graph("Transpose", graph("Sub", patches, mean), perm=[2, 4, 5, 0, 1, 3])
     return graph.reshape(centred, parts.pixels, -1)
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from smtdist.errors import ModelError
 from smtdist.kernels.codes import check_atoms
 from smtdist.kernels.generic.codes import square_norms
+from smtdist.kernels.patches import AVERAGES, Average
 from smtdist.kernels.types import PixelScale
 from smtdist.kernels.whitening import contrast_floor, grid_scale
 from smtdist.models.model import Model
@@ -46,7 +47,7 @@ class Tables:
     positions: tuple[int, int]  # R, C
     stride: int  # from one coded position to the next
     grid: tuple[int, int]  # rows and columns of all positions; those that are not coded embed as zero
-    mean: str
+    average: Average | None  # None: `offset`
     floor_sum: float  # Σ m² below this: a constant patch
     grid_scale: int
     form: str
@@ -61,7 +62,7 @@ class Tables:
     columns_at: NDArray[np.int64]  # (C T,)
     rows_near: NDArray[np.float64]  # (R T, H) zeros and ones: rows that a contextual mean sums over
     columns_near: NDArray[np.float64]  # (C T, W)
-    near: NDArray[np.float64]  # (1, R, 1, C, 1, 1): patches in that mean
+    counted: NDArray[np.float64]  # (1, R, 1, C, 1, 1): numbers that the mean is over
     offset: NDArray[np.float64]  # (1, 1, T, 1, T, channels): the global mean
     whiten: NDArray[np.float64]  # (p, p) whole numbers
     atoms_t: NDArray[np.float32]  # (p, K) whole numbers
@@ -72,6 +73,13 @@ class Tables:
     def pixels(self) -> int:
         """Pixels of a patch, p."""
         return self.patch * self.patch * self.channels
+
+    @property
+    def averaged_axes(self) -> tuple[int, ...]:
+        """Axes of patches (B, R, T, C, T, channels) that the mean is over."""
+        if self.average is None:
+            return ()
+        return (*((2, 4) if self.average.pixels else ()), *((5,) if self.average.channels else ()))
 
     @property
     def n_features(self) -> int:
@@ -104,6 +112,11 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
     rows_near, near_rows = _near(rows, geometry.rows, size, reach)
     columns_near, near_columns = _near(columns, geometry.columns, size, reach)
     offset = np.zeros(geometry.pixels) if whitener.global_mean is None else whitener.global_mean
+    average = AVERAGES[whitener.mean]
+    counted = np.ones((len(rows), len(columns)))
+    if average is not None:
+        counted *= near_rows[:, None] * near_columns if average.near else 1
+        counted *= (size * size if average.pixels else 1) * (geometry.channels if average.channels else 1)
     return Tables(
         images=(geometry.height, geometry.width, 3 if whitener.grey else geometry.channels),
         dtype=_input_dtype(model),
@@ -115,7 +128,7 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         positions=(len(rows), len(columns)),
         stride=settings.stride,
         grid=(geometry.rows, geometry.columns),
-        mean=whitener.mean,
+        average=average,
         floor_sum=contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale),
         grid_scale=grid_scale(geometry.pixels),
         form=encoder.form,
@@ -130,7 +143,7 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         columns_at=_starts(columns, size),
         rows_near=rows_near,
         columns_near=columns_near,
-        near=(near_rows[:, None] * near_columns).reshape(1, len(rows), 1, len(columns), 1, 1),
+        counted=counted.reshape(1, len(rows), 1, len(columns), 1, 1),
         offset=np.asarray(offset, np.float64).reshape(1, 1, size, 1, size, geometry.channels),
         whiten=np.ascontiguousarray(whitener.whiten, np.float64),
         atoms_t=np.ascontiguousarray(encoder.atoms.T, np.float32),

@@ -18,7 +18,7 @@ from smtdist.models.model import Model
 
 Tensor = Any
 _BUFFERS = (
-    *("rows_at", "columns_at", "rows_near", "columns_near", "near", "offset"),
+    *("rows_at", "columns_at", "rows_near", "columns_near", "counted", "offset"),
     *("whiten", "atoms_t", "norms", "components_t"),
 )
 
@@ -103,19 +103,16 @@ def _patches(parts: Tables, held: Mapping[str, Tensor], images: Tensor) -> Tenso
     whole = _pixel_grid(parts, images)
     shape = (-1, rows, size, columns, size, channels)
     patches = whole.index_select(1, held["rows_at"]).index_select(2, held["columns_at"]).reshape(shape)
-    if parts.mean in ("context", "level"):
-        summed = (held["rows_near"] @ whole.flatten(2)).unflatten(2, (parts.images[1], channels))
-        summed = (held["columns_near"] @ summed).reshape(shape)
-        if parts.mean == "context":
-            mean = _rounded(summed, held["near"])
-        else:
-            mean = _rounded(summed.sum((2, 4, 5), keepdim=True), held["near"] * parts.pixels)
-    elif parts.mean == "patch":
-        mean = _rounded(patches.sum((2, 4, 5), keepdim=True), parts.pixels)
-    elif parts.mean == "channel":
-        mean = _rounded(patches.sum((2, 4), keepdim=True), size * size)
-    else:
+    if parts.average is None:
         mean = held["offset"]
+    else:
+        summed = patches
+        if parts.average.near:
+            summed = (held["rows_near"] @ whole.flatten(2)).unflatten(2, (parts.images[1], channels))
+            summed = (held["columns_near"] @ summed).reshape(shape)
+        if parts.averaged_axes:
+            summed = summed.sum(parts.averaged_axes, keepdim=True)
+        mean = _rounded(summed, held["counted"])
     return (patches - mean).permute(2, 4, 5, 0, 1, 3).reshape(parts.pixels, -1)
 
 
