@@ -109,16 +109,16 @@ def engine_for(
             executor = stack.enter_context(executor_for(where.cluster, workers, waiting))
         except ConfigurationError as error:
             raise WrongUsage(str(error)) from error
-        dashboard = getattr(executor, "dashboard", None)
-        if dashboard:
-            events.emit("note", text=f"Dashboard: {dashboard}")
+        cluster = executor.cluster
+        if cluster is not None and cluster.dashboard:
+            events.emit("note", text=f"Dashboard: {cluster.dashboard}")
         engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs)
-        if checkpoint is not None or where.events is not None or hasattr(executor, "publish"):
+        if checkpoint is not None or where.events is not None or cluster is not None:
             events.subscribe(Previewer(engine))
-        if hasattr(executor, "client") and not where.is_local:
+        if cluster is not None and not where.is_local:
             from smtdist.monitor.dashboard import install
 
-            page = install(executor.client)
+            page = install(cluster.client)
             events.emit("note", text=f"Page of this run: {page}" if page else NO_PAGE)
         events.subscribe(_heeding(engine))
         if runs or checkpoint is None:

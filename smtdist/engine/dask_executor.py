@@ -12,7 +12,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from distributed import Client, Future, Semaphore, get_worker
 from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -53,6 +53,8 @@ NOTICE_STEPS, NOTICE_SECONDS = 30, 0.1
 
 class DaskExecutor:
     """Runs tasks on the workers of a client; each worker runs one task at a time with its share of the threads."""
+
+    alone = False
 
     def __init__(
         self, client: Client, demand: Demand | None = None, waiting: Callable[[], None] | None = None
@@ -131,6 +133,11 @@ class DaskExecutor:
     def _require_running(self, cause: BaseException | None = None) -> None:
         if self.client.status != "running":
             raise ClusterLostError(f"The Dask scheduler at {self._address} was lost") from cause
+
+    @property
+    def cluster(self) -> Self:
+        """The cluster is what it knows of it."""
+        return self
 
     @property
     def address(self) -> str:

@@ -30,26 +30,26 @@ LAST = ("run_finished", "run_failed", "pass_failed")
 MEMORY = ("memory_bytes", "device_bytes")
 
 
-def _nothing() -> None:
-    pass
-
-
 class EventStream:
     """Hands each event to every subscriber, one at a time, in order."""
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
+        self._settling: dict[Subscriber, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self.run = uuid.uuid4().hex[:12]
         self.failed = False  # whether the last run has failed, and everyone was told
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Add a subscriber."""
+    def subscribe(self, subscriber: Subscriber, settle: Callable[[], None] | None = None) -> None:
+        """Add a subscriber; `settle` is called after the last event of a run, so that nothing is left to hand on."""
         self._subscribers.append(subscriber)
+        if settle is not None:
+            self._settling[subscriber] = settle
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Remove a subscriber."""
         self._subscribers.remove(subscriber)
+        self._settling.pop(subscriber, None)
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Send one event to every subscriber; what the first of those raises that do ends the call after that."""
@@ -63,8 +63,8 @@ class EventStream:
                 except BaseException as error:
                     raised = raised or error
         if kind in LAST:  # not under the lock: a cluster's own thread may be waiting for it
-            for subscriber in self._subscribers:
-                getattr(subscriber, "settle", _nothing)()
+            for settle in list(self._settling.values()):
+                settle()
         if raised is not None:
             raise raised
 

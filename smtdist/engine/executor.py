@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from smtdist.engine.events import Report
+from smtdist.engine.events import Event, Report
 from smtdist.engine.memory import memory_limit, settle_heap
 from smtdist.engine.window import Key, Sight, ask
 
@@ -34,12 +34,35 @@ class TaskLost(Exception):
     """A task's machine went away, not the task itself: it is safe to submit it again."""
 
 
+class Cluster(Protocol):
+    """What is told of a cluster that runs the tasks, and what it is told.
+
+    client : of the library that reaches it. address : of its scheduler. dashboard : of its own page, where there is one.
+    """
+
+    @property
+    def client(self) -> Any: ...  # noqa: D102
+    @property
+    def address(self) -> str: ...  # noqa: D102
+    @property
+    def dashboard(self) -> str | None: ...  # noqa: D102
+
+    def publish(self, events: list[Event]) -> None:
+        """Hand events on to whoever watches the cluster."""
+
+
 class Executor(Protocol):
     """Runs tasks. Everything else (plans, trees, checkpoints, retries) is shared code above this seam.
 
-    A task function is called with its arguments and two keywords: `report`, which takes progress events, and
-    `permit`, which makes the context for writing a partial.
+    alone : no other worker will ever join, so that with one slot no two sums of a run meet. cluster : what runs the tasks, None
+    where it is this process. A task function is called with its arguments and two keywords: `report`, which takes progress
+    events, and `permit`, which makes the context for writing a partial.
     """
+
+    @property
+    def alone(self) -> bool: ...  # noqa: D102
+    @property
+    def cluster(self) -> Cluster | None: ...  # noqa: D102
 
     def slots(self) -> int:
         """Return how many tasks can run at once, now."""
@@ -94,7 +117,7 @@ class SerialExecutor:
     """Runs each task when it is submitted, in this process: the reference that every other executor must equal."""
 
     alone = True
-    """No other worker will ever join, so that with one slot no two sums of a run meet."""
+    cluster: Cluster | None = None
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or available_cores()

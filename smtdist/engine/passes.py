@@ -94,10 +94,10 @@ class Engine:
                 self._identify(facts)
             if self.checkpoint is not None:
                 outlets.append(Outlet(EventLog(self.checkpoint / EVENTS)))
-            if hasattr(self.executor, "publish"):
-                outlets.append(Outlet(Recapitulating(self.executor.publish)))
+            if self.executor.cluster is not None:
+                outlets.append(Outlet(Recapitulating(self.executor.cluster.publish)))
             for outlet in outlets:
-                self.events.subscribe(outlet)
+                self.events.subscribe(outlet, outlet.settle)
                 stack.callback(self._let_go, outlet)
             self._open = True
             try:
@@ -163,7 +163,7 @@ class Engine:
             finally:
                 executor.release([handle])
         slots = executor.slots()
-        alone = slots == 1 and getattr(executor, "alone", False)
+        alone = slots == 1 and executor.alone
         return WorkerLimits(executor.limit_bytes(), baseline, executor.threads(), slots, alone, device)
 
     def reduce(

@@ -49,7 +49,7 @@ def spread(
 
 def require_workers(executor: Executor) -> None:
     """Refuse an executor that is this process alone; ConfigurationError."""
-    if executor.slots() == 1 and getattr(executor, "alone", False):
+    if executor.slots() == 1 and executor.alone:
         raise ConfigurationError(
             "The solve was asked to run on workers, and there are none; give --workers or --cluster, or leave out --solve-on."
         )

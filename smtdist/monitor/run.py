@@ -63,8 +63,8 @@ class Run(View):
     def _adopt(self, engine: Engine) -> None:
         """Watch an engine that the method has made."""
         self._engines.append(engine)
-        folder = engine.checkpoint
-        self.where = str(folder) if folder is not None else str(getattr(engine.executor, "address", ""))
+        folder, cluster = engine.checkpoint, engine.executor.cluster
+        self.where = str(folder) if folder is not None else "" if cluster is None else cluster.address
         engine.stop = self._stop
         engine.events.subscribe(self.take)
         if self._previews > 0:

@@ -9,10 +9,16 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.outlets import EventLog, Outlet, Recapitulating
 
 
+def streaming(outlet):
+    stream = EventStream()
+    stream.subscribe(outlet, outlet.settle)
+    return stream
+
+
 def test_of_what_is_fleeting_only_the_newest_is_handed_on():
     sent = []
     outlet = Outlet(sent.extend, seconds=3600)
-    stream = EventStream(outlet)
+    stream = streaming(outlet)
     stream.emit("pass_started", **{"pass": "a"})
     for number in range(100):
         stream.emit("progress", **{"pass": "a"}, n_samples=np.int64(number))
@@ -31,7 +37,7 @@ def test_an_outlet_that_fails_is_given_up_and_the_run_goes_on():
         calls.append(events)
         raise OSError("the disk is full")
 
-    stream = EventStream(Outlet(send, seconds=3600))
+    stream = streaming(Outlet(send, seconds=3600))
     for _ in range(3):
         stream.emit("run_finished", seconds=1.0)
     assert len(calls) == 1
@@ -40,7 +46,7 @@ def test_an_outlet_that_fails_is_given_up_and_the_run_goes_on():
 def test_an_outlet_that_hangs_does_not_hold_the_end_of_a_run_for_long(monkeypatch):
     monkeypatch.setattr("smtdist.engine.outlets.PATIENCE", 0.05)
     released = threading.Event()
-    stream = EventStream(Outlet(lambda events: released.wait(30), seconds=3600))
+    stream = streaming(Outlet(lambda events: released.wait(30), seconds=3600))
     stream.emit("run_finished", seconds=1.0)
     stream.emit("note", text="the stream goes on")
     assert not released.is_set()
