@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         started = time.perf_counter()
         landmarks, paths = disc_landmarks(options.landmarks, seed), moving_points(options.sequences, seed)
         model, _ = fit_disc(paths, landmarks, engine())
-        found = judged(model.embedding.components, landmarks, functions=options.functions, seed=seed)
+        found = judged(model.solution.components, landmarks, functions=options.functions, seed=seed)
         row: dict[str, Any] = {
             "seed": seed,
             "zernike_cosine": min(found["zernike_cosines"]),
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 def _sgd(model: Any, paths: Any, options: Any) -> list[dict[str, Any]]:
     """Return objective over that of the eigenvectors, and support, of P learned by mini-batches."""
-    sums, analytic = model.means, model.embedding
+    sums, analytic = model.means, model.solution
     best = float(analytic.eigenvalues.sum())
     source = ArraySource(np.ascontiguousarray(paths)[:, None])
     rows = [{"start": "eigenvectors", "objective": 1.0, "support": _support(analytic.components, sums)}]

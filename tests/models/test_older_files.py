@@ -21,7 +21,6 @@ from make_models import OPERATIONS, integer_hashes  # noqa: E402
 MODELS = sorted((FIXTURES / "models").glob("*.h5"))
 EXPECTED = json.loads((FIXTURES / "models" / "integer-sums.json").read_text())
 ROWS = {"points": "points", "kernel": "kernel"}
-PATCHES = {"s3c": "s3c", "sparse": "sparse"}
 
 
 def run(*words):
@@ -50,10 +49,8 @@ def test_every_file_is_read(name, folder, tmp_path):
     told = json.loads(run("info", folder / name, "--json"))
     assert told
     family = name.removesuffix(".h5").split("-")[0]
-    if family in ("smt", "coded"):
+    if family in ("smt", "coded", "s3c", "sparse"):
         command = ("transform", folder / name, folder / "data/images.h5", "--dataset", "2/images")
-    elif family in PATCHES:
-        command = (family, "transform", folder / name, folder / "data/images.h5", "--dataset", "2/images")
     elif family in ROWS:
         command = (family, "transform", folder / name, folder / "data/tables.h5", "--dataset", "more")
     elif family == "words":
