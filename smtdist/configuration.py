@@ -15,8 +15,13 @@ from typing import Any, Final
 from smtdist.errors import ConfigurationError
 
 FEATURES: Final = ("gq", "vq")
-CODED: Final = ("l1", "s3c", "omp")
-"""Codes of floats, which the sums of whole numbers do not take: `smtdist.models.coded`."""
+CODED: Final = {
+    "l1": "smtdist.codes.l1",
+    "s3c": "smtdist.codes.s3c",
+    "omp": "smtdist.codes.s3c",
+    "sc": "smtdist.codes.s3c",
+}
+"""Learned codes of patches, whose values are no bits, and the module whose `CODES` has each: `smtdist.models.coded`."""
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?|\d*\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 MEANS: Final = ("context", "level", "patch", "channel", "global")
 POLICIES: Final = ("keep", "leave_out", "activate_best")

@@ -23,7 +23,8 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Landmarks
-from smtdist.models.coders.brought import fit_encoder, format_of
+from smtdist.models.coders.files import CoderFiles
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.merge import update
 from smtdist.models.points.landmarks import spread_points
@@ -46,7 +47,7 @@ def check_encoder(cls: type[PatchEncoder], images: NDArray[np.generic], **settin
     AssertionError says which promise is not kept. Memory: all images twice.
     """
     asked = cls.Settings(**settings)
-    encoder, _ = fit_encoder(cls, ArraySource(images), asked, Engine(SerialExecutor(1)))
+    encoder, _ = fit_coder(cls, ArraySource(images), asked, Engine(SerialExecutor(1)))
     rows = encoder.rows(images[:3])
     codes = to_host(encoder(rows))
     assert codes.shape == (len(rows), encoder.size), (
@@ -60,9 +61,9 @@ def check_encoder(cls: type[PatchEncoder], images: NDArray[np.generic], **settin
     small = encoder.few()
     assert to_host(small(small.rows(images[:1]))).shape[1] == small.size, "few() has codes of another size"
     with tempfile.TemporaryDirectory() as folder:
-        layout = format_of(cls)
-        layout.save(encoder, Path(folder) / "e.h5")
-        read: Any = layout.load(Path(folder) / "e.h5")
+        files = CoderFiles(cls)
+        files.save(encoder, Path(folder) / "e.h5")
+        read: Any = files.load(Path(folder) / "e.h5")
     _same(
         to_host(read(rows)),
         codes,

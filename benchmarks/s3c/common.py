@@ -18,9 +18,9 @@ from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.models.coders.files import CoderFiles
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
-from smtdist.models.s3c.files import load_coder, save_coder
-from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.transform import represented
 
 COLOUR = SimpleNamespace(resize=32, crop=32, channels=3)
@@ -40,7 +40,7 @@ def images_of(path: str, group: str, count: int) -> tuple[NDArray[np.uint8], NDA
 
 def fitted(images: NDArray[Any], settings: S3CSettings) -> tuple[PatchCoder, float]:
     """Fit in this process; return the coder and the seconds its passes took."""
-    coder, records = fit_coder(ArraySource(images), settings, Engine(SerialExecutor()))
+    coder, records = fit_coder(PatchCoder, ArraySource(images), settings, Engine(SerialExecutor()))
     return coder, sum(record["seconds"] for record in records)
 
 
@@ -56,9 +56,9 @@ def fitted_in_steps(steps: Steps, key: str, images: NDArray[Any], settings: S3CS
     path, folder = steps.folder / f"{key}.h5", steps.folder / f"{key}-checkpoint"
     if not path.exists():
         engine = Engine(SerialExecutor(), EventStream(), folder, settings.to_json(), steps.stop)
-        save_coder(fit_coder(ArraySource(images), settings, engine)[0], path)
+        CoderFiles(PatchCoder).save(fit_coder(PatchCoder, ArraySource(images), settings, engine)[0], path)
     steps.forget(folder.name)
-    return load_coder(path)
+    return CoderFiles(PatchCoder).load_coder(path)
 
 
 def represented_in_steps(

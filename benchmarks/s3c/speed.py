@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.record import write_record
-from smtdist.codes.s3c import S3CSettings
+from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.memory import peak_bytes, reset_peak
@@ -22,7 +22,7 @@ from smtdist.engine.passes import Engine
 from smtdist.kernels.spike_slab import SpikeSlab, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import set_threads
-from smtdist.models.s3c.fit import fit_coder
+from smtdist.models.coders.fit import fit_coder
 
 
 def sgemms(rows: Any, model: SpikeSlab, schedule: Schedule, threads: int) -> float:
@@ -85,7 +85,7 @@ def whole_images(units: int, n: int, side: int) -> dict[str, Any]:
         units=units, patch=side, patches=0, images=n, rounds=1, pooling=(1,), start="random"
     )
     reset_peak()
-    coder, records = fit_coder(ArraySource(images), settings, Engine(SerialExecutor()))
+    coder, records = fit_coder(PatchCoder, ArraySource(images), settings, Engine(SerialExecutor()))
     reached = max(peak_bytes(), *(record["peak_bytes"] for record in records))
     reset_peak()
     started = time.perf_counter()

@@ -19,17 +19,17 @@ import numpy as np
 from benchmarks.record import write_record
 from benchmarks.s3c.common import images_of
 from benchmarks.steps import Steps
-from smtdist.codes.l1 import SparseSettings
+from smtdist.codes.l1 import SparseCoder, SparseSettings
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.run import Linear, Neighbours, classified
 from smtdist.kernels.threads import set_threads
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.coders.represent import representing
 from smtdist.models.fit import fit
-from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.transform import represented, transform
 
 
@@ -58,7 +58,7 @@ def on_l1(images: list[Any], options: argparse.Namespace, engine: Engine) -> tup
     settings = SparseSettings(
         units=options.units, patch=6, images=256, patches=16, rounds=40, penalty=1.0, gap=1e-2, pooling=(2,)
     ).replace(**pairs_of(options.l1))
-    coder, _ = fit_sparse(ArraySource(images[0]), settings, engine)
+    coder, _ = fit_coder(SparseCoder, ArraySource(images[0]), settings, engine)
     embedding = ManifoldSettings(
         n_components=options.components, drop=options.drop_l1, positions=options.positions, stride=options.stride,
         pool_size=options.pool, pool_stride=options.pool_stride,

@@ -14,13 +14,13 @@ import numpy as np
 from benchmarks.record import write_record
 from benchmarks.sparse.gabor import gabor_fits
 from benchmarks.sparse.images import natural_tiles
-from smtdist.codes.l1 import SparseSettings
+from smtdist.codes.l1 import SparseCoder, SparseSettings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import set_threads
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.kernel.settings import parse_settings
-from smtdist.models.sparse.fit import fit_sparse
 from smtdist.plot.filters import save_filters
 
 
@@ -54,9 +54,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         pooling=(1,),
     ).replace(**parse_settings(options.set))
     source, started = ArraySource(tiles), time.perf_counter()
-    learned, _ = fit_sparse(source, settings, Engine(SerialExecutor(1)))
+    learned, _ = fit_coder(SparseCoder, source, settings, Engine(SerialExecutor(1)))
     seconds = time.perf_counter() - started
-    start, _ = fit_sparse(source, settings.replace(rounds=0), Engine(SerialExecutor(1)))
+    start, _ = fit_coder(SparseCoder, source, settings.replace(rounds=0), Engine(SerialExecutor(1)))
     if options.picture:
         save_filters(learned.whitened_filters(), options.picture, 1024)
     result = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,22 +18,15 @@ from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError
 from smtdist.models import files
-from smtdist.models.coders.files import is_coder
+from smtdist.models.coders.files import kind_in
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
 from smtdist.models.model import Model, image_geometry
 from smtdist.models.plugins import ENCODERS, is_brought
 from smtdist.monitor import tables
 
-
-class Kind(enum.StrEnum):
-    """What is fitted."""
-
-    smt = "smt"
-    s3c = "s3c"
-    omp = "omp"
-    sc = "sc"
-    l1 = "l1"
+SMT = "smt"
+"""The model that is fitted where no other is asked for."""
 
 
 def fit(
@@ -48,7 +40,7 @@ def fit(
             "beside s3c), which --from-model embeds later; or kernel-contrastive, kernel-spectral, kernel-autoencoder (as "
             "smtdist kernel fit)."
         ),
-    ] = Kind.smt.value,
+    ] = SMT,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
@@ -69,15 +61,13 @@ def fit(
     With --set feature=l1, s3c or omp a fit has two steps: it learns a sparse code of patches (L1, spike-and-slab, or OMP), then
     a transform of that code. smtdist settings --feature l1 lists the settings of both steps.
     """
-    opt.refuse_model(model, tuple(Kind))
-    kind, feature = Kind(model), coded_feature(set_)
+    opt.refuse_model(model, (SMT, *CODED))
+    feature = coded_feature(set_)
     where = Where(workers, cluster, quiet, events)
-    coder = from_model if from_model is not None and is_coder(from_model) else None
-    if kind is not Kind.smt or feature is not None or coder is not None:
-        if preset or atoms or solve_on or (from_model and (coder is None or kind is not Kind.smt)):
-            what = (
-                f"--model {kind}" if kind is not Kind.smt else f"feature={feature}" if feature else "A coder"
-            )
+    coder = from_model if from_model is not None and kind_in(from_model) else None
+    if model != SMT or feature is not None or coder is not None:
+        if preset or atoms or solve_on or (from_model and (coder is None or model != SMT)):
+            what = f"--model {model}" if model != SMT else f"feature={feature}" if feature else "A coder"
             raise WrongUsage(
                 f"{what} goes without --preset, --atoms and --solve-on; --from-model is for transforms, to reuse a coder. Leave "
                 f"them out."
@@ -90,8 +80,8 @@ def fit(
             "overwrite": overwrite,
             "json": json,
         }
-        if kind is not Kind.smt:
-            patch_coders.fit_coder_command(kind.value, data, dataset, out, set_, where, **options)
+        if model != SMT:
+            patch_coders.fit_coder_command(model, data, dataset, out, set_, where, **options)
         elif coder is not None:
             patch_coders.embed_command(coder, data, dataset, out, set_, where, **options)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,21 @@ from smtdist.codes.coder import Coder
 from smtdist.data.locations import Location
 from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models.coded import (
-    CODES,
     CodedSettings,
     changeable,
+    code_of,
     coded_facts,
     coded_settings,
     feature_of,
+    files_of,
     fit_coded,
-    format_of,
     load_coded,
     require_pooled,
 )
+from smtdist.models.coders.fit import coder_facts, fit_coder
 from smtdist.models.coders.manifold import (
     Manifold,
     ManifoldSettings,
@@ -60,14 +59,14 @@ def fit_coder_command(
 ) -> None:
     """Fit a coder of a kind, "l1", "s3c", "omp" or "sc", write it and say so."""
     check_target(out, overwrite, data=data)
-    code = CODES[kind]
+    code = code_of(kind)
     settings = asked_for(code.settings, assignments)
     source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
     require_pooling(source, settings, settings.pooling)
-    with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
+    with engine_for(where, source, checkpoint, lambda: coder_facts(code.cls, source, settings)) as engine:
         engine.on_bad_chunk = on_bad_chunk
-        coder, records = code.fit(source, settings, engine)
-    size = code.format.save(coder, out, overwrite=overwrite)
+        coder, records = fit_coder(code.cls, source, settings, engine)
+    size = files_of(coder).save(coder, out, overwrite=overwrite)
     result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
     figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
     _say(result, in_rounds(records), figures, json)
@@ -161,7 +160,7 @@ def embed_command(
 def _save_manifold(
     model: Manifold, out: Path, records: list[dict[str, Any]], overwrite: bool, json: bool
 ) -> None:
-    size = format_of(model).save(model, out, overwrite=overwrite)
+    size = files_of(model).save(model, out, overwrite=overwrite)
     result = {
         **model.summary(),
         "out": str(out.absolute()),

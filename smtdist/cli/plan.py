@@ -24,7 +24,7 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
 from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError
 from smtdist.models.calibrate import Asked, asked, measured, probed
-from smtdist.models.coders.files import is_coder
+from smtdist.models.coders.files import kind_in
 from smtdist.models.forecast import (
     MOST_ATOMS,
     FitPlan,
@@ -91,7 +91,7 @@ def plan(
     """
     opt.refuse_model(model)
     where = Where(workers, cluster, quiet)
-    coder = from_model if from_model is not None and is_coder(from_model) else None
+    coder = from_model if from_model is not None and kind_in(from_model) else None
     if coder is not None or coded_feature(set_) is not None:
         if preset or atoms or not where.is_local:
             raise WrongUsage(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,21 +29,75 @@ ROWS: Final = 2048
 """Patches that are coded together, in whole images."""
 
 
+class Layout(NamedTuple):
+    """What the files of a coder say they are.
+
+    Attributes
+    ----------
+    kind : its name in the file; that of a transform on it is "kind-manifold".
+    schema : the attribute that holds the version of the layout.
+    called : in sentences.
+    command : what writes it.
+    groups : variables beside the whitening and the atoms, by group, with their dimensions.
+    """
+
+    kind: str
+    schema: str
+    called: str
+    command: str
+    groups: Mapping[str, Mapping[str, tuple[str, ...]]]
+
+
 @dataclass(frozen=True, eq=False)
 class Coder(Features):
-    """A fitted coder.
+    """A fitted coder: how its codes are made, how it learns, and what its files hold.
 
     Attributes
     ----------
     settings : what was asked for. shape : (height, width, channels) of an image.
     mean, whiten, unwhiten : (p,), (p, p), (p, p) of contrast-normalised patches.
+    CHANGEABLE : settings that may change after the fit.
     """
+
+    CHANGEABLE: ClassVar[tuple[str, ...]] = ("pooling",)
 
     settings: CoderSettings
     shape: tuple[int, int, int]
     mean: Float64
     whiten: Float64
     unwhiten: Float64
+
+    @classmethod
+    @abstractmethod
+    def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
+        """Return what it learns, by the names of the class's fields, and the records of the passes it took.
+
+        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are made, and the images of a
+            round. Passes over the data go through `engine.reduce` and `engine.loop` (`smtdist.engine.passes.Engine`).
+        """
+
+    @classmethod
+    @abstractmethod
+    def layout(cls) -> Layout:
+        """Return how its files are laid out."""
+
+    @abstractmethod
+    def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the arrays that `layout` names, and the attributes of its file, a title among them."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, found: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+        """Return its settings and its own fields, by name, from the arrays of a file, `atoms` among them, and its attributes."""
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return what is asked of it first, as plain JSON."""
+
+    @classmethod
+    def entries(cls, settings: Any) -> int:
+        """Return the entries of a code that a transform embeds, K, with these settings."""
+        return int(settings.width)
 
     @property
     @abstractmethod
@@ -86,7 +141,7 @@ class Coder(Features):
     @property
     def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Entries of the code that a manifold transform embeds, K."""
-        return self.settings.width
+        return self.entries(self.settings)
 
     def __call__(self, rows: Float32) -> Any:
         """Return the code f of whitened patches (n, p) that a manifold transform embeds, (n, K)."""
@@ -140,6 +195,18 @@ class Coder(Features):
     def _patches(self, atoms: Float64) -> Float64:
         side = self.settings.patch
         return atoms.reshape(-1, side, side, self.patches.channels)
+
+
+class Code(NamedTuple):
+    """One code by name: the class that makes it, and its settings by default.
+
+    renamed : public names of settings that the class calls otherwise. `feature` is the name of the code in public, so that a
+    class's own is hidden unless it has another name.
+    """
+
+    cls: type[Coder]
+    settings: Any
+    renamed: Mapping[str, str] = {"dictionary": "units"}
 
 
 def checked_images(images: NDArray[np.generic], shape: tuple[int, int, int]) -> NDArray[np.generic]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.codes.checks import require_choices, require_whole
-from smtdist.codes.coder import Coder, Float32, Float64, Record
+from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import Settings, require_grids, require_kinds, require_numbers, require_pairs
-from smtdist.data.source import Source
+
+FILE_KIND: Final = "encoder-"
+"""Before the name of an encoder, the kind of its files."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class EncoderSettings(Settings):
     contrast_bias : added to the variance of a patch in [0, 1] before it is divided by its root.
     ridge : added to the covariance before whitening (ZCA).
     patches : of each image from which the whitening and the first atoms are learnt; 0 takes all.
+    images : of a round of `learn`; 0 takes all.
     whiten_images : images from which they are learnt; 0 takes all.
     start : what atoms start from, patches or random directions.
     pooling : grids of cells over which codes are pooled without an embedding, such as [2].
@@ -48,6 +51,7 @@ class EncoderSettings(Settings):
     contrast_bias: float = 10.0 / 255**2
     ridge: float = 0.1
     patches: int = 0
+    images: int = 0
     whiten_images: int = 0
     start: str = "patches"
     pooling: tuple[int, ...] = (2,)
@@ -59,7 +63,9 @@ class EncoderSettings(Settings):
     def __post_init__(self) -> None:
         require_kinds(self)
         require_choices(self, self.CHOICES)
-        require_whole(self, {"units": 1, "patch": 1, "patches": 0, "whiten_images": 0, "seed": 0})
+        require_whole(
+            self, {"units": 1, "patch": 1, "patches": 0, "images": 0, "whiten_images": 0, "seed": 0}
+        )
         require_numbers(self, ("contrast_bias", "ridge"))
         require_grids(self.pooling)
         require_pairs(self, ("pixel_range",))
@@ -97,15 +103,35 @@ class PatchEncoder(Coder):
         """Return the codes of whitened patches (n, p), (n, K): the same bits beside whichever others."""
 
     @classmethod
-    def learn(
-        cls, start: Any, source: Source, settings: Any, engine: Any
-    ) -> tuple[Float64, Mapping[str, NDArray[np.float64]], list[Record]]:
-        """Return atoms (K, p), other arrays, and the records of the passes it took: by default the drawn patches.
+    def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
+        """Return atoms (K, p) and arrays, and the records of the passes it took: by default the drawn patches.
 
-        start : a `smtdist.models.coders.start.Start`, with unit atoms, drawn patches, and how patches are made. Passes over the
-        data go through `engine.reduce` and `engine.loop` (`smtdist.engine.passes.Engine`).
+        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are made, and the images of a
+            round. Passes over the data go through `engine.reduce` and `engine.loop` (`smtdist.engine.passes.Engine`).
         """
-        return start.atoms[: settings.units], {}, []
+        return {"atoms": start.atoms[: settings.units]}, []
+
+    @classmethod
+    def layout(cls) -> Layout:
+        """Return the layout of its files: arrays lie in the group `encoder`."""
+        return Layout(
+            f"{FILE_KIND}{cls.NAME}",
+            "encoder_schema",
+            f"model of the encoder {cls.NAME}",
+            f"smtdist fit --set feature={cls.NAME}",
+            {"encoder": cls.ARRAYS} if cls.ARRAYS else {},
+        )
+
+    def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return its arrays, and a title."""
+        return dict(self.arrays), {"title": f"Encoder: {self.NAME}"}
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings, atoms and arrays."""
+        settings = cls.Settings.from_json(str(about["configuration"]))
+        arrays = {name: found[name] for name in cls.ARRAYS}
+        return {"settings": settings, "atoms": found["atoms"], "arrays": arrays}
 
     @property
     def basis(self) -> Float64:

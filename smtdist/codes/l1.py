@@ -1,24 +1,31 @@
-"""L1 sparse coding of whitened patches, positive or signed (SMT 2018, eq. 9 and 10): settings, and a fitted dictionary."""
+"""L1 sparse coding of whitened patches, positive or signed (SMT 2018, eq. 9 and 10): settings, dictionary, how it is learned."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smtdist.codes.checks import require_choices, require_whole
-from smtdist.codes.coder import Coder, Float32, Float64
+from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import Settings, is_number, require_grids, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import place
 from smtdist.kernels.l1 import METHODS, Method, sparse_codes
 from smtdist.kernels.pursuit import linear_features, omp_codes
-from smtdist.kernels.sparse_codes import split_signs
+from smtdist.kernels.sparse_codes import dictionary_step, split_signs
+from smtdist.kernels.threads import single_blas
+from smtdist.statistics.base import State
+from smtdist.statistics.l1_codes import L1Sums
 
 LEARNINGS: Final = ("gradient", "sums")
 FEATURES: Final = ("l1", "omp", "linear")
+FLOOR: Final = 0.01
+"""Share of the mean curvature below which an atom's own does not shorten its divisor."""
 ONE_SIGN: Final = ("l1", "linear")
 """Features that have one sign where codes are positive; those of a pursuit always have two."""
 
@@ -135,21 +142,79 @@ class SparseCoder(Coder):
     trace : of each round, the mean objective of a patch before its step. active : atoms of a patch in the last round.
     """
 
+    CHANGEABLE: ClassVar = ("feature", "k", "threshold", "penalty", "pooling", "method", "gap")
+
     settings: SparseSettings
     atoms: Float64
     trace: tuple[float, ...] = ()
     active: float = 0.0
     provenance: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def learn(cls, start: Any, settings: SparseSettings, engine: Any) -> tuple[dict[str, Any], list[Record]]:
+        """Learn the dictionary in passes `round-1`, `round-2`, ... over chunk rows drawn by (seed, round).
+
+        All sums are floating point and meet along the fixed tree: the same bits for any number of workers, after losses and
+        after a resume. Memory on a worker: 8 K (D + 2) bytes a sum, and 8 K² more with learning "sums"; stated before each pass.
+        """
+        units = settings.units
+        spares = start.atoms[units:]
+
+        def make(state: Learned, number: int) -> tuple[L1Sums, Any]:
+            statistic = L1Sums(
+                start.patches,
+                state.atoms.astype(np.float32),
+                settings.penalty,
+                settings.positive,
+                settings.method,
+                settings.gap,
+                number + 1,
+                settings.learning == "sums",
+            )
+            return statistic, start.images(number)
+
+        def update(state: Learned, sums: State, number: int) -> Learned:
+            with single_blas():
+                return learned(state, sums, settings, number, spares)
+
+        first = Learned(start.atoms[:units].copy(), np.zeros(units, np.int64))
+        end, records = engine.loop("round", first, make, update, settings.rounds)
+        return {"atoms": end.atoms, "trace": end.trace, "active": end.active}, records
+
+    @classmethod
+    def layout(cls) -> Layout:
+        """Return the layout of its files: the group `training` has the mean objective of each round."""
+        return Layout(
+            "sparse",
+            "sparse_schema",
+            "sparse coder",
+            "smtdist fit --model l1",
+            {"training": {"trace": ("round",)}},
+        )
+
+    def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the trace, and the atoms that are active."""
+        return {"trace": self.trace}, {"title": "Sparse coding", "active": self.active}
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings, atoms, trace and the atoms that are active."""
+        return {
+            "settings": SparseSettings.from_json(str(about["configuration"])),
+            "atoms": found["atoms"],
+            "trace": tuple(found["trace"].tolist()),
+            "active": float(np.ravel(about["active"])[0]),
+        }
+
+    @classmethod
+    def entries(cls, settings: SparseSettings) -> int:
+        """Return K: a transform embeds L1 codes as they are, with their signs, whatever features are pooled."""
+        return settings.units
+
     @property
     def basis(self) -> Float64:
         """The columns of Φ as rows, (K, p)."""
         return self.atoms
-
-    @property
-    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
-        """Atoms K: a transform embeds L1 codes as they are, with their signs, whatever features are pooled."""
-        return len(self.atoms)
 
     def __call__(self, rows: Float32) -> Any:
         """Return L1 codes of whitened patches (n, p), (n, K)."""
@@ -222,3 +287,62 @@ def _linear(coder: SparseCoder, rows: Float32) -> Any:
 
 
 _FEATURES: Final = {"l1": _l1, "omp": _pursuit, "linear": _linear}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Between two rounds: atoms (K, D), the sums remembered of rounds before, and how long each atom has not been used."""
+
+    atoms: Float64
+    idle: NDArray[np.int64]
+    taken: int = 0
+    trace: tuple[float, ...] = ()
+    active: float = 0.0
+    square: Float64 | None = None  # (K,) running mean of a²
+    second: Float64 | None = None
+    cross: Float64 | None = None
+
+
+def learned(state: Learned, sums: State, settings: SparseSettings, number: int, spares: Float64) -> Learned:
+    """Return what a round's sums make of the atoms: a step, then spares in place of atoms that have long been idle."""
+    n = int(sums["n"])
+    trace = (*state.trace, float(sums["loss"]) / n)
+    active = float(sums["uses"].sum()) / n
+    square = second = cross = None
+    if settings.learning == "gradient":
+        fresh = sums["square"] / n
+        square = (
+            fresh if state.square is None else settings.memory * state.square + (1 - settings.memory) * fresh
+        )
+        atoms = gradient_step(state.atoms, sums["pull"] / n, square, settings.step(number))
+    else:
+        second, cross = sums["second"], sums["cross"]
+        if state.second is not None and state.cross is not None:
+            second = second + settings.memory * state.second
+            cross = cross + settings.memory * state.cross
+        atoms = dictionary_step(state.atoms, second, cross, settings.sweeps)
+    idle = np.where(sums["uses"] > 0, 0, state.idle + 1)
+    dead = np.flatnonzero(idle >= settings.idle)
+    if len(dead) and len(spares):
+        atoms[dead] = spares[(state.taken + np.arange(len(dead))) % len(spares)]
+        idle[dead] = 0
+        for kept in (square, second, cross):
+            if kept is not None:
+                kept[dead] = 0
+        if second is not None:
+            second[:, dead] = 0
+    return Learned(atoms, idle, state.taken + len(dead), trace, active, square, second, cross)
+
+
+def gradient_step(atoms: Float64, pull: Float64, square: Float64, rate: float) -> Float64:
+    """Return unit atoms φ_j + rate ⟨a_j r⟩ / ⟨a_j²⟩: down ½ ‖x - Φ a‖² with the diagonal of its Hessian.
+
+    pull : (K, D) means of a_j r. square : (K,) means of a_j², raised to a hundredth of their own mean, so that atoms that are
+    rarely used do not jump.
+    """
+    floor = max(FLOOR * float(square.mean()), 1e-300)
+    moved = atoms + rate * pull / np.maximum(square, floor)[:, None]
+    return np.asarray(moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12))
+
+
+CODES: Final = {"l1": Code(SparseCoder, SparseSettings())}

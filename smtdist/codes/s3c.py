@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -9,7 +10,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from smtdist.codes.checks import require_choices, require_whole
-from smtdist.codes.coder import Coder, Float32, Float64
+from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
+from smtdist.codes.s3c_steps import GAP, LEARN, Bounds, Rates
 from smtdist.codes.settings import Settings, is_number, require_grids, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import place, to_host
@@ -55,46 +57,6 @@ _NUMBERS: Final = (
     "penalty_mu", "penalty_alpha", "penalty_beta", "alpha", "beta_start", "penalty", "threshold", "decay",
 )  # fmt: skip
 _PAIRS: Final = ("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds")
-GAP: Final = 1e-3
-"""Relative duality gap of sparse coding."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Where parameters are kept after each step."""
-
-    alpha: tuple[float, float] = (1e-3, 1e6)
-    beta: tuple[float, float] = (0.1, 1e6)
-    bias: tuple[float, float] = (-30.0, 30.0)
-    mu: tuple[float, float] = (-1e3, 1e3)
-
-    def keep(self, model: SpikeSlab) -> SpikeSlab:
-        """Return the model within the bounds."""
-        kept = {
-            name: np.clip(getattr(model, name), *getattr(self, name))
-            for name in ("alpha", "beta", "bias", "mu")
-        }
-        return SpikeSlab(atoms=model.atoms, **kept)
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Step sizes of a gradient step, as shares of `rate`, and penalties on the mean log-likelihood.
-
-    α and β take their steps in the logarithm, which keeps them positive and makes a step relative. Penalties are ½ c μ², c α
-    and c β, summed over their entries.
-    """
-
-    rate: float = 0.1
-    atoms: float = 1.0
-    mu: float = 1.0
-    alpha: float = 1.0
-    beta: float = 1.0
-    bias: float = 1.0
-    penalty_mu: float = 0.0
-    penalty_alpha: float = 0.0
-    penalty_beta: float = 0.0
-    newton: bool = True
 
 
 @dataclass(frozen=True)
@@ -248,10 +210,51 @@ class PatchCoder(Coder):
     trace : of each round, the mean energy functional (rivals: minus the loss) of a patch before its step.
     """
 
+    CHANGEABLE: ClassVar = (
+        "feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho", "block",
+    )  # fmt: skip
+
     settings: S3CSettings
     parameters: SpikeSlab
     trace: tuple[float, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def learn(cls, start: Any, settings: S3CSettings, engine: Any) -> tuple[dict[str, Any], list[Record]]:
+        """Learn in passes `round-1`, `round-2`, ... over chunk rows drawn by (seed, round): E-step, sums, M-step.
+
+        All sums are floating point and meet along the fixed tree: the same bits for any number of workers, after losses and
+        after a resume. Memory on a worker: the plan's, stated before each pass.
+        """
+        learn = LEARN[settings.model]
+        parameters, trace, records = learn(start, settings, engine)
+        return {"parameters": parameters, "trace": tuple(trace)}, records
+
+    @classmethod
+    def layout(cls) -> Layout:
+        """Return the layout of its files.
+
+        Groups: `s3c` (mu, alpha, bias, beta; of a rival where they started), and `training` (trace).
+        """
+        groups = {
+            "s3c": {"mu": ("atom",), "alpha": ("atom",), "bias": ("atom",), "beta": ("pixel",)},
+            "training": {"trace": ("round",)},
+        }
+        return Layout("s3c", "s3c_schema", "patch coder", "smtdist fit --model s3c", groups)
+
+    def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the parameters and the trace, and a title."""
+        arrays = {name: getattr(self.parameters, name) for name in PARAMETERS} | {"trace": self.trace}
+        return arrays, {"title": f"Patch coder: {self.settings.model}"}
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings, parameters and trace."""
+        return {
+            "settings": S3CSettings.from_json(str(about["configuration"])),
+            "parameters": SpikeSlab(**{name: found[name] for name in PARAMETERS}),
+            "trace": tuple(found["trace"].tolist()),
+        }
 
     @property
     def basis(self) -> Float64:
@@ -342,3 +345,8 @@ def _sparse_codes(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
 
 
 _FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _sparse_codes}
+CODES: Final = {
+    "s3c": Code(PatchCoder, S3CSettings(), {"dictionary": "units", "expectation": "feature"}),
+    "omp": Code(PatchCoder, S3CSettings(model="omp")),
+    "sc": Code(PatchCoder, S3CSettings(model="sc")),
+}

@@ -39,6 +39,8 @@ class StartSettings(PatchSettings, Protocol):
     @property
     def patches(self) -> int: ...  # noqa: D102
     @property
+    def images(self) -> int: ...  # noqa: D102
+    @property
     def whiten_images(self) -> int: ...  # noqa: D102
     @property
     def start(self) -> str: ...  # noqa: D102

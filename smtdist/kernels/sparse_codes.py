@@ -1,13 +1,16 @@
-"""Codes by one look at all products: OMP-1 and soft thresholds, with signs split (Coates and Ng 2011)."""
+"""Codes by one look at all products: OMP-1 and soft thresholds, with signs split (Coates and Ng 2011); a dictionary's step."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smtdist.kernels.device import array_module, like
 from smtdist.kernels.spike_slab import tile_rows
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array
+
+Float64 = NDArray[np.float64]
 
 
 def omp1(rows: Array, atoms: Array) -> tuple[Array, Array]:
@@ -62,3 +65,20 @@ def soft_threshold(rows: Array, atoms: Array, threshold: float) -> Array:
     with single_blas():
         run_ranges(work, even_ranges(len(rows), tile_rows(len(atoms))))
     return result
+
+
+def dictionary_step(atoms: Float64, second: Float64, cross: Float64, sweeps: int = 2) -> Float64:
+    """Return atoms that lower Σ ‖x - Σ s_i W_i‖² within the unit ball, one after another (Mairal et al. 2009, algorithm 2).
+
+    Brought to unit length afterwards, as the codes' penalty is on the same scale for all. Unused atoms stay.
+    """
+    fresh = atoms.copy()
+    floor = 1e-10 * max(float(second.diagonal().max()), 1e-300)
+    for _ in range(sweeps):
+        for unit in range(len(fresh)):
+            own = second[unit, unit]
+            if own <= floor:
+                continue
+            moved = fresh[unit] + (cross[unit] - second[unit] @ fresh) / own
+            fresh[unit] = moved / max(float(np.linalg.norm(moved)), 1e-12)
+    return fresh

@@ -5,25 +5,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import types
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from importlib import import_module
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from smtdist.codes.coder import Coder, Record, patch_rows
-from smtdist.codes.encoder import PatchEncoder
-from smtdist.codes.l1 import SparseSettings
-from smtdist.codes.s3c import S3CSettings
+from smtdist.codes.coder import Code, Coder, Record, patch_rows
+from smtdist.codes.encoder import FILE_KIND, PatchEncoder
 from smtdist.configuration import CODED, meanings_of
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.coders.brought import KIND, fit_encoder
-from smtdist.models.coders.brought import format_of as encoder_format
 from smtdist.models.coders.estimator import CoderEstimator
-from smtdist.models.coders.files import Format, kind_in
+from smtdist.models.coders.files import CoderFiles, kind_in
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import (
     Manifold,
     ManifoldSettings,
@@ -33,55 +28,14 @@ from smtdist.models.coders.manifold import (
 )
 from smtdist.models.coders.start import STEPS, image_shape
 from smtdist.models.plugins import ENCODERS, brought
-from smtdist.models.s3c.files import FORMAT as S3C
-from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.sparse.files import FORMAT as SPARSE
-from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.transform import Represents
-
-
-class Code(NamedTuple):
-    """One kind of code.
-
-    settings : by default. fit : how it is learned. format : of its files. changeable : settings that may change after the fit.
-    size : entries of a code that a transform embeds, by settings.
-    renamed : public names of settings, by which a coder's own differ. `feature` is the kind of code in public, so that a coder's
-    own is hidden unless it has another name.
-    """
-
-    settings: Any
-    fit: Callable[[Source, Any, Engine], tuple[Any, list[Record]]]
-    format: Format[Any]
-    changeable: tuple[str, ...]
-    size: Callable[[Any], int] = attrgetter("width")
-    renamed: Mapping[str, str] = {"dictionary": "units"}
-
-
-_PATCH_CODER: Final = ("feature", "pooling", "threshold", "penalty", "h_damping", "s_damping", "rho", "block")
-CODES: Final = {
-    "l1": Code(
-        SparseSettings(),
-        fit_sparse,
-        SPARSE,
-        ("feature", "k", "threshold", "penalty", "pooling", "method", "gap"),
-        attrgetter("units"),
-    ),
-    "s3c": Code(
-        S3CSettings(),
-        fit_coder,
-        S3C,
-        _PATCH_CODER,
-        renamed={"dictionary": "units", "expectation": "feature"},
-    ),
-    "omp": Code(S3CSettings(model="omp"), fit_coder, S3C, _PATCH_CODER),
-    "sc": Code(S3CSettings(model="sc"), fit_coder, S3C, _PATCH_CODER),
-}
 
 
 def code_of(feature: str) -> Code:
     """Return the code of a name: one of ours, or of an encoder that another package brings (`smtdist.models.plugins`)."""
-    if feature in CODES:
-        return CODES[feature]
+    if feature in CODED:
+        found: Code = import_module(CODED[feature]).CODES[feature]
+        return found
     cls = brought(ENCODERS, feature)
     if cls is None:
         raise ConfigurationError(
@@ -97,7 +51,7 @@ def code_of(feature: str) -> Code:
         raise ConfigurationError(
             f"The entry point {feature} of the group {ENCODERS} is an encoder whose NAME is another; give both one name."
         )
-    return Code(cls.Settings(), partial(fit_encoder, cls), encoder_format(cls), ("pooling",))
+    return Code(cls, cls.Settings())
 
 
 AFTERWARDS: Final = ("pool_size", "pool_stride")
@@ -217,7 +171,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     """
     require_pooled(source, settings)
     with engine.run([*STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
-        coder, first = code_of(settings.feature).fit(source, settings.coder, engine)
+        coder, first = fit_coder(code_of(settings.feature).cls, source, settings.coder, engine)
         found, then = fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
 
@@ -225,7 +179,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
 def require_pooled(source: Source, settings: CodedSettings) -> None:
     """Refuse images that either step cannot take, pooling windows that do not fit into them, and too many components."""
     shape = image_shape(source, settings.coder)
-    require_size(code_of(settings.feature).size(settings.coder), settings.embedding)
+    require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
     require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
 
 
@@ -237,12 +191,9 @@ def coded_facts(source: Source, settings: CodedSettings) -> Facts:
     return Facts.of(source, {"code": settings.feature, **dataclasses.asdict(settings.coder), **embedding})
 
 
-def format_of(model: Coder | Manifold) -> Format[Any]:
-    """Return how the file of a coder, or of a transform on one, is laid out."""
-    coder = model.coder if isinstance(model, Manifold) else model
-    if isinstance(coder, PatchEncoder):
-        return encoder_format(type(coder))
-    return S3C if isinstance(coder.settings, S3CSettings) else SPARSE
+def files_of(model: Coder | Manifold) -> CoderFiles[Any]:
+    """Return how the file of a coder, or of a transform on one, is written and read."""
+    return CoderFiles(type(model.coder if isinstance(model, Manifold) else model))
 
 
 def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any:
@@ -250,23 +201,19 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any
 
     ModelError for a file that is neither, or damaged.
     """
-    kind = kind_in(path)
-    for one in (S3C, SPARSE):
-        if kind in (one.kind, one.manifold):
-            return one.load(path, statistics=statistics)
-    if kind.startswith(KIND):
-        name = kind.removeprefix(KIND).removesuffix("-manifold")
-        return code_of(name).format.load(path, statistics=statistics)
+    kind = kind_in(path).removesuffix("-manifold")
+    if kind.startswith(FILE_KIND):
+        return CoderFiles(code_of(kind.removeprefix(FILE_KIND)).cls).load(path, statistics=statistics)
+    for feature in CODED:
+        files = CoderFiles(code_of(feature).cls)
+        if files.layout.kind == kind:
+            return files.load(path, statistics=statistics)
     raise ModelError(f"{path} is no coder of patches; give one written by smtdist fit --model.")
 
 
 def changeable(model: Coder | Represents) -> tuple[str, ...]:
     """Return the settings that may change after the fit: how the codes of a coder are made and pooled, how embeddings are."""
-    if not isinstance(model, Coder):
-        return AFTERWARDS
-    if isinstance(model, PatchEncoder):
-        return ("pooling",)
-    return CODES["l1"].changeable if format_of(model) is SPARSE else _PATCH_CODER
+    return model.CHANGEABLE if isinstance(model, Coder) else AFTERWARDS
 
 
 class CodedSMT(CoderEstimator):

@@ -20,7 +20,9 @@ IS_KIND: Final[dict[str, Callable[[Any], bool]]] = {
 }
 """By name, in the order they are tried: whether an open HDF5 file is one."""
 
-OF_IMAGES: Final = ("smt", "s3c", "sparse", "encoder")
+CODERS: Final = ("s3c", "sparse", "encoder")
+"""Kinds that hold a coder of patches, or a transform on one."""
+OF_IMAGES: Final = ("smt", *CODERS)
 """Kinds that turn images into representations: transforms, and coders of patches."""
 
 _OTHERS: Final = {

@@ -7,8 +7,8 @@ import os
 from smtdist.codes.coder import Coder
 from smtdist.errors import ModelError
 from smtdist.models import files
-from smtdist.models.coded import format_of, load_coded
-from smtdist.models.coders.files import is_coder
+from smtdist.models.coded import files_of, load_coded
+from smtdist.models.coders.files import kind_in
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.model import Model
@@ -21,7 +21,7 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform 
 
     ModelError for another file, or one that is damaged.
     """
-    if is_coder(path):
+    if kind_in(path):
         found: Manifold | Coder = load_coded(path, statistics=statistics)
         return found
     return files.load(path, statistics=statistics)
@@ -31,7 +31,7 @@ def save(model: Transform | Coder, path: str | os.PathLike[str], *, overwrite: b
     """Write a model of images to one file and return its bytes; an existing file is refused unless `overwrite`."""
     if isinstance(model, Model):
         return files.save(model, path, overwrite=overwrite)
-    return format_of(model).save(model, path, overwrite=overwrite)
+    return files_of(model).save(model, path, overwrite=overwrite)
 
 
 def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Pooled:
@@ -39,7 +39,7 @@ def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> T
 
     Without `statistics` the K x K sums stay on disk. ModelError for a file that is neither, or has no embedding yet.
     """
-    if is_coder(path):
+    if kind_in(path):
         found: Manifold | Coder = load_coded(path, statistics=statistics)
         return representing(found)
     return load_images(path, statistics=statistics)

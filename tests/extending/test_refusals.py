@@ -52,8 +52,8 @@ class Forgetful(Plain):
     NAME = "forgetful"
 
     @classmethod
-    def learn(cls, start, source, settings, engine):
-        return start.atoms[: settings.units], {"gain": np.ones(3)}, []
+    def learn(cls, start, settings, engine):
+        return {"atoms": start.atoms[: settings.units], "arrays": {"gain": np.ones(3)}}, []
 
 
 def no_context(sites, columns, order):

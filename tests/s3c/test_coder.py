@@ -12,7 +12,7 @@ from drawing import small_images
 from executors import ThreadsExecutor
 from sklearn.linear_model import Lasso
 
-from smtdist.codes.s3c import S3CSettings
+from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -20,17 +20,17 @@ from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.contrast import drawn_places, normalised, patches_at, pixels, zca
 from smtdist.kernels.grid_pool import grid_pool
-from smtdist.kernels.sparse_codes import omp1, soft_threshold
+from smtdist.kernels.sparse_codes import dictionary_step, omp1, soft_threshold
 from smtdist.kernels.spike_slab import PARAMETERS, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
+from smtdist.models.coders.estimators import SpikeSlabCoder
+from smtdist.models.coders.files import CoderFiles
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
-from smtdist.models.coders.start import dictionary_step
-from smtdist.models.s3c.estimators import SpikeSlabCoder
-from smtdist.models.s3c.files import load_coder, save_coder
-from smtdist.models.s3c.fit import fit_coder
 from smtdist.models.transform import represented
 from smtdist.statistics.spike_slab import SpikeSlabSums
 
+FILES = CoderFiles(PatchCoder)
 SMALL = S3CSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2))
 
 
@@ -55,7 +55,7 @@ def test_the_same_bits_from_any_executor(stored, model, m_step):
     if model != "s3c" and m_step == "closed":
         pytest.skip("rivals have one way to learn")
     wanted = SMALL.replace(model=model, m_step=m_step, images=700, block=16 if m_step == "closed" else 0)
-    found = everywhere(lambda engine: fit_coder(stored, wanted, engine))
+    found = everywhere(lambda engine: fit_coder(PatchCoder, stored, wanted, engine))
     for coder, records in found:
         assert [one["name"] for one in records[:3]] == ["whitening", "start", "round-1"]
         assert len(coder.trace) == 3
@@ -64,7 +64,7 @@ def test_the_same_bits_from_any_executor(stored, model, m_step):
 
 
 def small(source):
-    return lambda engine: fit_coder(source, SMALL, engine)
+    return lambda engine: fit_coder(PatchCoder, source, SMALL, engine)
 
 
 def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path):
@@ -82,7 +82,9 @@ def test_learning_raises_the_energy_functional(stored):
         {"m_step": "closed", "rounds": 10, "block": 16},
     )
     for changes in ways:
-        coder, _ = fit_coder(stored, SMALL.replace(**{"rounds": 25, **changes}), Engine(SerialExecutor()))
+        coder, _ = fit_coder(
+            PatchCoder, stored, SMALL.replace(**{"rounds": 25, **changes}), Engine(SerialExecutor())
+        )
         assert np.mean(coder.trace[-3:]) > np.mean(coder.trace[:2]) + 1, changes
         np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
         assert coder.summary()["energy"] > coder.summary()["energy_first"]
@@ -106,14 +108,16 @@ def test_the_e_step_is_algorithm_1_unless_blocks_are_asked_for():
 
 @pytest.mark.parametrize("model", ["omp", "sc"])
 def test_learning_lowers_the_loss_of_the_rivals(stored, model):
-    coder, _ = fit_coder(stored, SMALL.replace(model=model, rounds=8, images=0), Engine(SerialExecutor()))
+    coder, _ = fit_coder(
+        PatchCoder, stored, SMALL.replace(model=model, rounds=8, images=0), Engine(SerialExecutor())
+    )
     assert coder.trace[-1] > coder.trace[0]
     np.testing.assert_allclose(np.linalg.norm(coder.parameters.atoms, axis=1), 1)
 
 
 def test_a_batch_never_shrinks_for_lack_of_memory(stored):
     model = SMALL.replace(units=8)
-    coder, _ = fit_coder(stored, model.replace(rounds=1), Engine(SerialExecutor()))
+    coder, _ = fit_coder(PatchCoder, stored, model.replace(rounds=1), Engine(SerialExecutor()))
     sums = SpikeSlabSums(coder.patches, coder.parameters.astype(np.float32), Schedule(), 0, False)
     plans = [plan_pass("round", sums, stored, WorkerLimits(limit, 0, 1, 1)) for limit in (2**28 * 3, 2**34)]
     assert plans[0].batch == plans[1].batch
@@ -160,7 +164,7 @@ def test_draws_know_the_image_and_not_its_number():
 
 
 def test_sparse_coding_minimises_the_printed_objective(stored):
-    coder, _ = fit_coder(stored, SMALL.replace(model="sc", penalty=0.5), Engine(SerialExecutor()))
+    coder, _ = fit_coder(PatchCoder, stored, SMALL.replace(model="sc", penalty=0.5), Engine(SerialExecutor()))
     rows = coder.rows(small_images(9, 1, 12, 10))[:8]
     codes = coder.code(rows)
     assert (codes >= 0).all()
@@ -203,7 +207,9 @@ def test_a_dictionary_step_lowers_the_loss():
 
 @pytest.mark.parametrize("feature", ["h", "hs", "both", "signs"])
 def test_features_are_pooled_expectations(images, stored, feature):
-    coder, _ = fit_coder(stored, SMALL.replace(feature=feature, pooling=(1, 2, 3)), Engine(SerialExecutor()))
+    coder, _ = fit_coder(
+        PatchCoder, stored, SMALL.replace(feature=feature, pooling=(1, 2, 3)), Engine(SerialExecutor())
+    )
     z = represented(representing(coder), stored, Engine(ThreadsExecutor(2))).reshape(1100, -1)
     one = infer(coder.rows(images[7:8]), coder.parameters.astype(np.float32), coder.settings.schedule())
     maps = {
@@ -230,7 +236,7 @@ def test_pooling_of_27_positions_is_that_of_the_paper():
 
 
 def test_features_have_the_same_bits_from_any_executor(stored):
-    coder, _ = fit_coder(stored, SMALL, Engine(SerialExecutor()))
+    coder, _ = fit_coder(PatchCoder, stored, SMALL, Engine(SerialExecutor()))
     ways = (SerialExecutor(1), SerialExecutor(3), ThreadsExecutor(3))
     found = [represented(representing(coder), stored, Engine(one)).tobytes() for one in ways]
     assert len(set(found)) == 1
@@ -238,6 +244,7 @@ def test_features_have_the_same_bits_from_any_executor(stored):
 
 def test_whole_images_are_one_patch(stored):
     coder, records = fit_coder(
+        PatchCoder,
         ArraySource(small_images(2, 300, 8, 8)),
         SMALL.replace(patch=8, patches=0, pooling=1, units=16),
         Engine(SerialExecutor()),
@@ -251,15 +258,15 @@ def test_whole_images_are_one_patch(stored):
 def test_passes_over_whole_images_stay_within_their_projections(start):
     images = np.random.default_rng(0).integers(0, 256, (256, 20, 20, 3), dtype=np.uint8)
     wanted = S3CSettings(units=100, patch=20, patches=0, images=0, rounds=1, pooling=(1,), start=start)
-    _, records = fit_coder(ArraySource(images), wanted, Engine(SerialExecutor(1)))
+    _, records = fit_coder(PatchCoder, ArraySource(images), wanted, Engine(SerialExecutor(1)))
     for record in records:
         assert record["peak_bytes"] <= record["projected_bytes"], record["name"]
 
 
 def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
-    coder, _ = fit_coder(stored, SMALL, Engine(SerialExecutor()))
-    save_coder(coder, tmp_path / "m.h5")
-    again = load_coder(tmp_path / "m.h5")
+    coder, _ = fit_coder(PatchCoder, stored, SMALL, Engine(SerialExecutor()))
+    FILES.save(coder, tmp_path / "m.h5")
+    again = FILES.load_coder(tmp_path / "m.h5")
     assert bits(again) == bits(coder)
     assert again.settings == coder.settings
     np.testing.assert_array_equal(again.represent(images[:5]), coder.represent(images[:5]))
@@ -270,13 +277,13 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["s3c/mu"]
     with pytest.raises(ModelError, match="not a whole patch coder"):
-        load_coder(tmp_path / "m.h5")
+        FILES.load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     with pytest.raises(ModelError, match="is not a patch coder; give one written by smtdist fit --model s3c"):
-        load_coder(tmp_path / "other.h5")
+        FILES.load_coder(tmp_path / "other.h5")
     with pytest.raises(ModelError, match="There is no model file"):
-        load_coder(tmp_path / "none.h5")
+        FILES.load_coder(tmp_path / "none.h5")
 
 
 @pytest.mark.parametrize(
@@ -308,12 +315,12 @@ def test_settings_survive_json():
 def test_data_that_cannot_be_coded(stored, images):
     engine = Engine(SerialExecutor())
     with pytest.raises(ConfigurationError, match="patch is 11, but"):
-        fit_coder(stored, SMALL.replace(patch=11), engine)
+        fit_coder(PatchCoder, stored, SMALL.replace(patch=11), engine)
     with pytest.raises(DataError, match="fewer than the 24 units asked"):
-        fit_coder(ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine)
+        fit_coder(PatchCoder, ArraySource(np.zeros((50, 8, 8), np.uint8)), SMALL, engine)
     with pytest.raises(ConfigurationError, match="uint8, which runs from 0 to 255"):
-        fit_coder(stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine)
-    coder, _ = fit_coder(stored, SMALL, engine)
+        fit_coder(PatchCoder, stored, SMALL.replace(pixel_range=[0.0, 1.0]), engine)
+    coder, _ = fit_coder(PatchCoder, stored, SMALL, engine)
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
         coder.represent(images[:, :8])
     with pytest.raises(ModelError, match="give images like those it was fitted on"):
@@ -330,7 +337,7 @@ def test_the_estimator(images):
 
 
 def all_images(source):
-    return lambda engine: fit_coder(source, SMALL.replace(images=0), engine)[0]
+    return lambda engine: fit_coder(PatchCoder, source, SMALL.replace(images=0), engine)[0]
 
 
 @pytest.mark.slow

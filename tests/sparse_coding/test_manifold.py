@@ -12,20 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import AsTheyAre, Counted
 
-from smtdist.codes.l1 import SparseSettings
-from smtdist.codes.s3c import S3CSettings
+from smtdist.codes.l1 import SparseCoder, SparseSettings
+from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.configuration import Configuration
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.coded import CodedSMT, coded_settings, described_coded, fit_coded, format_of, load_coded
+from smtdist.models.coded import CodedSMT, coded_settings, described_coded, files_of, fit_coded, load_coded
+from smtdist.models.coders.estimators import SparseCoding, SpikeSlabCoder
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.fit import fit
-from smtdist.models.s3c.estimators import SpikeSlabCoder
-from smtdist.models.s3c.fit import fit_coder
-from smtdist.models.sparse.estimator import SparseCoding
-from smtdist.models.sparse.fit import fit_sparse
 from smtdist.models.transform import represented
 from smtdist.statistics.limbs import exact
 from smtdist.statistics.operators import Whole, Window
@@ -38,16 +36,16 @@ WANTED = ManifoldSettings(n_components=5, positions=12, stride=2, pool_size=2, p
 
 SETTINGS = {"units": 20, "patch": 4, "patches": 3, "rounds": 2, "penalty": 0.5}
 KINDS = {
-    "l1": (fit_sparse, SparseSettings(**SETTINGS)),
-    "s3c": (fit_coder, S3CSettings(**SETTINGS)),
-    "omp": (fit_coder, S3CSettings(**SETTINGS, model="omp")),
+    "l1": (SparseCoder, SparseSettings(**SETTINGS)),
+    "s3c": (PatchCoder, S3CSettings(**SETTINGS)),
+    "omp": (PatchCoder, S3CSettings(**SETTINGS, model="omp")),
 }
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def coder(request):
-    fit, settings = KINDS[request.param]
-    return fit(ArraySource(small_images(0, 600, 12, 10)), settings, Engine(SerialExecutor()))[0]
+    cls, settings = KINDS[request.param]
+    return fit_coder(cls, ArraySource(small_images(0, 600, 12, 10)), settings, Engine(SerialExecutor()))[0]
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -154,7 +152,7 @@ def test_what_cannot_be_embedded_is_refused(coder):
 def test_a_file_holds_all_of_it(coder, tmp_path):
     images = small_images(4, 40, 12, 10)
     model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
-    layout = format_of(model)
+    layout = files_of(model)
     layout.save(model, tmp_path / "m.h5")
     again = load_coded(tmp_path / "m.h5")
     assert again.settings == model.settings
@@ -286,7 +284,8 @@ def test_grey_patches_are_those_of_luminance():
     found = patches.raw(images, places)
     np.testing.assert_allclose(found, PatchRows((9, 8, 1), 3, 3, 0.0, 0).raw(grey, places), atol=1e-6)
     with pytest.raises(ConfigurationError, match="has 1 channels; grey turns three into one"):
-        fit_sparse(
+        fit_coder(
+            SparseCoder,
             ArraySource(small_images(0, 20, 8, 8)),
             SparseSettings(grey=True, patch=4),
             Engine(SerialExecutor()),

@@ -9,21 +9,22 @@ from executors import ThreadsExecutor
 from sparse_coding.oracle_sparse import objective
 
 from benchmarks.sparse.gabor import gabor_fits
-from smtdist.codes.l1 import SparseSettings
+from smtdist.codes.l1 import Learned, SparseCoder, SparseSettings, gradient_step, learned
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import set_threads, threads
+from smtdist.models.coders.estimators import SparseCoding
+from smtdist.models.coders.files import CoderFiles
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
-from smtdist.models.sparse.estimator import SparseCoding
-from smtdist.models.sparse.files import load_sparse, save_sparse
-from smtdist.models.sparse.fit import Learned, fit_sparse, gradient_step, learned
 from smtdist.models.transform import represented
 from smtdist.statistics.l1_codes import L1Sums
 from smtdist.statistics.patch_rows import PatchRows
 
+FILES = CoderFiles(SparseCoder)
 SMALL = SparseSettings(units=24, patch=4, images=300, patches=3, rounds=3, pooling=(1, 2), penalty=0.5)
 
 
@@ -148,7 +149,7 @@ def test_atoms_that_are_never_used_are_replaced_after_a_while(learning):
 @pytest.mark.parametrize("learning", ["gradient", "sums"])
 def test_the_same_bits_from_any_executor(stored, learning):
     wanted = SMALL.replace(learning=learning, images=700)
-    found = everywhere(lambda engine: fit_sparse(stored, wanted, engine))
+    found = everywhere(lambda engine: fit_coder(SparseCoder, stored, wanted, engine))
     for coder, records in found:
         assert [one["name"] for one in records[:3]] == ["whitening", "start", "round-1"]
         assert len(coder.trace) == 3
@@ -158,7 +159,7 @@ def test_the_same_bits_from_any_executor(stored, learning):
 @pytest.mark.parametrize("learning", ["gradient", "sums"])
 def test_a_stopped_fit_goes_on_with_the_same_bits(stored, tmp_path, learning):
     def fit(engine):
-        return fit_sparse(stored, SMALL.replace(learning=learning), engine)
+        return fit_coder(SparseCoder, stored, SMALL.replace(learning=learning), engine)
 
     resumed, records = stopped_and_resumed(fit, tmp_path, "round-2")
     assert bits(resumed) == bits(plain(fit)[0])
@@ -172,8 +173,11 @@ def test_threads_change_no_bit(stored):
             set_threads(count)
             found.add(
                 bits(
-                    fit_sparse(
-                        stored, SMALL.replace(learning="sums", rounds=2), Engine(SerialExecutor(count))
+                    fit_coder(
+                        SparseCoder,
+                        stored,
+                        SMALL.replace(learning="sums", rounds=2),
+                        Engine(SerialExecutor(count)),
                     )[0]
                 )
             )
@@ -184,8 +188,11 @@ def test_threads_change_no_bit(stored):
 
 def test_learning_lowers_the_objective(stored):
     for learning in ("gradient", "sums"):
-        coder, _ = fit_sparse(
-            stored, SMALL.replace(learning=learning, rounds=15, images=0), Engine(SerialExecutor())
+        coder, _ = fit_coder(
+            SparseCoder,
+            stored,
+            SMALL.replace(learning=learning, rounds=15, images=0),
+            Engine(SerialExecutor()),
         )
         assert np.mean(coder.trace[-3:]) < 0.95 * coder.trace[0], learning
         assert coder.summary()["objective"] < coder.summary()["objective_first"]
@@ -196,7 +203,7 @@ def test_learning_lowers_the_objective(stored):
     [({}, 24), ({"positive": False}, 48), ({"feature": "omp", "k": 2}, 48), ({"feature": "linear"}, 24)],
 )
 def test_features_are_pooled_codes(stored, images, changes, width):
-    coder, _ = fit_sparse(stored, SMALL.replace(rounds=0, **changes), Engine(SerialExecutor()))
+    coder, _ = fit_coder(SparseCoder, stored, SMALL.replace(rounds=0, **changes), Engine(SerialExecutor()))
     assert coder.trace == ()
     z = coder.represent(images[:4])
     assert z.shape == (4, 5, width)
@@ -212,9 +219,9 @@ def test_features_are_pooled_codes(stored, images, changes, width):
 
 
 def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
-    coder, _ = fit_sparse(stored, SMALL, Engine(SerialExecutor()))
-    save_sparse(coder, tmp_path / "m.h5")
-    again = load_sparse(tmp_path / "m.h5")
+    coder, _ = fit_coder(SparseCoder, stored, SMALL, Engine(SerialExecutor()))
+    FILES.save(coder, tmp_path / "m.h5")
+    again = FILES.load_coder(tmp_path / "m.h5")
     assert bits(again) == bits(coder)
     assert (again.settings, again.active) == (coder.settings, coder.active)
     np.testing.assert_array_equal(again.represent(images[:5]), coder.represent(images[:5]))
@@ -225,13 +232,13 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["whitening/mean"]
     with pytest.raises(ModelError, match="not a whole sparse coder"):
-        load_sparse(tmp_path / "m.h5")
+        FILES.load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     with pytest.raises(ModelError, match="is not a sparse coder; give one written by smtdist fit --model l1"):
-        load_sparse(tmp_path / "other.h5")
+        FILES.load_coder(tmp_path / "other.h5")
     with pytest.raises(ModelError, match="There is no model file"):
-        load_sparse(tmp_path / "none.h5")
+        FILES.load_coder(tmp_path / "none.h5")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +290,7 @@ def test_gabor_functions_are_told_from_noise():
 
 
 def all_images(source):
-    return lambda engine: fit_sparse(source, SMALL.replace(images=0), engine)[0]
+    return lambda engine: fit_coder(SparseCoder, source, SMALL.replace(images=0), engine)[0]
 
 
 @pytest.mark.slow
@@ -301,7 +308,7 @@ def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
 
 def test_what_cannot_be_coded(stored, images):
     with pytest.raises(ConfigurationError, match="patch is 11, but"):
-        fit_sparse(stored, SMALL.replace(patch=11), Engine(SerialExecutor()))
-    coder, _ = fit_sparse(ArraySource(images), SMALL.replace(rounds=0), Engine(SerialExecutor()))
+        fit_coder(SparseCoder, stored, SMALL.replace(patch=11), Engine(SerialExecutor()))
+    coder, _ = fit_coder(SparseCoder, ArraySource(images), SMALL.replace(rounds=0), Engine(SerialExecutor()))
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
         coder.represent(images[:, :8])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -15,6 +15,7 @@ from smtdist.codes.coder import Coder
 from smtdist.data.hdf5 import DAMAGE, unlocked
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
+from smtdist.models import kinds
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.groups import (
     audit_group,
@@ -27,40 +28,30 @@ from smtdist.models.groups import (
 from smtdist.models.valued import read_statistics, statistics_group
 
 C = TypeVar("C", bound=Coder)
-Groups = Mapping[str, Mapping[str, tuple[str, ...]]]
-
-WHITENING: Final[Groups] = {
+SCHEMA: Final = 1
+"""The highest version of the layout of a coder's file, of all kinds."""
+HELD: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "whitening": {"mean": ("pixel",), "whiten": ("pixel", "pixel_"), "unwhiten": ("pixel", "pixel_")},
     "dictionary": {"atoms": ("atom", "pixel")},
 }
-TRAINING: Final[Groups] = {"training": {"trace": ("round",)}}
-KINDS: Final = ("s3c", "sparse")
-"""Kinds of coders."""
+"""Groups that the files of all coders have."""
 
 
-@dataclass(frozen=True)
-class Format(Generic[C]):
-    """How the file of one kind of coder is laid out.
+class CoderFiles(Generic[C]):
+    """How the files of one class of coders, and of manifold transforms on them, are written and read.
 
-    kind : its name in the file; that of a manifold transform on it is "kind-manifold". schema, schema_name : the highest that
-    is read, and its attribute. name : in sentences. command : what writes it. groups : variables of the coder beyond whitening
-    and atoms, with dimensions. parts, about : arrays and attributes of a coder. build : from both, the coder.
+    Settings are JSON attributes. Groups: `/whitening` (mean, whiten, unwhiten), `/dictionary` (atoms, unit rows in whitened
+    space), those that the class names (`Coder.layout`) and, of a transform, `/embedding`, `/statistics` and `/audit`.
     """
 
-    kind: str
-    schema: int
-    schema_name: str
-    name: str
-    command: str
-    groups: Groups
-    parts: Callable[[C], dict[str, Any]]
-    about: Callable[[C], dict[str, Any]]
-    build: Callable[[dict[str, Any], Mapping[str, Any]], C]
+    def __init__(self, cls: type[C]) -> None:
+        self.cls = cls
+        self.layout = cls.layout()
 
     @property
     def manifold(self) -> str:
         """Kind of a manifold transform."""
-        return f"{self.kind}-manifold"
+        return f"{self.layout.kind}-manifold"
 
     def save(self, model: C | Manifold, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
         """Write a coder, or a manifold transform with all of its coder, to one file; return its bytes.
@@ -68,21 +59,23 @@ class Format(Generic[C]):
         An existing file is refused unless `overwrite`. Settings are JSON attributes.
         """
         coder: Any = model.coder if isinstance(model, Manifold) else model
+        arrays, own = coder.written()
         about = {
-            "kind": self.manifold if isinstance(model, Manifold) else self.kind,
-            self.schema_name: self.schema,
+            "kind": self.manifold if isinstance(model, Manifold) else self.layout.kind,
+            self.layout.schema: SCHEMA,
             "configuration": coder.settings.to_json(),
             "shape": json.dumps(coder.shape),
-            **self.about(coder),
+            "provenance": json.dumps(coder.provenance),
+            **own,
         }
         parts = {name: getattr(coder, name) for name in ("mean", "whiten", "unwhiten")}
-        parts |= {"atoms": coder.basis, **self.parts(coder)}
+        parts |= {"atoms": coder.basis, **arrays}
         groups = [
             (
                 name,
                 Group({one: (dims, np.asarray(parts[one], np.float64)) for one, dims in variables.items()}),
             )
-            for name, variables in {**WHITENING, **self.groups}.items()
+            for name, variables in {**HELD, **self.layout.groups}.items()
         ]
         if isinstance(model, Manifold):
             about["embedding"] = model.settings.to_json()
@@ -100,21 +93,27 @@ class Format(Generic[C]):
         try:
             file = unlocked(path)
         except OSError as error:
-            raise ModelError(f"{path} is not a readable HDF5 file ({error}); give a {self.name}.") from error
+            raise ModelError(
+                f"{path} is not a readable HDF5 file ({error}); give a {self.layout.called}."
+            ) from error
         with file:
             try:
                 kind = str(file.attrs.get("kind", ""))
-                if kind not in (self.kind, self.manifold):
-                    raise ModelError(f"{path} is not a {self.name}; give one written by {self.command}.")
-                schema = number(file, self.schema_name)
-                if schema > self.schema:
+                if kind not in (self.layout.kind, self.manifold):
                     raise ModelError(
-                        f"{path} has the schema {schema} of {self.name}s, this version reads up to {self.schema}; install a "
+                        f"{path} is not a {self.layout.called}; give one written by {self.layout.command}."
+                    )
+                schema = number(file, self.layout.schema)
+                if schema > SCHEMA:
+                    raise ModelError(
+                        f"{path} has the schema {schema} of {self.layout.called}s, this version reads up to {SCHEMA}; install a "
                         f"newer smtdist."
                     )
                 return self._read(file, kind == self.manifold, statistics)
             except (*DAMAGE, DataError) as error:
-                raise ModelError(f"{path} is not a whole {self.name} ({error}); fit it again.") from error
+                raise ModelError(
+                    f"{path} is not a whole {self.layout.called} ({error}); fit it again."
+                ) from error
 
     def load_coder(self, path: str | os.PathLike[str]) -> C:
         """Read a coder, also that of a manifold transform."""
@@ -125,7 +124,7 @@ class Format(Generic[C]):
     def _read(self, file: Any, embedded: bool, statistics: bool) -> C | Manifold:
         found: dict[str, Any] = {}
         sizes: dict[str, int] = {}
-        for group, variables in {**WHITENING, **self.groups}.items():
+        for group, variables in {**HELD, **self.layout.groups}.items():
             for name, dimensions in variables.items():
                 values = np.asarray(file[group][name][()], np.float64)
                 if not np.isfinite(values).all():
@@ -137,8 +136,13 @@ class Format(Generic[C]):
                         raise ValueError(f"{name} has the shape {values.shape} beside {sizes}")
                 found[name] = values
         about = dict(file.attrs)
-        about["shape"] = tuple(json.loads(about["shape"]))
-        coder = self.build(found, about)
+        cls: Any = self.cls
+        coder = cls(
+            shape=tuple(json.loads(about["shape"])),
+            **{name: found[name] for name in HELD["whitening"]},
+            **cls.read(found, about),
+            provenance=json.loads(about["provenance"]),
+        )
         return _read_manifold(file, coder, statistics) if embedded else coder
 
 
@@ -172,15 +176,9 @@ def _read_manifold(file: Any, coder: Coder, statistics: bool) -> Manifold:
 
 
 def kind_in(path: str | os.PathLike[str]) -> str:
-    """Return the kind that a file says it is; nothing where it says none or cannot be read."""
+    """Return the kind that the file of a coder, or of a transform on one, says it is; nothing for another file."""
     try:
         with unlocked(path) as file:
-            return str(file.attrs.get("kind", ""))
+            return str(file.attrs.get("kind", "")) if kinds.kind_in(file) in kinds.CODERS else ""
     except DAMAGE:
         return ""
-
-
-def is_coder(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file says that it holds a coder of patches, or a manifold transform on one."""
-    kind = kind_in(path)
-    return kind.removesuffix("-manifold") in KINDS or kind.startswith("encoder-")

@@ -1,4 +1,4 @@
-"""How the fit of a coder begins: whitening, atoms that start from patches; and the step in closed form of a dictionary."""
+"""How the fit of a coder begins: whitening, and atoms that start from patches."""
 
 from __future__ import annotations
 
@@ -38,12 +38,18 @@ SPARES, FEW = 0.25, 512
 class Start:
     """What rounds begin with: how patches are made, the whitening, unit atoms with their spares, and two records."""
 
+    source: Source
+    settings: StartSettings
     patches: PatchRows
     mean: Float64
     whiten: Float64
     unwhiten: Float64
     atoms: Float64
     records: tuple[Record, Record]
+
+    def images(self, number: int) -> Source:
+        """Return the images of a round: as many as the settings say, in chunk rows drawn by (seed, number)."""
+        return chunk_subset(self.source, self.settings.images, self.settings.seed + number)
 
 
 def begun(source: Source, settings: StartSettings, engine: Engine) -> Start:
@@ -65,7 +71,7 @@ def begun(source: Source, settings: StartSettings, engine: Engine) -> Start:
     each = max(1, -(-4 * wanted // before.n_samples))
     found, start = engine.reduce("start", RowSample(patches, wanted, each), before)
     atoms = _distinct(found.state["rows"].astype(np.float64), settings, source.name)
-    return Start(patches, mean, whiten, unwhiten, atoms, (whitening, start))
+    return Start(source, settings, patches, mean, whiten, unwhiten, atoms, (whitening, start))
 
 
 def origin(source: Source) -> dict[str, Any]:
@@ -113,23 +119,6 @@ def _distinct(rows: Float64, settings: StartSettings, name: str) -> Float64:
             f"for; lower units, or give more images."
         )
     return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)))
-
-
-def dictionary_step(atoms: Float64, second: Float64, cross: Float64, sweeps: int = 2) -> Float64:
-    """Return atoms that lower Σ ‖x - Σ s_i W_i‖² within the unit ball, one after another (Mairal et al. 2009, algorithm 2).
-
-    Brought to unit length afterwards, as the codes' penalty is on the same scale for all. Unused atoms stay.
-    """
-    fresh = atoms.copy()
-    floor = 1e-10 * max(float(second.diagonal().max()), 1e-300)
-    for _ in range(sweeps):
-        for unit in range(len(fresh)):
-            own = second[unit, unit]
-            if own <= floor:
-                continue
-            moved = fresh[unit] + (cross[unit] - second[unit] @ fresh) / own
-            fresh[unit] = moved / max(float(np.linalg.norm(moved)), 1e-12)
-    return fresh
 
 
 def _versions() -> dict[str, str]:

@@ -17,7 +17,7 @@ import xarray as xr
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.whitening import grid_scale
-from smtdist.models.coded import format_of, named_settings
+from smtdist.models.coded import named_settings
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.export.tables import facts
 from smtdist.models.loading import Transform
@@ -50,9 +50,8 @@ def of_learnt(model: Manifold, n_components: int | None = None, drop: int | None
         "whiten": (square, coder.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
         "unwhiten": (square, coder.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
     }
-    layout = format_of(model)
-    parts = layout.parts(coder)
-    for group, names in layout.groups.items():
+    parts, _ = coder.written()
+    for group, names in coder.layout().groups.items():
         if group != "training":
             variables |= {name: (dims, parts[name]) for name, dims in names.items()}
     attributes = {

@@ -12,7 +12,7 @@ from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
-from smtdist.models.coders.start import dictionary_step
+from smtdist.kernels.sparse_codes import dictionary_step
 from smtdist.models.functional.fit import Record, SparseCoder, Whitens
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.rows import RowDraw
@@ -48,7 +48,7 @@ def learn_dictionary(
     """Return unit atoms Φ (d, K), the objective of a row in each round, and the records of the passes.
 
     Starts from the busier half of patches drawn by hashes of (seed, sequence). A round codes `batch` sequences (whole chunk
-    rows, drawn by hashes) and moves each atom in turn (`smtdist.models.coders.start.dictionary_step`) on fading sums; atoms that
+    rows, drawn by hashes) and moves each atom in turn (`smtdist.kernels.sparse_codes.dictionary_step`) on fading sums; atoms that
     no code uses become patches that were drawn and not yet used. Memory: that of the pass (`DictionarySums`), and
     3 K (K + d) float64.
     """

@@ -18,6 +18,7 @@ from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
 from smtdist.models.coded import CodedSettings, code_of, coded_settings
+from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.transform import represented
 from smtdist.models.tuning.grid import Changes
@@ -58,7 +59,8 @@ def tune_learnt(
         for _, settings in trials:
             key = json.dumps([settings.feature, dataclasses.asdict(settings.coder)])
             if key not in coders:
-                coders[key], _ = code_of(settings.feature).fit(known[0], settings.coder, engine)
+                cls = code_of(settings.feature).cls
+                coders[key], _ = fit_coder(cls, known[0], settings.coder, engine)
             model = Manifold(coders[key], settings.embedding)
             if model.basis not in sums:
                 sums[model.basis], _ = model.summed(known[0], engine)

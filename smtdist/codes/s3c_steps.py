@@ -1,21 +1,72 @@
-"""The M-step of spike-and-slab sparse coding: in closed form, or a small gradient step; from sums alone."""
+"""How spike-and-slab sparse coding and its rivals learn: rounds of sums, and steps from the sums alone.
+
+The M-step of spike-and-slab sparse coding is in closed form, or a small gradient step.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.s3c import Bounds, Rates
+from smtdist.codes.coder import Record
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels.sparse_codes import dictionary_step
 from smtdist.kernels.spike_slab import SpikeSlab, sigmoid
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import State
+from smtdist.statistics.base import State, Statistic
+from smtdist.statistics.l1_codes import L1Sums
+from smtdist.statistics.sparse_codes import OmpSums
+from smtdist.statistics.spike_slab import SpikeSlabSums
 
 Float64 = NDArray[np.float64]
 
+GAP: Final = 1e-3
+"""Relative duality gap of sparse coding."""
+FORGET: Final = 0.9
+"""What a round leaves of the sums of those before it, in sparse coding (Mairal et al. 2009)."""
 FLOOR: Final = 1e-4
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where parameters are kept after each step."""
+
+    alpha: tuple[float, float] = (1e-3, 1e6)
+    beta: tuple[float, float] = (0.1, 1e6)
+    bias: tuple[float, float] = (-30.0, 30.0)
+    mu: tuple[float, float] = (-1e3, 1e3)
+
+    def keep(self, model: SpikeSlab) -> SpikeSlab:
+        """Return the model within the bounds."""
+        kept = {
+            name: np.clip(getattr(model, name), *getattr(self, name))
+            for name in ("alpha", "beta", "bias", "mu")
+        }
+        return SpikeSlab(atoms=model.atoms, **kept)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Step sizes of a gradient step, as shares of `rate`, and penalties on the mean log-likelihood.
+
+    α and β take their steps in the logarithm, which keeps them positive and makes a step relative. Penalties are ½ c μ², c α
+    and c β, summed over their entries.
+    """
+
+    rate: float = 0.1
+    atoms: float = 1.0
+    mu: float = 1.0
+    alpha: float = 1.0
+    beta: float = 1.0
+    bias: float = 1.0
+    penalty_mu: float = 0.0
+    penalty_alpha: float = 0.0
+    penalty_beta: float = 0.0
+    newton: bool = True
 
 
 def slab_variances(model: SpikeSlab, sums: State) -> Float64:
@@ -142,3 +193,107 @@ def _require_sums(sums: State) -> None:
         raise DataError(
             "The sums of the E-step are empty or not finite; lower the learning rate, or check the patches."
         )
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """Between two rounds: parameters, what sparse coding remembers of its sums, and the objective so far."""
+
+    model: SpikeSlab
+    trace: tuple[float, ...] = ()
+    second: Float64 | None = None
+    cross: Float64 | None = None
+
+
+Outcome = tuple[SpikeSlab, tuple[float, ...], list[Record]]
+
+
+def _rounds(
+    start: Any,
+    settings: Any,
+    engine: Any,
+    statistic: Callable[[SpikeSlab, int], Statistic],
+    step: Callable[[_Learned, State, int], _Learned],
+) -> Outcome:
+    def make(state: _Learned, number: int) -> tuple[Statistic, Any]:
+        return statistic(state.model, number), start.images(number)
+
+    def update(state: _Learned, sums: State, number: int) -> _Learned:
+        with single_blas():
+            return step(state, sums, number)
+
+    end, records = engine.loop(
+        "round", _Learned(_started(settings, start.atoms)), make, update, settings.rounds
+    )
+    return end.model, end.trace, records
+
+
+def _started(settings: Any, atoms: Float64) -> SpikeSlab:
+    units, inputs = settings.units, atoms.shape[1]
+    return SpikeSlab(
+        atoms[:units].copy(),
+        np.full(units, float(settings.mu)),
+        np.full(units, float(settings.alpha)),
+        np.full(units, float(settings.bias)),
+        np.full(inputs, float(settings.beta_start)),
+    )
+
+
+def _spike_slab(start: Any, settings: Any, engine: Any) -> Outcome:
+    closed, scalar = settings.m_step == "closed", settings.beta == "scalar"
+
+    def statistic(model: SpikeSlab, number: int) -> Statistic:
+        return SpikeSlabSums(start.patches, model.astype(np.float32), settings.schedule(), number + 1, closed)
+
+    def step(state: _Learned, sums: State, number: int) -> _Learned:
+        # the sums were made with the rounded parameters
+        here = state.model.astype(np.float32).astype(np.float64)
+        bounds = settings.bounds()
+        if closed:
+            model = closed_form(here, sums, scalar_beta=scalar, bounds=bounds)
+        else:
+            model = gradient_step(here, sums, settings.rates(number), scalar_beta=scalar, bounds=bounds)
+        return _Learned(model, (*state.trace, float(sums["energy"]) / int(sums["n"])))
+
+    return _rounds(start, settings, engine, statistic, step)
+
+
+def _omp(start: Any, settings: Any, engine: Any) -> Outcome:
+    spares = start.atoms[settings.units :]
+
+    def statistic(model: SpikeSlab, number: int) -> Statistic:
+        return OmpSums(start.patches, model.atoms.astype(np.float32), number + 1)
+
+    def step(state: _Learned, sums: State, number: int) -> _Learned:
+        lengths = np.sqrt((sums["sums"] ** 2).sum(axis=1))
+        used = (sums["counts"] > 0) & (lengths > 0)
+        fresh = np.where(used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms)
+        dead = np.flatnonzero(~used)
+        # the spares take turns, a different part of them each round
+        if len(dead) and len(spares):
+            fresh[dead] = spares[(np.arange(len(dead)) + (number - 1) * len(dead)) % len(spares)]
+        return _Learned(
+            replace(state.model, atoms=fresh), (*state.trace, -float(sums["loss"]) / int(sums["n"]))
+        )
+
+    return _rounds(start, settings, engine, statistic, step)
+
+
+def _sparse_coding(start: Any, settings: Any, engine: Any) -> Outcome:
+    def statistic(model: SpikeSlab, number: int) -> Statistic:
+        atoms, penalty = model.atoms.astype(np.float32), settings.penalty / 2  # of half the squares
+        return L1Sums(start.patches, atoms, penalty, False, "coordinate", GAP, number + 1, True)
+
+    def step(state: _Learned, sums: State, number: int) -> _Learned:
+        second, cross = sums["second"], sums["cross"]
+        if state.second is not None and state.cross is not None:
+            second, cross = second + FORGET * state.second, cross + FORGET * state.cross
+        fresh = dictionary_step(state.model.atoms, second, cross)
+        trace = (*state.trace, -2 * float(sums["loss"]) / int(sums["n"]))
+        return _Learned(replace(state.model, atoms=fresh), trace, second, cross)
+
+    return _rounds(start, settings, engine, statistic, step)
+
+
+LEARN: Final = {"s3c": _spike_slab, "omp": _omp, "sc": _sparse_coding}
+"""(start, settings, engine) -> parameters, trace, records; by the name of the model."""
