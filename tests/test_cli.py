@@ -414,7 +414,9 @@ def test_help_has_an_example(command):
 def test_settings_of_every_feature_are_listed():
     assert set(run_json("settings")) == {"settings", "presets", "preset_notes"}
     out, _ = run("settings")
-    assert out.splitlines()[-1].startswith("smtdist settings --feature l1 (or s3c, omp) lists those of a fit")
+    assert out.splitlines()[-1].startswith(
+        "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit"
+    )
     found = run_json("settings", "--feature", "l1")
     assert found["feature"] == "l1"
     assert found["settings"]["dictionary"]["default"] == 1024

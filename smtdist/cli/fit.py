@@ -58,7 +58,8 @@ def fit(
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
-    With --set feature=l1, s3c or omp a fit has two steps: it learns a sparse code of patches (L1, spike-and-slab, or OMP), then
+    With --set feature=l1, s3c, omp or sc a fit has two steps: it learns a sparse code of patches (L1, spike-and-slab, or two that
+    it is compared with), then
     a transform of that code. smtdist settings --feature l1 lists the settings of both steps.
     """
     opt.refuse_model(model, (SMT, *CODED))

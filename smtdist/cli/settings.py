@@ -19,7 +19,7 @@ def settings(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="List the settings of a fit with --set feature=NAME: l1, s3c, omp, or an encoder of another package.",
+            help="List the settings of a fit with --set feature=NAME: l1, s3c, omp, sc, or an encoder of another package.",
         ),
     ] = None,
     json: opt.Json = False,
@@ -49,6 +49,6 @@ def settings(
         console.print(f"--preset {name}: {line}", highlight=False)
         console.print(f"  {PRESET_NOTES[name]}", style="dim", highlight=False)
     console.print(
-        "smtdist settings --feature l1 (or s3c, omp) lists those of a fit with --set feature=l1.",
+        "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit with --set feature=l1.",
         highlight=False,
     )

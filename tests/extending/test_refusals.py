@@ -135,7 +135,7 @@ def test_what_is_seen_before_a_fit_reads(here):
     assert "n_components + drop is 64, but a code has 32 entries" in told
     assert not (here / "c").exists()
     told = refused(f"{asked} --set feature=nope")
-    assert "it must be one of gq, vq, l1, s3c, omp, or the name of an encoder" in told
+    assert "it must be one of gq, vq, l1, s3c, omp, sc, or the name of an encoder" in told
     told = refused(
         f"fit d.h5 --dataset float --out m.h5 --set feature=l1 --set dictionary=8 --set rounds=1 {FEW}"
     )

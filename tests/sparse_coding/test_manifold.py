@@ -152,16 +152,16 @@ def test_what_cannot_be_embedded_is_refused(coder):
 def test_a_file_holds_all_of_it(coder, tmp_path):
     images = small_images(4, 40, 12, 10)
     model, _ = fit_manifold(ArraySource(images), coder, WANTED, Engine(SerialExecutor()))
-    layout = files_of(model)
-    layout.save(model, tmp_path / "m.h5")
+    files = files_of(model)
+    files.save(model, tmp_path / "m.h5")
     again = load_coded(tmp_path / "m.h5")
     assert again.settings == model.settings
     assert again.coder.settings == coder.settings
     np.testing.assert_array_equal(again.represent(images[:3]), model.represent(images[:3]))
-    np.testing.assert_array_equal(layout.load_coder(tmp_path / "m.h5").basis, coder.basis)
+    np.testing.assert_array_equal(files.load_coder(tmp_path / "m.h5").basis, coder.basis)
     with h5py.File(tmp_path / "m.h5", "r+") as file:
         del file["embedding/eigenvalues"]
-    with pytest.raises(ModelError, match=f"not a whole {layout.name}"):
+    with pytest.raises(ModelError, match=f"not a whole {files.layout.called}"):
         load_coded(tmp_path / "m.h5")
     with pytest.raises(ModelError, match="is no coder of patches"):
         load_coded(tmp_path / "none.h5")
