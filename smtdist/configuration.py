@@ -119,16 +119,17 @@ class Configuration:
     threshold : cosine t of the "gq" code, read as the decimal fraction it is written as.
     context : range d of the neighbourhood in pixels, or "whole" for every patch of the image.
     order : 1 for differences of neighbours, 2 for a point minus the mean of its neighbours.
-    mean : what is taken off a patch: "context" (mean patch of the neighbourhood, itself included), "level" (one scalar,
-        the mean pixel of those patches), "patch" (one scalar), "channel" (one scalar per channel), "global" (mean patch
-        of the data).
+    mean : what is taken off a patch: "context" (mean patch of the neighbourhood, itself included), "level"
+        (one scalar, the mean pixel of those patches), "patch" (one scalar), "channel" (one scalar per
+        channel), "global" (mean patch of the data).
     mean_context : range of the contextual mean; None means the same as `context`.
     ridge : λ of the whitening (λI + Σ)^(-1/2), for pixels in [0, 1].
     min_contrast : patches whose root mean square after the mean is below this many grey levels are constant.
-    constant_patch : what becomes of constant patches. "leave_out": they are no sites, and no one's neighbours. "keep": they
-        are sites without an active atom. "activate_best": they share the atom that a zero patch activates.
-    zero_code : what becomes of a patch that no atom reaches ("gq"). "keep", as printed: it stays a site and a neighbour, with
-        a = 0. "leave_out": it is neither. "activate_best": its best atom is active.
+    constant_patch : what becomes of constant patches. "leave_out": they are no sites, and no one's
+        neighbours. "keep": they are sites without an active atom. "activate_best": they share the atom that
+        a zero patch activates.
+    zero_code : what becomes of a patch that no atom reaches ("gq"). "keep", as printed: it stays a site and
+        a neighbour, with a = 0. "leave_out": it is neither. "activate_best": its best atom is active.
     dictionary : number of atoms K.
     dictionary_method : "random", "diverse", "kmeans" (Euclidean), "spherical" or "given".
     dictionary_cosine : largest signed cosine between two atoms of a "diverse" dictionary.
@@ -137,14 +138,15 @@ class Configuration:
     flip : also use every image mirrored left to right.
     grey : turn colour into luminance first.
     resize : scale encoded images so that their shorter side has so many pixels; None leaves them as they are.
-    crop : cut the middle square of so many pixels out of encoded images; None means `resize`, or all of the image.
+    crop : cut the middle square of so many pixels out of encoded images; None means `resize`, or all of the
+        image.
     channels : decode encoded images to 1 or 3 channels; None means 3 unless the first images are all grey.
-    stride : code the patches at every so many rows and columns of pixels only, from the first on, in a fit and in a
-        transform; the others have no code, as patches that are left out. It must not exceed `context`. Contextual
-        means are over all patches of the image nevertheless.
-    positions : in a fit, code so many patches of an image (and view) only, drawn from those on the stride by the seed
-        and what the sample holds, the same in every pass and file; None, or more than there are, codes all of them.
-        Random dictionaries and `transform` take all on the stride.
+    stride : code the patches at every so many rows and columns of pixels only, from the first on, in a fit
+        and in a transform; the others have no code, as patches that are left out. It must not exceed
+        `context`. Contextual means are over all patches of the image nevertheless.
+    positions : in a fit, code so many patches of an image (and view) only, drawn from those on the stride
+        by the seed and what the sample holds, the same in every pass and file; None, or more than there
+        are, codes all of them. Random dictionaries and `transform` take all on the stride.
     moment : V is the "second" moment of the codes (SMT 2023) or "centred" (SMT 2018).
     n_components : dimensions kept.
     drop : leading dimensions that are left out.
@@ -154,8 +156,8 @@ class Configuration:
     pixel_range : (black, white) of float pixels; None is allowed for uint8 and for floats in [0, 1].
     null_tolerance : eigenvalues of V below this share of the largest are its null space; None means K eps.
     keep_statistics : keep the K x K sums in the model, so that it can be merged and refitted.
-    neighbours : training images that vote on a test image in `evaluate`. This and the next three are defaults of its
-        options; no sum and no representation depends on them.
+    neighbours : training images that vote on a test image in `evaluate`. This and the next three are
+        defaults of its options; no sum and no representation depends on them.
     temperature : T of the vote exp(cosine / T).
     vote : weight of a neighbour: "exp" (exp(cosine / T)), "linear" (the cosine) or "hard" (one).
     mirrored_votes : whether mirrored training images vote too, beside the others.

@@ -73,7 +73,8 @@ def concepts(
 ) -> None:
     """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.
 
-    A search that was stopped goes on, to the same concepts, when it is started again with the same --checkpoint.
+    A search that was stopped goes on, to the same concepts, when it is started again with the same
+    --checkpoint.
     """
     from smtdist.concepts import files
     from smtdist.concepts.fit import fit_concepts

@@ -6,8 +6,9 @@ classified by the other 900. The transform's are the best of 34 random draws of 
 dictionary, mean, context and contrast, with 16, 32 or 63 components: 98.9 %. The best k-NN on raw pixels (k
 from 1 to 30, three temperatures and the hard vote) had 98.4 %, with k = 3 and T = 0.03.
 
-The shuffle matters. With the digits in their order, so that the 597 are by other writers, settings chosen in the
-same way (validation: 96.8 against 95.8 %) had 95.1 against 96.3 % for raw pixels. That was tried first.
+The shuffle matters. With the digits in their order, so that the 597 are by other writers, settings chosen
+in the same way (validation: 96.8 against 95.8 %) had 95.1 against 96.3 % for raw pixels. That was tried
+first.
 """
 
 from __future__ import annotations

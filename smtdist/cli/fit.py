@@ -58,9 +58,9 @@ def fit(
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
-    With --set feature=l1, s3c, omp or sc a fit has two steps: it learns a sparse code of patches (L1, spike-and-slab, or two that
-    it is compared with), then
-    a transform of that code. smtdist settings --feature l1 lists the settings of both steps.
+    With --set feature=l1, s3c, omp or sc a fit has two steps: it learns a sparse code of patches (L1,
+    spike-and-slab, or two that it is compared with), then a transform of that code. smtdist settings
+    --feature l1 lists the settings of both steps.
     """
     opt.refuse_model(model, (SMT, *CODED))
     feature = coded_feature(set_)

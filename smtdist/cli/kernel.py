@@ -1,7 +1,8 @@
 """`kernel plan`, `fit`, `transform` and `evaluate`: representations without networks.
 
-A group of its own, not `fit --model`: the settings, presets, dictionaries and model files of the sparse manifold transform
-mean nothing here, and the other way round, so that almost every option of `fit` would have to be refused.
+A group of its own, not `fit --model`: the settings, presets, dictionaries and model files of the sparse
+manifold transform mean nothing here, and the other way round, so that almost every option of `fit` would
+have to be refused.
 """
 
 from __future__ import annotations

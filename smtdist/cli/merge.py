@@ -46,8 +46,9 @@ def merge(
 ) -> None:
     """Add the sums of models, withdraw those of others, and solve again; no data are read.
 
-    All models must share whitening, dictionary and codes: fit the first, and make the others with smtdist update --alone.
-    The result has the bits of one fit of all samples. With one model and --set it is a new solve of the same sums.
+    All models must share whitening, dictionary and codes: fit the first, and make the others with smtdist
+    update --alone. The result has the bits of one fit of all samples. With one model and --set it is a new
+    solve of the same sums.
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
@@ -98,9 +99,9 @@ def update(
 ) -> None:
     """Add samples to a model, or withdraw them: one pass over them alone, then a solve.
 
-    Samples are like those of the fit: images, rows of a table, clips or a text. Whitening and dictionary stay, so ten updates
-    have the bits of one fit with them. MODEL.h5 is replaced once the new one is whole. A run that was stopped goes on when it
-    is started again with the same --checkpoint.
+    Samples are like those of the fit: images, rows of a table, clips or a text. Whitening and dictionary
+    stay, so ten updates have the bits of one fit with them. MODEL.h5 is replaced once the new one is whole.
+    A run that was stopped goes on when it is started again with the same --checkpoint.
     """
     if alone and (out is None or withdraw or allow_repeats):
         raise WrongUsage(

@@ -30,8 +30,8 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped, from its checkpoint folder; the result is the same as without the stop.
 
-    The command that began the run is repeated with its options. An option that is given here replaces the one it had, so that the
-    run can go on with other workers or on another cluster.
+    The command that began the run is repeated with its options. An option that is given here replaces the
+    one it had, so that the run can go on with other workers or on another cluster.
     """
     from smtdist.cli.app import app
 

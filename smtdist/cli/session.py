@@ -70,8 +70,8 @@ def engine_for(
 ) -> Iterator[Engine]:
     """Yield an engine that reports on standard error and that Ctrl-C and SIGTERM end at the next batch.
 
-    A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any worker starts, where
-    what it was begun with differs from `facts`.
+    A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any
+    worker starts, where what it was begun with differs from `facts`.
     """
     from smtdist.engine.lock import held
     from smtdist.engine.manifest import require_same

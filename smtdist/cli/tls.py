@@ -32,8 +32,8 @@ def init(
 ) -> None:
     """Make an authority and one certificate each for scheduler, workers and clients, with a configuration for Dask.
 
-    Whoever has the folder may take part in the cluster, and so run code on it: keep it private. The authority's key is
-    not kept, so nothing else can be signed; to renew, make a new folder.
+    Whoever has the folder may take part in the cluster, and so run code on it: keep it private. The
+    authority's key is not kept, so nothing else can be signed; to renew, make a new folder.
     """
     made = create(folder, days)
     names = sorted(path.name for path in made.iterdir())

@@ -1,6 +1,7 @@
 """`video import`, `video fit`, `video judge` and `video groups`: the sparse manifold transform of clips (SMT 2018).
 
-A group of its own: a sample is a sequence of patches here, and the settings, presets and files of `fit` mean nothing to it.
+A group of its own: a sample is a sequence of patches here, and the settings, presets and files of `fit`
+mean nothing to it.
 """
 
 from __future__ import annotations

@@ -72,8 +72,9 @@ class Coder(Features):
     def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Return what it learns, by the names of the class's fields, and the records of the passes it took.
 
-        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are made, and the images of a
-            round. Passes over the data go through `engine.reduce` and `engine.loop` (`smtdist.engine.passes.Engine`).
+        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are
+            made, and the images of a round. Passes over the data go through `engine.reduce` and
+            `engine.loop` (`smtdist.engine.passes.Engine`).
         """
 
     @classmethod
@@ -200,8 +201,8 @@ class Coder(Features):
 class Code(NamedTuple):
     """One code by name: the class that makes it, and its settings by default.
 
-    renamed : public names of settings that the class calls otherwise. `feature` is the name of the code in public, so that a
-    class's own is hidden unless it has another name.
+    renamed : public names of settings that the class calls otherwise. `feature` is the name of the code in
+    public, so that a class's own is hidden unless it has another name.
     """
 
     cls: type[Coder]

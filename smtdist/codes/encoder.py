@@ -1,7 +1,7 @@
 """What an encoder of another package derives from: whitened patches in, codes out; everything else is there already.
 
-A package names its class as an entry point of the group `smtdist.encoders`; `fit --set feature=NAME` then finds it. See
-`docs/extending.md`, and `smtdist.testing`, which checks that an encoder keeps its promises.
+A package names its class as an entry point of the group `smtdist.encoders`; `fit --set feature=NAME` then
+finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that an encoder keeps its promises.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ class EncoderSettings(Settings):
 class PatchEncoder(Coder):
     """A fitted encoder of patches.
 
-    A subclass gives `code`, and `learn` where atoms are more than whitened patches. `NAME` is that of its entry point,
-    `Settings` the class of its settings, `ARRAYS` the dimensions of what it learns beside its atoms, by name, out of "atom" (K)
-    and "pixel" (numbers of a patch) and others of its own; they lie in `arrays`, float64.
+    A subclass gives `code`, and `learn` where atoms are more than whitened patches. `NAME` is that of its
+    entry point, `Settings` the class of its settings, `ARRAYS` the dimensions of what it learns beside its
+    atoms, by name, out of "atom" (K) and "pixel" (numbers of a patch) and others of its own; they lie in
+    `arrays`, float64.
 
     Attributes
     ----------
@@ -106,8 +107,9 @@ class PatchEncoder(Coder):
     def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Return atoms (K, p) and arrays, and the records of the passes it took: by default the drawn patches.
 
-        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are made, and the images of a
-            round. Passes over the data go through `engine.reduce` and `engine.loop` (`smtdist.engine.passes.Engine`).
+        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are
+            made, and the images of a round. Passes over the data go through `engine.reduce` and
+            `engine.loop` (`smtdist.engine.passes.Engine`).
         """
         return {"atoms": start.atoms[: settings.units]}, []
 

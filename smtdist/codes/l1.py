@@ -59,7 +59,8 @@ class SparseSettings(Settings):
     positive : codes of one sign (equation 10); false: of both (9).
     method : the solver of the codes.
     gap : relative duality gap at which a code is good enough.
-    learning : "gradient", a step a round with a diagonal Hessian, or "sums", Φ in closed form from Σ a aᵀ and Σ x aᵀ.
+    learning : "gradient", a step a round with a diagonal Hessian, or "sums", Φ in closed form from Σ a aᵀ
+        and Σ x aᵀ.
     images : of a round; 0 takes all.
     patches : of each image of a round; 0 takes all.
     whiten_images : images of the passes before the rounds; 0 takes all.
@@ -139,7 +140,8 @@ class SparseCoder(Coder):
     ----------
     settings, shape, mean, whiten, unwhiten : as of every `smtdist.codes.coder.Coder`.
     atoms : (K, p) unit rows in whitened space: the columns of Φ.
-    trace : of each round, the mean objective of a patch before its step. active : atoms of a patch in the last round.
+    trace : of each round, the mean objective of a patch before its step. active : atoms of a patch in the
+        last round.
     """
 
     CHANGEABLE: ClassVar = ("feature", "k", "threshold", "penalty", "pooling", "method", "gap")
@@ -154,8 +156,9 @@ class SparseCoder(Coder):
     def learn(cls, start: Any, settings: SparseSettings, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Learn the dictionary in passes `round-1`, `round-2`, ... over chunk rows drawn by (seed, round).
 
-        All sums are floating point and meet along the fixed tree: the same bits for any number of workers, after losses and
-        after a resume. Memory on a worker: 8 K (D + 2) bytes a sum, and 8 K² more with learning "sums"; stated before each pass.
+        All sums are floating point and meet along the fixed tree: the same bits for any number of workers,
+        after losses and after a resume. Memory on a worker: 8 K (D + 2) bytes a sum, and 8 K² more with
+        learning "sums"; stated before each pass.
         """
         units = settings.units
         spares = start.atoms[units:]
@@ -337,8 +340,8 @@ def learned(state: Learned, sums: State, settings: SparseSettings, number: int, 
 def gradient_step(atoms: Float64, pull: Float64, square: Float64, rate: float) -> Float64:
     """Return unit atoms φ_j + rate ⟨a_j r⟩ / ⟨a_j²⟩: down ½ ‖x - Φ a‖² with the diagonal of its Hessian.
 
-    pull : (K, D) means of a_j r. square : (K,) means of a_j², raised to a hundredth of their own mean, so that atoms that are
-    rarely used do not jump.
+    pull : (K, D) means of a_j r. square : (K,) means of a_j², raised to a hundredth of their own mean, so
+    that atoms that are rarely used do not jump.
     """
     floor = max(FLOOR * float(square.mean()), 1e-300)
     moved = atoms + rate * pull / np.maximum(square, floor)[:, None]

@@ -78,12 +78,13 @@ class S3CSettings(Settings):
     alpha, bias, mu : where this parameter starts.
     beta_start : where β starts.
     beta : β has an entry for each input (diagonal), or is one number (scalar).
-    h_damping, s_damping : share of the way that each iteration of the E-step goes, for h or for s; null: a schedule that is
-        known to do.
+    h_damping, s_damping : share of the way that each iteration of the E-step goes, for h or for s; null: a
+        schedule that is known to do.
     rho : of the E-step: a slab that changes its sign goes at most so far, as a share of what it was.
-    block : of the E-step. 0 is Algorithm 1; with 96, blocks of units in turn come nearer the optimum in a third of the time,
-        but learned so slabs grow wide and μ small, until E_Q[h] no longer tells an atom from its negative. Start at μ = 1,
-        α = 4, β = 16 and hold these and the bias back then (rate_mu=0.01, ...; `docs/few_labels.md`).
+    block : of the E-step. 0 is Algorithm 1; with 96, blocks of units in turn come nearer the optimum in a
+        third of the time, but learned so slabs grow wide and μ small, until E_Q[h] no longer tells an atom
+        from its negative. Start at μ = 1, α = 4, β = 16 and hold these and the bias back then
+        (rate_mu=0.01, ...; `docs/few_labels.md`).
     m_step : small gradient steps, or closed form.
     rate : step size of "gradient".
     rate_atoms, rate_mu, rate_alpha, rate_beta, rate_bias : share of `rate` that this parameter's step has.
@@ -93,8 +94,8 @@ class S3CSettings(Settings):
     alpha_bounds, beta_bounds, bias_bounds, mu_bounds : between which this parameter is kept.
     penalty : λ of sc.
     threshold : of the codes of omp.
-    feature : h, hs or both of E_Q[h] and E_Q[h s], or signs for the positive and negative parts of E_Q[h s]; null: h, and for
-        the rivals always signs.
+    feature : h, hs or both of E_Q[h] and E_Q[h s], or signs for the positive and negative parts of E_Q[h
+        s]; null: h, and for the rivals always signs.
     pooling : grids, such as [3] or [1, 2, 3].
     pixel_range : (black, white) of float images.
     flip : see every image mirrored left to right too.
@@ -223,8 +224,8 @@ class PatchCoder(Coder):
     def learn(cls, start: Any, settings: S3CSettings, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Learn in passes `round-1`, `round-2`, ... over chunk rows drawn by (seed, round): E-step, sums, M-step.
 
-        All sums are floating point and meet along the fixed tree: the same bits for any number of workers, after losses and
-        after a resume. Memory on a worker: the plan's, stated before each pass.
+        All sums are floating point and meet along the fixed tree: the same bits for any number of workers,
+        after losses and after a resume. Memory on a worker: the plan's, stated before each pass.
         """
         learn = LEARN[settings.model]
         parameters, trace, records = learn(start, settings, engine)

@@ -53,8 +53,8 @@ class Bounds:
 class Rates:
     """Step sizes of a gradient step, as shares of `rate`, and penalties on the mean log-likelihood.
 
-    α and β take their steps in the logarithm, which keeps them positive and makes a step relative. Penalties are ½ c μ², c α
-    and c β, summed over their entries.
+    α and β take their steps in the logarithm, which keeps them positive and makes a step relative.
+    Penalties are ½ c μ², c α and c β, summed over their entries.
     """
 
     rate: float = 0.1
@@ -85,10 +85,10 @@ def closed_form(
     """Return the parameters that maximise Σ E_Q log p(v, h, s) over all of them, atoms brought to unit length.
 
     W = Σ v xᵀ (Σ E_Q[(h∘s)(h∘s)ᵀ])⁻¹, μ = Σ x / Σ ĥ, 1/α = Σ ĥ E_Q (s - μ)² / Σ ĥ, σ(b) = mean ĥ, 1/β = mean
-    E_Q (v - W(h∘s))². A slab whose spike is off touches nothing and is left out of the complete data: counted in, its
-    variance would be the old 1/α, and α of a unit that is rarely active would move by that share of the way only.
-    Unit length is no constraint on the likelihood: `SpikeSlab.rescaled` moves it into μ and α. Units that are never active
-    keep their parameters.
+    E_Q (v - W(h∘s))². A slab whose spike is off touches nothing and is left out of the complete data:
+    counted in, its variance would be the old 1/α, and α of a unit that is rarely active would move by that
+    share of the way only. Unit length is no constraint on the likelihood: `SpikeSlab.rescaled` moves it
+    into μ and α. Units that are never active keep their parameters.
     """
     n = int(sums["n"])
     _require_sums(sums)
@@ -139,10 +139,10 @@ def gradient_step(
 ) -> SpikeSlab:
     """Return the model after one small step up the mean of E_Q log p(v, h, s), atoms brought back to unit length.
 
-    With `rates.newton` every slope is divided by its own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so that units which are
-    seldom active learn as fast as frequent ones, and a rate of 1 is the maximum of each alone; without, it is the plain
-    gradient of section 4, that of an atom along the sphere: what would change its length would, by `SpikeSlab.rescaled`, move α
-    and μ at the rate of the atoms.
+    With `rates.newton` every slope is divided by its own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so
+    that units which are seldom active learn as fast as frequent ones, and a rate of 1 is the maximum of
+    each alone; without, it is the plain gradient of section 4, that of an atom along the sphere: what would
+    change its length would, by `SpikeSlab.rescaled`, move α and μ at the rate of the atoms.
     """
     slope = gradients(model, sums)
     int(sums["n"])

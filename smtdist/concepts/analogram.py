@@ -1,8 +1,9 @@
 """Analograms: the graph of a set of concepts, with hidden nodes, in which every edge is one concept (appendix A.3).
 
-Global rule: hidden nodes are the intersections of differences between items; with item i as the centre, those of items j and k
-meet in the majority of rows i, j and k. Local rule: between neighbours that differ by several concepts a path is laid that takes
-supersets first. Concepts that are alike on all items become the edges of one path.
+Global rule: hidden nodes are the intersections of differences between items; with item i as the centre,
+those of items j and k meet in the majority of rows i, j and k. Local rule: between neighbours that differ
+by several concepts a path is laid that takes supersets first. Concepts that are alike on all items become
+the edges of one path.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ PRUNED_UP_TO: Final = 64
 def analogram(concepts: NDArray[np.generic], *, most_nodes: int = MOST_NODES) -> Any:
     """Return the analogram of S (points, b) as a networkx graph.
 
-    Nodes are tuples of 0/1 of the b concepts, with attributes `points` (rows of S that are there, none for a hidden node);
-    edges carry `concept`, the column that changes along them. Constant columns appear on no edge. Always exact on trees; on other
-    partial cubes the heuristic may leave distances too long: see `is_exact`. Raises DataError beyond `most_nodes`.
+    Nodes are tuples of 0/1 of the b concepts, with attributes `points` (rows of S that are there, none for
+    a hidden node); edges carry `concept`, the column that changes along them. Constant columns appear on no
+    edge. Always exact on trees; on other partial cubes the heuristic may leave distances too long: see
+    `is_exact`. Raises DataError beyond `most_nodes`.
 
     >>> graph = analogram(np.eye(3))
     >>> len(graph), sorted(degree for _, degree in graph.degree)

@@ -1,9 +1,10 @@
 """Algorithm 2: coordinate descent over the rows of S, in sweeps whose blocks of rows are worked on side by side.
 
-A sweep needs current SᵀS for each row. Blocks start from the sums of the sweep's beginning and see their own changes only; the
-sums are put together after the sweep and the loss is looked at. Where it has risen at low temperature, fewer blocks are worked on
-at once from then on, down to one: that is the sequential descent. Blocks depend on the data alone. The sums of a block that is
-the only one are always current, so that it is swept several times before they are looked at.
+A sweep needs current SᵀS for each row. Blocks start from the sums of the sweep's beginning and see their
+own changes only; the sums are put together after the sweep and the loss is looked at. Where it has risen at
+low temperature, fewer blocks are worked on at once from then on, down to one: that is the sequential
+descent. Blocks depend on the data alone. The sums of a block that is the only one are always current, so
+that it is swept several times before they are looked at.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class DescentSettings:
     penalty : of a member, in units of p times `unit_weight` squared: an input must exceed it (section 2.1.1).
     temperature, cooling, sweeps : T = temperature cooling^sweep, the same units. The paper's 5, 0.8, 100
         cools faster where concepts form, between T = 0.2 and 0.02, and ends in worse minima.
-    weights : "scale", one weight for all concepts, fitted each sweep, or "concept", π by least squares each sweep.
+    weights : "scale", one weight for all concepts, fitted each sweep, or "concept", π by least squares each
+        sweep.
     blocks : of rows, worked on side by side; None is one for every 4,096 points.
     project_every : sweeps between projections onto the image of X (the hybrid); 0 is never.
     """
@@ -201,9 +203,10 @@ def descend(
 ) -> Descended:
     """Return S of low loss (equation 3 with the penalty), from a start (p, b), by annealed sweeps (Algorithm 2).
 
-    Results depend on scores, start and settings, not on the workers. In an engine's checkpoint folder, S is kept after each
-    sweep under the name `step`, and a descent that was stopped goes on to the same result. Memory: p b bytes here, b² + r b
-    float64 a block's worker. A sweep costs p (r b + b members-of-a-row + b flips) operations.
+    Results depend on scores, start and settings, not on the workers. In an engine's checkpoint folder, S is
+    kept after each sweep under the name `step`, and a descent that was stopped goes on to the same result.
+    Memory: p b bytes here, b² + r b float64 a block's worker. A sweep costs p (r b + b members-of-a-row + b
+    flips) operations.
     """
     progress, b = Progress(engine.checkpoint, step), start.shape[1]
     kept = progress.load()

@@ -83,9 +83,9 @@ def draw_points(
 ) -> tuple[list[SubConcept], list[str]]:
     """Draw chosen points to PREFIX-analogram.png and PREFIX-projection.png; return their sub-concepts and the files.
 
-    The analogram has one edge class for each kind of concept that parts the points; the projection shows all points along the
-    two kinds that part the chosen ones most evenly, of most concepts first, and is left out where there is one kind only.
-    `names` (points,) or numbers are written beside the chosen ones.
+    The analogram has one edge class for each kind of concept that parts the points; the projection shows
+    all points along the two kinds that part the chosen ones most evenly, of most concepts first, and is
+    left out where there is one kind only. `names` (points,) or numbers are written beside the chosen ones.
     """
     label = [str(point) for point in range(model.points)] if names is None else names
     kinds = sub_concepts(model.concepts, points, model.weights)

@@ -1,10 +1,10 @@
 """Sweeps over few points: their kernel XXᵀ is held, and KS is kept in place of XᵀS.
 
-A flip of a unit costs p operations in KS (p, b), r in XᵀS (r, b), and the input of a row's units is there to be read: r b
-operations a row are saved. That pays where the points are no more than twice the components and, while the kernel stays in the
-cache, up to r b of them; with 1,000 points of 32 components it takes 1.7 times as long. All points must be in one block. The
-sums of S stay exact whole numbers; KS is worked out anew at each call, so that what a call does depends on S alone, not on the
-way to it.
+A flip of a unit costs p operations in KS (p, b), r in XᵀS (r, b), and the input of a row's units is there
+to be read: r b operations a row are saved. That pays where the points are no more than twice the components
+and, while the kernel stays in the cache, up to r b of them; with 1,000 points of 32 components it takes 1.7
+times as long. All points must be in one block. The sums of S stay exact whole numbers; KS is worked out
+anew at each call, so that what a call does depends on S alone, not on the way to it.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def sweeps(
 ) -> int:
     """Update all rows s (p, b) in order once for each temperature, and SᵀS and Sᵀ1 with them; returns the flips.
 
-    gram (p, p) is XXᵀ, centred or not. The units and draws are those of `rows.sweep`; inputs differ by rounding.
-    Memory: 8 p b bytes. Cost a row: b (members of the row) + (b + p) flips.
+    gram (p, p) is XXᵀ, centred or not. The units and draws are those of `rows.sweep`; inputs differ by
+    rounding. Memory: 8 p b bytes. Cost a row: b (members of the row) + (b + p) flips.
     """
     p, b = s.shape
     wide, others = -(-b // LANES) * LANES, p - 1

@@ -24,8 +24,9 @@ SCHEMA: Final = 1
 def save(model: ConceptModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write concepts to one file and return its bytes; an existing file is refused unless `overwrite`.
 
-    The root holds `concepts(point, concept)` 0/1, `weight`, `size`, `dense`, `feature(concept, dimension)`; `/sums` what new
-    points need, in whole steps of the scores' grids; `/coordinates` how rows become scores; `/sweeps` the way there.
+    The root holds `concepts(point, concept)` 0/1, `weight`, `size`, `dense`, `feature(concept, dimension)`;
+    `/sums` what new points need, in whole steps of the scores' grids; `/coordinates` how rows become
+    scores; `/sweeps` the way there.
     """
     return write_netcdf(path, _root(model), _groups(model).items(), overwrite=overwrite)
 

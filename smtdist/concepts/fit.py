@@ -50,12 +50,13 @@ def fit_concepts(
 ) -> ConceptModel:
     """Return the concepts of a table (p, n) by `settings.method`.
 
-    Concepts that become constants or copies on the way are replaced by further candidates while those survive, so that n_concepts
-    come out where the data hold them at that penalty. Where the engine has a checkpoint folder, a search that was stopped goes
-    on after its last round or sweep, to the same result. `folder` holds the scores where they exceed 256 MiB; all workers must
-    see it. Memory: p b bytes and 4 p r bytes of scores here, twice where `kernel_rank` cuts them; on a worker as stated by the
-    passes. Progress goes to the engine's events as passes named after the steps. Raises DataError for points that are all
-    equal, ModelError where no concept was found.
+    Concepts that become constants or copies on the way are replaced by further candidates while those
+    survive, so that n_concepts come out where the data hold them at that penalty. Where the engine has a
+    checkpoint folder, a search that was stopped goes on after its last round or sweep, to the same result.
+    `folder` holds the scores where they exceed 256 MiB; all workers must see it. Memory: p b bytes and 4 p
+    r bytes of scores here, twice where `kernel_rank` cuts them; on a worker as stated by the passes.
+    Progress goes to the engine's events as passes named after the steps. Raises DataError for points that
+    are all equal, ModelError where no concept was found.
     """
     source = as_table(table)
     # small products by the dozen: threads would cost more than they save, and round differently
@@ -199,10 +200,10 @@ def _completed(
 ) -> tuple[Concepts, int]:
     """Replace concepts that melted into constants, copies or complements by further candidates; return how many stayed.
 
-    Candidates are random half-spaces along what the kernel of the others leaves over. They settle beside the others in a
-    short descent at low temperature, which is kept where more distinct concepts, none of them `given`, come out of it;
-    `history` grows by its sweeps. Each attempt in vain halves the penalty of the next: what melts at once may be too small
-    for it.
+    Candidates are random half-spaces along what the kernel of the others leaves over. They settle beside
+    the others in a short descent at low temperature, which is kept where more distinct concepts, none of
+    them `given`, come out of it; `history` grows by its sweeps. Each attempt in vain halves the penalty of
+    the next: what melts at once may be too small for it.
     """
     kept = _new(concepts, given)
     before, tried, vain = len(kept), settings.n_concepts, 0

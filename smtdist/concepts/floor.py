@@ -1,9 +1,10 @@
 """The floor of a full-rank kernel: what the points themselves, each a concept of its own, explain of it.
 
-S = I has the centred kernel H: p concepts of one member, the sparsest there are, and K = λ H + (K - λ H) for any λ. A descent of
-b > p concepts from random dense ones never finds them, for a concept of one member pulls least of all; the b - p others, searched
-in what lies above the floor, have neither to compete with them nor to stand for them. They explain b - p directions of K at most,
-so that λ is the mean eigenvalue of the others: K's least one where they are all alike, and no more of noise than those hold.
+S = I has the centred kernel H: p concepts of one member, the sparsest there are, and K = λ H + (K - λ H)
+for any λ. A descent of b > p concepts from random dense ones never finds them, for a concept of one member
+pulls least of all; the b - p others, searched in what lies above the floor, have neither to compete with
+them nor to stand for them. They explain b - p directions of K at most, so that λ is the mean eigenvalue of
+the others: K's least one where they are all alike, and no more of noise than those hold.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ LEAST_SHARE: Final = 0.01
 def floor_of(scores: Scores, n_concepts: int) -> float:
     """Return the floor λ of the kernel, 0 where it has none or n_concepts are no more than the points.
 
-    There is one where the p centred points have full rank, p - 1, and its least eigenvalue, p - 1 times, is at least a hundredth
-    of the trace. λ is the mean of the eigenvalues after the first n_concepts - p, or the least where those are all.
+    There is one where the p centred points have full rank, p - 1, and its least eigenvalue, p - 1 times, is
+    at least a hundredth of the trace. λ is the mean of the eigenvalues after the first n_concepts - p, or
+    the least where those are all.
     """
     values = scores.singular**2
     if n_concepts <= scores.points or scores.rank < scores.points - 1:

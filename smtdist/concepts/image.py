@@ -29,8 +29,8 @@ def project(
 ) -> int:
     """Round the concepts' projections onto the image of X, [UUᵀs̄ + mean >= ½]; returns the members changed.
 
-    Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would vanish. Where
-    asked, the projected S stays only if its loss is lower.
+    Only concepts that lie mostly in the image are: a sparse one has little of its norm there and would
+    vanish. Where asked, the projected S stays only if its loss is lower.
     """
     used = min(rank or scores.rank, scores.rank)
     p = scores.points

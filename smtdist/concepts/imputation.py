@@ -74,8 +74,9 @@ def cross_validate(
 ) -> list[Imputed]:
     """Return the error of each pair of n_concepts and penalty on hidden entries, the best first.
 
-    Each fold hides `share` of the entries, chosen by (seed, fold, row, column). 1 is the error of column means. The parsimonious
-    choice is the smallest b within one standard error of the best: see `parsimonious`. Cost: folds x pairs x rounds fits.
+    Each fold hides `share` of the entries, chosen by (seed, fold, row, column). 1 is the error of column
+    means. The parsimonious choice is the smallest b within one standard error of the best: see
+    `parsimonious`. Cost: folds x pairs x rounds fits.
     """
     if not 0 < share < 1 or folds < 1 or rounds < 1:
         raise ConfigurationError(

@@ -1,8 +1,9 @@
 """One iteration over rows of U that stay where they are: local products, sums that meet, and the next aim sent out.
 
-Few workers send their sums straight here, with tasks in hand before they ask: an iteration of 256 candidates over a million rows
-takes half a second, of which a scheduler's questions and answers would be as much again. The sums of many meet in a tree.
-Either way they are whole numbers, rounded over the same rows, so that nothing depends on the way.
+Few workers send their sums straight here, with tasks in hand before they ask: an iteration of 256
+candidates over a million rows takes half a second, of which a scheduler's questions and answers would be as
+much again. The sums of many meet in a tree. Either way they are whole numbers, rounded over the same rows,
+so that nothing depends on the way.
 """
 
 from __future__ import annotations

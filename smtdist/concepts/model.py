@@ -92,8 +92,9 @@ class ConceptModel:
     def transform(self, rows: NDArray[np.generic]) -> NDArray[np.uint8]:
         """Return the concepts of new points (m, n): (m, b), each by the row's problem beside all p fitted points.
 
-        Equations (4), (9), (10) with the fitted sums held; annealed from T = 1 with draws that depend on the settings' seed
-        only, so that a point's concepts do not depend on which points come with it. Memory: m (r + b) numbers.
+        Equations (4), (9), (10) with the fitted sums held; annealed from T = 1 with draws that depend on
+        the settings' seed only, so that a point's concepts do not depend on which points come with it.
+        Memory: m (r + b) numbers.
         """
         x = self.coordinates.of(rows)
         s = np.zeros((len(x), self.n_concepts), np.uint8)
@@ -142,8 +143,8 @@ def dense_concepts(members: NDArray[np.integer]) -> NDArray[np.bool_]:
 def features_of(sums: Moments, weights: Matrix, how: str, ridge: float = 1e-8) -> Matrix:
     """Return W (n, b) after the fit: X̄ ≈ S̄ Wᵀ.
 
-    "least_squares": W = X̄ᵀS̄ (S̄ᵀS̄ + ridge)⁻¹. "procrustes": W = R Π^½ with R = argmin ‖X̄ - S̄Π^½Rᵀ‖ of orthonormal columns (rows,
-    where b > n), from the SVD of X̄ᵀS̄Π^½. Memory: a few b x b.
+    "least_squares": W = X̄ᵀS̄ (S̄ᵀS̄ + ridge)⁻¹. "procrustes": W = R Π^½ with R = argmin ‖X̄ - S̄Π^½Rᵀ‖ of
+    orthonormal columns (rows, where b > n), from the SVD of X̄ᵀS̄Π^½. Memory: a few b x b.
     """
     p = sums.points
     inner = sums.together - np.outer(sums.members, sums.members) / p

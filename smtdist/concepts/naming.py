@@ -34,8 +34,9 @@ def names_by_enrichment(
 ) -> list[list[Name]]:
     """Return for each concept its most enriched labels, best first: those with a corrected p-value below `level`.
 
-    `labels` holds the labels of each point (one, several or none). A label of fewer than `smallest` points is left out.
-    The p-value is P(at least as many with the label among as many drawn at random). Memory: p x labels bits.
+    `labels` holds the labels of each point (one, several or none). A label of fewer than `smallest` points
+    is left out. The p-value is P(at least as many with the label among as many drawn at random). Memory: p
+    x labels bits.
     """
     s = np.asarray(concepts, np.uint8)
     if len(labels) != len(s):

@@ -1,7 +1,8 @@
 """The objective of binary concepts: centred kernels, their distance, its quadratic in one row, and the weights.
 
-"Unsupervised learning of categories": equation (3), the row's problem of (4), (9) and (10) with the weights Π kept, and the
-linear sparsity penalty of section 2.1.1. Everything here is exact arithmetic on small matrices; nothing is p x p.
+"Unsupervised learning of categories": equation (3), the row's problem of (4), (9) and (10) with the weights
+Π kept, and the linear sparsity penalty of section 2.1.1. Everything here is exact arithmetic on small
+matrices; nothing is p x p.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def best_scale(sums: Moments | Terms, weights: Matrix) -> float:
 def best_weights(sums: Moments | Terms, penalty: float = 0.0) -> Matrix:
     """Return π >= 0 that minimises equation (3) plus penalty Σ π_a Σ_i s_ia at fixed S, by non-negative least squares.
 
-    Here the penalty is on the weighted sizes: with S fixed the linear term of section 2.1.1 would be constant.
-    Memory: a few b x b matrices.
+    Here the penalty is on the weighted sizes: with S fixed the linear term of section 2.1.1 would be
+    constant. Memory: a few b x b matrices.
     """
     found = terms(sums)
     return _quadratic_nonnegative(found.overlap, found.pull - penalty / 2 * found.members)
@@ -115,8 +116,9 @@ def best_weights(sums: Moments | Terms, penalty: float = 0.0) -> Matrix:
 def _quadratic_nonnegative(quadratic: Matrix, linear: Matrix) -> Matrix:
     """Return argmin zᵀAz - 2bᵀz over z >= 0, with a ridge of rounding size.
 
-    By block principal pivoting (Kim and Park, 2011): all that are below 0 leave the support at once, all whose gradient is come
-    in; from all of them, that takes some few solutions where most stay. Where that does not end, by an active set.
+    By block principal pivoting (Kim and Park, 2011): all that are below 0 leave the support at once, all
+    whose gradient is come in; from all of them, that takes some few solutions where most stay. Where that
+    does not end, by an active set.
     """
     b = len(quadratic)
     largest = float(np.diag(quadratic).max(initial=0.0))
@@ -167,7 +169,8 @@ def row_problem(
 ) -> RowProblem:
     """Return J and h of equations (4), (9), (10) for the last row, with the weights Π and the sparsity penalty.
 
-    `others` (p-1, b) and `data` (p-1, n) are the rows held, `point` (n,) the row's data. With m the mean of the others,
+    `others` (p-1, b) and `data` (p-1, n) are the rows held, `point` (n,) the row's data. With m the mean of
+    the others,
     m̃ = 2m - 1, C = S̄ᵀS̄ and k = X̄x̄ (all centred at the others' means):
 
         J = 2 ΠCΠ + t Πm̃m̃ᵀΠ,    h = 2 ΠCΠm + t (mᵀΠm - x̄ᵀx̄) Πm̃ + 2 ΠS̄ᵀk - penalty/(2t) 1,
@@ -211,8 +214,8 @@ def all_concepts(points: int) -> NDArray[np.uint8]:
 def brute_force(data: NDArray[np.generic], penalty: float = 1e-3) -> tuple[NDArray[np.uint8], Matrix]:
     """Return the sparsest optimum of equation (3) for p <= 10: S fixed to all concepts, π by least squares (Figure 2).
 
-    `penalty`, relative to the mean squared norm of a centred point, breaks ties towards small concepts. Returns the
-    concepts of non-zero weight (p, b) and their weights. Memory and time grow as 4^p.
+    `penalty`, relative to the mean squared norm of a centred point, breaks ties towards small concepts.
+    Returns the concepts of non-zero weight (p, b) and their weights. Memory and time grow as 4^p.
     """
     x = np.asarray(data, float)
     if len(x) > 10:

@@ -1,7 +1,7 @@
 """Partial cubes: graphs whose distances are those of binary vectors, and the vectors (appendix A.3).
 
-The Djoković-Winkler relation puts edges of a partial cube in one class when they cut the vertices alike; each class is a concept.
-Deza and Laurent (1997), chapter 19; the lattice dimension is Eppstein's (2005).
+The Djoković-Winkler relation puts edges of a partial cube in one class when they cut the vertices alike;
+each class is a concept. Deza and Laurent (1997), chapter 19; the lattice dimension is Eppstein's (2005).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def distances_of(graph: Any, nodes: list[Hashable]) -> NDArray[np.int64]:
 def concepts_of_graph(graph: Any) -> tuple[list[Hashable], NDArray[np.uint8]]:
     """Return the vertices and their concepts (v, b), one for each class of edges; the first vertex has none.
 
-    Takes an edge (x, y), puts the vertices nearer to x on one side and those nearer to y on the other, and goes on with an edge
-    that no cut crosses. Exact: a graph that is not a partial cube, whose Hamming distances would differ from its own, is a
-    DataError. Memory: v² and v b numbers.
+    Takes an edge (x, y), puts the vertices nearer to x on one side and those nearer to y on the other, and
+    goes on with an edge that no cut crosses. Exact: a graph that is not a partial cube, whose Hamming
+    distances would differ from its own, is a DataError. Memory: v² and v b numbers.
 
     >>> nodes, S = concepts_of_graph(nx.cycle_graph(6))
     >>> S.shape, int((S[0] != S[3]).sum())
@@ -74,8 +74,9 @@ def hamming(concepts: NDArray[np.generic], others: NDArray[np.generic] | None = 
 def lattice_dimension(concepts: NDArray[np.generic]) -> int:
     """Return the least d with an isometric embedding of the points in the integer lattice Z^d.
 
-    b less the size of a largest matching of the semicube graph: sides of different concepts are joined where together they
-    hold every point and some point is in both (Eppstein 2005). `concepts` (v, b) are all vertices of a partial cube.
+    b less the size of a largest matching of the semicube graph: sides of different concepts are joined
+    where together they hold every point and some point is in both (Eppstein 2005). `concepts` (v, b) are
+    all vertices of a partial cube.
 
     >>> lattice_dimension(np.tri(4, 3, -1)), lattice_dimension(np.eye(4))
     (1, 2)

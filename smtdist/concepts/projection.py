@@ -1,7 +1,8 @@
 """One Hopfield iteration of a block of candidates, s <- sign(U Uᵀ s), tile by tile (Algorithm 1, line 4).
 
-A candidate is known by y = Uᵀs alone: its signs are those of U y, made tile by tile and never kept. Sums over points are
-rounded to whole numbers of the scores' grid, 8,192 points at a time, so that they are the same in any order.
+A candidate is known by y = Uᵀs alone: its signs are those of U y, made tile by tile and never kept. Sums
+over points are rounded to whole numbers of the scores' grid, 8,192 points at a time, so that they are the
+same in any order.
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ def project(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (rowsᵀ s, 1ᵀ s) of the candidates' signs s: (r, B) whole steps of the grid, and (B,).
 
-    Each tile of 512 rows is two single-threaded matrix products of fixed shape, whose signs stay in the cache between them;
-    the sums are rounded every 8,192 rows. Memory: the signs of a tile and the partial sums of 8,192 rows a thread.
+    Each tile of 512 rows is two single-threaded matrix products of fixed shape, whose signs stay in the
+    cache between them; the sums are rounded every 8,192 rows. Memory: the signs of a tile and the partial
+    sums of 8,192 rows a thread.
     """
     if len(rows) <= TILE:  # one tile, whole numbers at once
         with single_blas():

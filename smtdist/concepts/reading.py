@@ -1,6 +1,7 @@
 """Reading concepts: parallelism of pairs, quadruplets near a square, sub-concepts of a few points, search, typical members.
 
-Section 4 of "Unsupervised learning of categories". X is read block by block where it is needed; S is in memory.
+Section 4 of "Unsupervised learning of categories". X is read block by block where it is needed; S is in
+memory.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ def parallelism(
 ) -> list[Parallelism]:
     """Return the pairs of highest parallelism score, best first.
 
-    Two concepts part the points into four clusters with centroids c₀₀, c₀₁, c₁₀, c₁₁; the cosines are those of c₁₀ - c₀₀ with
-    c₁₁ - c₀₁, and of c₀₁ - c₀₀ with c₁₁ - c₁₀. Pairs with a cluster of fewer than `smallest` points are left out; `only` names
-    the concepts to pair. Memory: b² n float64 for the concepts paired; time p b² n.
+    Two concepts part the points into four clusters with centroids c₀₀, c₀₁, c₁₀, c₁₁; the cosines are those
+    of c₁₀ - c₀₀ with c₁₁ - c₀₁, and of c₀₁ - c₀₀ with c₁₁ - c₁₀. Pairs with a cluster of fewer than
+    `smallest` points are left out; `only` names the concepts to pair. Memory: b² n float64 for the concepts
+    paired; time p b² n.
     """
     source = as_table(table)
     _require_points(source, len(concepts))
@@ -110,9 +112,10 @@ def quadruplets(
 ) -> list[Quadruplet]:
     """Return quadruplets that look most like a square: the fewest bits change along its four sides.
 
-    For each point with neither concept, its `nearest` points of the two neighbouring clusters are tried with every point of the
-    opposite one; with `nearest` as large as the clusters the search is exhaustive. Each point opens one quadruplet at most.
-    Memory: the distances between neighbouring clusters, 8 bytes each.
+    For each point with neither concept, its `nearest` points of the two neighbouring clusters are tried
+    with every point of the opposite one; with `nearest` as large as the clusters the search is exhaustive.
+    Each point opens one quadruplet at most. Memory: the distances between neighbouring clusters, 8 bytes
+    each.
     """
     kinds = [
         np.flatnonzero((concepts[:, first] == x) & (concepts[:, second] == y))
@@ -155,8 +158,9 @@ def sub_concepts(
 ) -> list[SubConcept]:
     """Return the kinds of concept that part the points of a subset, most concepts first.
 
-    Concepts are turned so that the subset's first point is outside, grouped by which other points are inside, and averaged over
-    the group for every point, with `weights` (b,) if given. Those that do not part the subset are left out.
+    Concepts are turned so that the subset's first point is outside, grouped by which other points are
+    inside, and averaged over the group for every point, with `weights` (b,) if given. Those that do not
+    part the subset are left out.
 
     >>> kinds = sub_concepts(np.array([[0, 1, 0], [1, 0, 0], [1, 1, 1]]), [0, 1])
     >>> [(kind.pattern, kind.concepts) for kind in kinds]
@@ -183,8 +187,8 @@ def sub_concepts(
 def search(concepts: NDArray[np.uint8], query: str) -> NDArray[np.int64]:
     """Return the points for which a Boolean formula of concept numbers holds, such as "17 and not (4 or 5)".
 
-    The words has, have, concept and concepts may stand in it. Anything but numbers, and, or, not and parentheses, and numbers of
-    no concept, are a ConfigurationError.
+    The words has, have, concept and concepts may stand in it. Anything but numbers, and, or, not and
+    parentheses, and numbers of no concept, are a ConfigurationError.
 
     >>> search(np.array([[1, 0], [1, 1], [0, 1]]), "has concept 0 and not 1").tolist()
     [0]

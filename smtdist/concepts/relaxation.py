@@ -1,8 +1,8 @@
 """Algorithm 3: the convex relaxation, one item at a time, in parallel branches (appendix A.5).
 
-Given concepts and weights of n items, item n + 1 divides each weight: p̂ of π goes to the copy of a concept that has the item,
-π - p̂ to the one that has not, and π₀ to a new concept of the item alone. Equation (12), a bounded quadratic program, is solved
-exactly by daqp, tilted by a random vector that makes branches differ.
+Given concepts and weights of n items, item n + 1 divides each weight: p̂ of π goes to the copy of a concept
+that has the item, π - p̂ to the one that has not, and π₀ to a new concept of the item alone. Equation (12),
+a bounded quadratic program, is solved exactly by daqp, tilted by a random vector that makes branches differ.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ NEGLIGIBLE: Final = 1e-6
 def item_problem(concepts: Matrix, weights: Matrix, data: Matrix, point: Matrix) -> tuple[Matrix, Matrix]:
     """Return (A, y) of equation (12): the loss of item n + 1 is ‖A (p̂, π₀) - y‖² + constant, divided by t.
 
-    concepts (n, b), data (n, d), point (d,). With m the concepts' means, k and k₀ the kernel centred at the n items:
-    rows √2 S̄ (n of them) against √2 (S̄Πm + k), and √t (1 - 2m, 1) against √t (k₀ - mᵀΠm), t = n / (n + 1).
+    concepts (n, b), data (n, d), point (d,). With m the concepts' means, k and k₀ the kernel centred at the
+    n items: rows √2 S̄ (n of them) against √2 (S̄Πm + k), and √t (1 - 2m, 1) against √t (k₀ - mᵀΠm), t = n
+    / (n + 1).
     """
     n = len(concepts)
     mean, shift = concepts.mean(0), data.mean(0)

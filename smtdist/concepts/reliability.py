@@ -1,6 +1,7 @@
 """How much of a kernel is not noise: the agreement of the kernels of two halves of the features.
 
-Noise that is independent from feature to feature is in no two halves the same, and what the halves share is not noise.
+Noise that is independent from feature to feature is in no two halves the same, and what the halves share is
+not noise.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ SPLITS: Final = 8
 def reliability(scores: Scores) -> float:
     """Return the reliability of the kernel, 1 without noise and near 0 for noise alone, by split halves.
 
-    The alignment ρ of the kernels of two halves of the features, debiased (Song et al., 2012: without their diagonals, where
-    noise alone would align them), is averaged over eight splits; 2ρ / (1 + ρ) is that of the whole (Spearman and Brown). 0 with
-    fewer than four points or two features. Memory: three matrices of up to 1,024 x 1,024.
+    The alignment ρ of the kernels of two halves of the features, debiased (Song et al., 2012: without their
+    diagonals, where noise alone would align them), is averaged over eight splits; 2ρ / (1 + ρ) is that of
+    the whole (Spearman and Brown). 0 with fewer than four points or two features. Memory: three matrices of
+    up to 1,024 x 1,024.
     """
     p, n = scores.points, len(scores.mean)
     if p < 4 or n < 2:

@@ -1,7 +1,7 @@
 """Coordinate descent over rows of S, compiled: the Hopfield updates of Algorithm 2 with its sums kept by rank one.
 
-Rows are worked on one after another (`smtdist.concepts.units`). Sums of S and of whole-number scores are exact in float64.
-Compiled without fast-math: the same bits everywhere.
+Rows are worked on one after another (`smtdist.concepts.units`). Sums of S and of whole-number scores are
+exact in float64. Compiled without fast-math: the same bits everywhere.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def sweep(
 ) -> int:
     """Update rows s (m, b) in order, and the sums SᵀS, Sᵀ1, XᵀS (r, b) of all p points with them; returns the flips.
 
-    x (m, r) are scores on their grids, inverse2 (r,) one over the grids squared. Inputs are multiplied by `scale` before
-    temperature and penalty apply. Cost a row: r b + b (members of the row) + b flips.
+    x (m, r) are scores on their grids, inverse2 (r,) one over the grids squared. Inputs are multiplied by
+    `scale` before temperature and penalty apply. Cost a row: r b + b (members of the row) + b flips.
     """
     b, others = s.shape[1], points - 1
     mean, work, f, spread = np.empty(b), np.empty(b), np.empty(b), np.empty(b)
@@ -156,8 +156,9 @@ def replace(
 ) -> float:
     """Put a row's new units into SᵀS, Sᵀ1 and spread = N Π n; returns the change of nᵀΠn.
 
-    `before` and `after` list the units that were and are 1, in order, `gone` and `come` those that are in one of them; the number
-    behind each says how many. Whole arrays: a part of one takes as long to make as a short row to change.
+    `before` and `after` list the units that were and are 1, in order, `gone` and `come` those that are in
+    one of them; the number behind each says how many. Whole arrays: a part of one takes as long to make as
+    a short row to change.
     """
     square = 0.0
     for k in range(left):

@@ -1,7 +1,8 @@
 """Algorithm 1: concepts of low-rank data by rejection sampling with Hopfield updates, sharded either way.
 
-Candidates come in rounds of blocks. Either each block is iterated where it fits, on all rows of U at once ("candidates"), or
-its iterations are passes over rows that are spread over workers ("rows"): the same tiles, the same sums, the same concepts.
+Candidates come in rounds of blocks. Either each block is iterated where it fits, on all rows of U at once
+("candidates"), or its iterations are passes over rows that are spread over workers ("rows"): the same
+tiles, the same sums, the same concepts.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ SETTLED: Final = 2
 class SamplingSettings:
     """What Algorithm 1 depends on besides U.
 
-    tolerance : ε; a fixed point is a concept if ‖Uᵀs‖² >= (1 - ε) ‖Hs‖² for s in ±1, ‖Hs‖² = p (1 - mean²), so that
-        concepts of any size are judged alike. None accepts every fixed point and leaves the choice to their order.
+    tolerance : ε; a fixed point is a concept if ‖Uᵀs‖² >= (1 - ε) ‖Hs‖² for s in ±1, ‖Hs‖² = p (1 - mean²),
+        so that concepts of any size are judged alike. None accepts every fixed point and leaves the choice
+        to their order.
     discourage : λ in [0, 1]; accepted concepts lose that share of their direction in later rounds.
     distinct : fixed points whose correlation with an accepted concept is larger in magnitude are its copies.
     temperature, cooling : annealed stochastic updates T = temperature cooling^iteration; 0 is deterministic.
-    rounds : of block times blocks candidates; fewer where two on end bring nothing better, up to 8 times as many while
-        concepts are missing and rounds bring new ones.
+    rounds : of block times blocks candidates; fewer where two on end bring nothing better, up to 8 times as
+        many while concepts are missing and rounds bring new ones.
     """
 
     n_concepts: int
@@ -141,9 +143,10 @@ class _Fixed:
 def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard: str = "auto") -> Sampled:
     """Return up to n_concepts concepts in the image of the centred table (Algorithm 1).
 
-    `shard` is "candidates" (rows of U are sent to every worker), "rows" (they stay where they are and each iteration is a
-    pass), or "auto": by size. Results do not depend on it. Memory a worker: U and a block's signs of 512 rows
-    ("candidates"), one leaf and r x block sums ("rows"); here p x candidates of a round bits, p bytes a concept.
+    `shard` is "candidates" (rows of U are sent to every worker), "rows" (they stay where they are and each
+    iteration is a pass), or "auto": by size. Results do not depend on it. Memory a worker: U and a block's
+    signs of 512 rows ("candidates"), one leaf and r x block sums ("rows"); here p x candidates of a round
+    bits, p bytes a concept.
     """
     used = min(settings.rank or scores.rank, scores.rank)
     if shard not in ("auto", "candidates", "rows"):
@@ -179,7 +182,8 @@ def _discouraged(
 ) -> Matrix:
     """Return D Dᵀ after U <- (I - λ/p ssᵀ) U for each accepted concept, taken within the image.
 
-    For s̄ = Uy in the image that update is U (I - λ/‖y‖² yyᵀ) up to a constant vector, which the centred image has not.
+    For s̄ = Uy in the image that update is U (I - λ/‖y‖² yyᵀ) up to a constant vector, which the centred
+    image has not.
     """
     if not block.settings.discourage or not accepted.size:
         return push
@@ -272,7 +276,8 @@ class _Accepted:
     def goes_on(self) -> bool:
         """Whether another round is wanted: without a tolerance while better ones come; more for missing concepts.
 
-        Duplicates that were turned away are replaced by further candidates, until several rounds on end bring nothing new.
+        Duplicates that were turned away are replaced by further candidates, until several rounds on end
+        bring nothing new.
         """
         missing = len(self.packed) < self.settings.n_concepts
         if self.rounds < self.settings.rounds:

@@ -1,7 +1,8 @@
 """Principal scores of a table on a grid of whole numbers: what both searches read instead of X.
 
-X̄ = U Σ Vᵀ comes from the sums Xᵀ1 and XᵀX of one pass, the scores X̄V = UΣ from a second. Scores are whole numbers of a power of
-two, so that every sum of them over members of a concept is exact in float64, in any order and on any number of workers.
+X̄ = U Σ Vᵀ comes from the sums Xᵀ1 and XᵀX of one pass, the scores X̄V = UΣ from a second. Scores are whole
+numbers of a power of two, so that every sum of them over members of a concept is exact in float64, in any
+order and on any number of workers.
 """
 
 from __future__ import annotations
@@ -137,9 +138,9 @@ def prepare(
 ) -> Scores:
     """Return the scores of a table (p, n) in two passes: streaming SVD of centred X, then its rows on the axes.
 
-    `rank` keeps the leading components only. Scores of more than `spill` bytes are written to `folder` as scores.npy,
-    which all workers must see. Memory: 8 n² bytes a sum; 4 p r bytes for the scores unless they are written.
-    Raises DataError for fewer than two points or points that are all equal.
+    `rank` keeps the leading components only. Scores of more than `spill` bytes are written to `folder` as
+    scores.npy, which all workers must see. Memory: 8 n² bytes a sum; 4 p r bytes for the scores unless they
+    are written. Raises DataError for fewer than two points or points that are all equal.
     """
     source = as_table(table)
     if source.n_samples < 2:

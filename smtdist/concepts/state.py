@@ -94,8 +94,8 @@ def _split_by(aim: Matrix, offset: Matrix, scores: Scores, engine: Engine) -> Co
 def residual_projection(state: State, scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
     """Return concepts that are random half-spaces along what S leaves over of the kernel: (p, len(numbers)).
 
-    In the image of X the residual of equation (3) is R = Σ² - σ (Uᵀs̄)(Uᵀs̄)ᵀ at the best single weight σ; aims are drawn
-    from its positive part, keyed by number.
+    In the image of X the residual of equation (3) is R = Σ² - σ (Uᵀs̄)(Uᵀs̄)ᵀ at the best single weight σ;
+    aims are drawn from its positive part, keyed by number.
     """
     p = scores.points
     inverse = 1 / (scores.grid * scores.singular)
@@ -172,8 +172,8 @@ def flip_to_sparse(state: State) -> None:
 def unit_weight(scores: Scores, count: int) -> float:
     """Return the weight that `count` independent concepts of half the points would have: ‖X̄X̄ᵀ‖ over that of S̄S̄ᵀ.
 
-    The unit of temperature and penalty, which must not follow the fit: random concepts fit with next to no weight, against
-    which any temperature would be cold.
+    The unit of temperature and penalty, which must not follow the fit: random concepts fit with next to no
+    weight, against which any temperature would be cold.
     """
     kernel = float(np.sqrt((scores.singular**4).sum()))
     return 4 * kernel / (scores.points * float(np.sqrt(count + count * count / scores.points)))

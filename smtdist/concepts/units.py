@@ -1,12 +1,13 @@
 """One row of S, compiled: its list of members, the inputs of its units, and the units' update in order.
 
-With the row's point taken out of the sums, m the others' means, m̃ = 2m - 1, C the others' S̄ᵀS̄ and t = (p - 1)/p, unit a has the
-input c_a = h_a - ½ J_aa - Σ_{b≠a} J_ab s_b of equations (4), (9), (10) and becomes 1 with probability σ(c_a / T). What is kept
-while a row is worked on is f = Π⁻¹(h - Js), so that a unit costs O(1) and a flip O(b).
+With the row's point taken out of the sums, m the others' means, m̃ = 2m - 1, C the others' S̄ᵀS̄ and t = (p
+- 1)/p, unit a has the input c_a = h_a - ½ J_aa - Σ_{b≠a} J_ab s_b of equations (4), (9), (10) and becomes 1
+with probability σ(c_a / T). What is kept while a row is worked on is f = Π⁻¹(h - Js), so that a unit costs
+O(1) and a flip O(b).
 
-Most units stay what they are. Their slack, kept beside f, tells so without a draw: only where it is not positive is a unit looked
-at on its own. Loops over units run over the whole length of their arrays, which may be longer than the b units, by units of no
-weight and no member: vector instructions want whole blocks.
+Most units stay what they are. Their slack, kept beside f, tells so without a draw: only where it is not
+positive is a unit looked at on its own. Loops over units run over the whole length of their arrays, which
+may be longer than the b units, by units of no weight and no member: vector instructions want whole blocks.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def listed(row: Any, places: Any) -> int:
 def weighed_rows(together: Any, places: Any, count: int, weights: Any, out: Any) -> None:
     """Set out = N Π s for the s that is 1 at `count` places.
 
-    Eight rows a pass, two by two from the left; where there are fewer, rows of weight 0, which change no bit of the sums.
+    Eight rows a pass, two by two from the left; where there are fewer, rows of weight 0, which change no
+    bit of the sums.
     """
     out[:] = 0.0
     for k in range(0, count, 8):
@@ -145,8 +147,9 @@ def update_units(
 ) -> tuple[int, int]:
     """Update the units of a row once, in order, from s to new, and f.
 
-    `own` is 1 if the sums contain s, else 0. Units that flip to 0 are listed in `gone`, those to 1 in `come`; returns how many.
-    alone, bound, slack (float64) and words (uint64) are room, as long as f. One function: arrays take long to hand on.
+    `own` is 1 if the sums contain s, else 0. Units that flip to 0 are listed in `gone`, those to 1 in
+    `come`; returns how many. alone, bound, slack (float64) and words (uint64) are room, as long as f. One
+    function: arrays take long to hand on.
     """
     t, base, wide = others / (others + 1.0), row_key(key, row), len(f)
     for a in range(wide):

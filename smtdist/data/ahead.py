@@ -19,8 +19,8 @@ Range: TypeAlias = tuple[int, int]
 def read_ahead(reader: Reader, ranges: Sequence[Range]) -> Iterator[Reader]:
     """Yield a reader that, asked for one of `ranges`, begins at once to read the one after it.
 
-    Blocks, errors and counts are those of `reader`, each at the call that asks for it. What is asked out of order, or
-    into an array of the caller's, is read then. Memory: one block more than is asked for.
+    Blocks, errors and counts are those of `reader`, each at the call that asks for it. What is asked out of
+    order, or into an array of the caller's, is read then. Memory: one block more than is asked for.
     """
     if len(ranges) < 2:
         yield reader

@@ -74,10 +74,11 @@ class _ArrayReader(Reader):
 def as_source(samples: Any, settings: EncodedSettings | None = None, *, fitted: bool = False) -> Source:
     """Return the source of an array, a DataArray, a (path, name) pair or a source; refuse anything else.
 
-    The path may be many files: a list, a pattern, a folder or a manifest (`smtdist.data.opening.open_source`).
+    The path may be many files: a list, a pattern, a folder or a manifest
+    (`smtdist.data.opening.open_source`).
 
-    `settings` (resize, crop, channels) and `fitted` are as in `smtdist.data.opening.open_source`. Raises DataError,
-    also where the samples are not images of a pixel dtype.
+    `settings` (resize, crop, channels) and `fitted` are as in `smtdist.data.opening.open_source`. Raises
+    DataError, also where the samples are not images of a pixel dtype.
 
     >>> as_source(np.zeros((2, 3, 3, 1), np.float32)).name
     'array'

@@ -36,8 +36,8 @@ def read_header(data: Encoded) -> Header:
     """Return the size and kind of an encoded image; its pixels are not decoded.
 
     Grey images, with alpha or without, have one channel; all others, palettes among them, have three.
-    Raises DataError, in a sentence without the place, for bytes in a format that is not known, for more than 8 bits a
-    channel, for several frames, and for more than `MAX_PIXELS` pixels.
+    Raises DataError, in a sentence without the place, for bytes in a format that is not known, for more
+    than 8 bits a channel, for several frames, and for more than `MAX_PIXELS` pixels.
 
     >>> read_header(encode_png(np.zeros((2, 3, 1), np.uint8)))
     Header(height=2, width=3, channels=1, format='png', space='')
@@ -53,12 +53,12 @@ def read_header(data: Encoded) -> Header:
 def decode(data: Encoded, channels: int | None = None, header: Header | None = None) -> Pixels:
     """Return the pixels of an encoded image as uint8 (H, W, C), C as in its header or `channels` (1 or 3).
 
-    JPEG: accurate integer DCT, smooth chroma upsampling; orientation tags are not applied, and an image that the
-    library has to guess parts of (cut short, damaged) is refused. Others: alpha is dropped, palettes become colour; the
-    checksums of PNG are verified. Colour becomes grey as rint((77 R + 150 G + 29 B) / 256), grey becomes colour by
-    repeating it. `header` is what `read_header` gave for the same bytes, where it has been read already.
-    Memory: the result; up to 6 bytes a pixel on top for progressive JPEGs, 4 for PNGs, CMYK and colour made grey, 20 for
-    WebP and other formats.
+    JPEG: accurate integer DCT, smooth chroma upsampling; orientation tags are not applied, and an image
+    that the library has to guess parts of (cut short, damaged) is refused. Others: alpha is dropped,
+    palettes become colour; the checksums of PNG are verified. Colour becomes grey as rint((77 R + 150 G +
+    29 B) / 256), grey becomes colour by repeating it. `header` is what `read_header` gave for the same
+    bytes, where it has been read already. Memory: the result; up to 6 bytes a pixel on top for progressive
+    JPEGs, 4 for PNGs, CMYK and colour made grey, 20 for WebP and other formats.
     Other threads run meanwhile. Raises DataError in a sentence without the place.
 
     >>> decode(encode_png(np.full((1, 1, 3), 9, np.uint8)), channels=1).tolist()
@@ -79,8 +79,8 @@ def decode(data: Encoded, channels: int | None = None, header: Header | None = N
 def verify(data: Encoded) -> Header:
     """Return the header of an image that `decode` would decode; raise its DataError where it would not.
 
-    A JPEG's coefficients are decoded to the end but become an image of one eighth of the size, which takes two
-    thirds of the time: all that can be damaged comes before the pixels are made.
+    A JPEG's coefficients are decoded to the end but become an image of one eighth of the size, which takes
+    two thirds of the time: all that can be damaged comes before the pixels are made.
 
     >>> verify(encode_png(np.zeros((2, 3, 1), np.uint8))).width
     3
@@ -126,9 +126,9 @@ def resized_shape(height: int, width: int, resize: int | None, crop: int | None)
 def resized(image: Pixels, resize: int | None, crop: int | None) -> Pixels:
     """Return an image (H, W, C) scaled and cut: its shorter side to `resize` pixels, then the middle `crop` square.
 
-    The longer side becomes long * resize / short, rounded half up. Scaling is bilinear with antialiasing, done
-    by Pillow in whole numbers. `crop` is `resize` where None; `crop` alone cuts without scaling; with neither
-    the image stays. The square begins at floor((length - crop) / 2).
+    The longer side becomes long * resize / short, rounded half up. Scaling is bilinear with antialiasing,
+    done by Pillow in whole numbers. `crop` is `resize` where None; `crop` alone cuts without scaling; with
+    neither the image stays. The square begins at floor((length - crop) / 2).
     Memory: the scaled image, and one with its columns and the rows of the original. Raises DataError in a
     sentence without the place.
 

@@ -1,6 +1,7 @@
 """Chunks of HDF5 datasets that are compressed here, by a faster library than HDF5's, and that any HDF5 unpacks.
 
-HDF5 hands a chunk to zlib, at some 60 MB/s of counts. ISA-L writes the same format at seven times that, and smaller.
+HDF5 hands a chunk to zlib, at some 60 MB/s of counts. ISA-L writes the same format at seven times that, and
+smaller.
 """
 
 from __future__ import annotations

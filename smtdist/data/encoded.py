@@ -53,12 +53,13 @@ LONGEST: Final = 16
 class EncodedSource(Source):
     """Encoded images in an HDF5 group; make it with `EncodedSource.open`.
 
-    The group holds `bytes` (uint8, all images end to end) and `offsets` (samples + 1 whole numbers; image i is bytes
-    offsets[i] to offsets[i + 1]). Holds names and numbers only: a reader fetches the offsets it needs. Two attributes of
-    the group are heeded where present: `channels`, and `max_pixels`, the pixels of its largest image.
+    The group holds `bytes` (uint8, all images end to end) and `offsets` (samples + 1 whole numbers; image i
+    is bytes offsets[i] to offsets[i + 1]). Holds names and numbers only: a reader fetches the offsets it
+    needs. Two attributes of the group are heeded where present: `channels`, and `max_pixels`, the pixels of
+    its largest image.
 
-    A stored chunk of `bytes` that lies across the end of a leaf is read for both leaves; within a leaf, chunks are
-    read once. Bytes are counted as encoded.
+    A stored chunk of `bytes` that lies across the end of a leaf is read for both leaves; within a leaf,
+    chunks are read once. Bytes are counted as encoded.
     """
 
     path: str
@@ -89,11 +90,11 @@ class EncodedSource(Source):
     ) -> EncodedSource:
         """Check the offsets and look at up to 32 headers; no pixel is decoded.
 
-        `resize`, `crop`: see `smtdist.data.decode.resized`; with neither, all images must have the size of the first.
-        `channels`: 1 or 3; None takes the group's attribute, else 3 if any header looked at is in colour, else 1.
-        `skip_damaged`: leave damaged images out of that look; with none that is sound, they are refused all the same.
-        Memory: 2 MiB, for the offsets of 65,536 images at a time. Raises DataError for a group without such images,
-        ConfigurationError for a `crop` larger than `resize`.
+        `resize`, `crop`: see `smtdist.data.decode.resized`; with neither, all images must have the size of
+        the first. `channels`: 1 or 3; None takes the group's attribute, else 3 if any header looked at is
+        in colour, else 1. `skip_damaged`: leave damaged images out of that look; with none that is sound,
+        they are refused all the same. Memory: 2 MiB, for the offsets of 65,536 images at a time. Raises
+        DataError for a group without such images, ConfigurationError for a `crop` larger than `resize`.
         """
         require_crop(resize, crop)
         return cls.seen(EncodedLook.at(path, group), resize, crop, channels)
@@ -109,7 +110,8 @@ class EncodedSource(Source):
     ) -> EncodedSource:
         """Return the source of a group that was looked at before; no file is opened.
 
-        `depth`: channels where none are asked for; None: as the look says. Raises what `open` raises of the sizes.
+        `depth`: channels where none are asked for; None: as the look says. Raises what `open` raises of the
+        sizes.
         """
         require_crop(resize, crop)
         height, width = look.sample_shape(resize, crop)

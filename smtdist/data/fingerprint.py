@@ -18,9 +18,11 @@ Digests = npt.NDArray[np.uint64]
 def sample_digests(samples: npt.NDArray[Any]) -> Digests:
     """Return the hash of each sample: of its shape, its type and its raw bytes, row-major and little-endian.
 
-    The hash knows the sample alone, not its number or its file, so that a sample is found again wherever it was put.
+    The hash knows the sample alone, not its number or its file, so that a sample is found again wherever it
+    was put.
 
-    samples : (m, height, width, channels). Returns uint64 (m,). Zero, which stands for "no sample", is never a hash.
+    samples : (m, height, width, channels). Returns uint64 (m,). Zero, which stands for "no sample", is
+        never a hash.
 
     >>> one = np.zeros((1, 2, 2, 1), np.uint8)
     >>> bool(sample_digests(one)[0] == sample_digests(np.concatenate([one + 1, one]))[1])

@@ -45,8 +45,8 @@ class Hdf5Source(Source):
 
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
     contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous
-    data. `virtual_bytes` is what HDF5 holds of the files of a virtual dataset, None for one that is none. `path` may be
-    an address, `scheme://...`, whose file is read in ranges.
+    data. `virtual_bytes` is what HDF5 holds of the files of a virtual dataset, None for one that is none.
+    `path` may be an address, `scheme://...`, whose file is read in ranges.
     """
 
     path: str
@@ -217,8 +217,8 @@ def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
 def unlocked(path: str | os.PathLike[str], **cache: Any) -> h5py.File:
     """Open a local file for reading without locking it; a file that this process has open is opened as it is already.
 
-    Network file systems often refuse locks, and nothing is written here. HDF5 refuses a second way of locking in one
-    process, and does not tell which the first was.
+    Network file systems often refuse locks, and nothing is written here. HDF5 refuses a second way of
+    locking in one process, and does not tell which the first was.
     """
     try:
         return h5py.File(os.fspath(path), "r", locking=False, **cache)

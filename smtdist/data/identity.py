@@ -1,7 +1,7 @@
 """What tells a changed file from an unchanged one without reading it: size, time, layout, and hashes of a few chunks.
 
-Whole-file hashes of 150 GB take minutes; these facts take milliseconds and a few chunk reads. A change that keeps the size,
-the time of modification and every sampled chunk goes unnoticed; nobody makes one by accident.
+Whole-file hashes of 150 GB take minutes; these facts take milliseconds and a few chunk reads. A change that
+keeps the size, the time of modification and every sampled chunk goes unnoticed; nobody makes one by accident.
 """
 
 from __future__ import annotations

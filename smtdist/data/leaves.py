@@ -16,10 +16,10 @@ FINE_LEAF_BYTES: Final = 2**19
 def leaf_bounds(n_samples: int, chunk_samples: int, sample_bytes: int = 1) -> list[int]:
     """Return the boundaries 0 = b₀ < b₁ < ... = n_samples; leaf i is samples bᵢ to bᵢ₊₁ (excluded).
 
-    A leaf is the smallest multiple of `chunk_samples` that has at least 256 samples; the last one may be shorter. Where
-    that makes more than 1,024 leaves, in whole chunks or not, they are as many as a thousand workers need to end at the
-    same time: at most 16,384, of at least 64 samples and 512 KiB (or of as many samples as 1,024 leaves would have).
-    Raises ValueError for numbers below 1.
+    A leaf is the smallest multiple of `chunk_samples` that has at least 256 samples; the last one may be
+    shorter. Where that makes more than 1,024 leaves, in whole chunks or not, they are as many as a thousand
+    workers need to end at the same time: at most 16,384, of at least 64 samples and 512 KiB (or of as many
+    samples as 1,024 leaves would have). Raises ValueError for numbers below 1.
 
     >>> leaf_bounds(1000, 100), leaf_bounds(600, 512), leaf_bounds(10, 64)
     ([0, 300, 600, 900, 1000], [0, 512, 600], [0, 10])
@@ -39,9 +39,10 @@ def leaf_bounds(n_samples: int, chunk_samples: int, sample_bytes: int = 1) -> li
 def shard_bounds(files: Sequence[tuple[int, int]], sample_bytes: int = 1) -> list[int]:
     """Return the boundaries of leaves over samples that lie in several files, given as (samples, chunk_samples).
 
-    A leaf never has samples of two files. With w samples, what `leaf_bounds` asks of a leaf of all N samples, a file of n
-    is cut into max(1, ⌊n / w⌋) leaves as equal as its chunks allow: no short leaf at the end of every file, and at most
-    one leaf a file more than in one file. Costs O(leaves). Raises ValueError for numbers below 1.
+    A leaf never has samples of two files. With w samples, what `leaf_bounds` asks of a leaf of all N
+    samples, a file of n is cut into max(1, ⌊n / w⌋) leaves as equal as its chunks allow: no short leaf at
+    the end of every file, and at most one leaf a file more than in one file. Costs O(leaves). Raises
+    ValueError for numbers below 1.
 
     >>> shard_bounds([(1280, 16), (1280, 16)]), shard_bounds([(600, 100), (10, 10)])
     ([0, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 2304, 2560], [0, 300, 600, 610])

@@ -58,10 +58,10 @@ def several(location: Location) -> list[str]:
 def resolved(location: Location) -> str | Files | Parsed:
     """Return the one file or store that a location means, the several files, or the object a JSON file holds.
 
-    A pattern (`*`, `?`, `[`) means the files it matches, a folder that is no Zarr store its files ending in .h5, .hdf5 or
-    .nc, both in the order of their names; a .txt file lists one path a line (# begins a comment), a .json file a list of
-    them or a manifest; relative paths there are relative to that file. Raises DataError where nothing is found, and for
-    a file that is named twice.
+    A pattern (`*`, `?`, `[`) means the files it matches, a folder that is no Zarr store its files ending in
+    .h5, .hdf5 or .nc, both in the order of their names; a .txt file lists one path a line (# begins a
+    comment), a .json file a list of them or a manifest; relative paths there are relative to that file.
+    Raises DataError where nothing is found, and for a file that is named twice.
     """
     paths = [full_path(path) for path in several(location)]
     if len(paths) == 1:

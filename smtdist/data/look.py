@@ -28,8 +28,9 @@ Look = Source | EncodedLook
 def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False) -> Look:
     """Return the images that `name` means in an HDF5 file, a Zarr store or what an address names.
 
-    A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images; any other group means its
-    `images`. Raises DataError for what cannot be read; with `skip_damaged` not for some damaged ones of encoded images.
+    A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images; any other group
+    means its `images`. Raises DataError for what cannot be read; with `skip_damaged` not for some damaged
+    ones of encoded images.
     """
     with damage_named(path):
         if is_zarr(path):
@@ -67,7 +68,8 @@ def labels_name(path: str | os.PathLike[str], name: str) -> str:
 def class_names(path: str | os.PathLike[str], name: str) -> tuple[str, ...] | None:
     """Return the names of the classes that labels number, None where the file has none.
 
-    They are the attribute `classes` of the images' group, or its dataset of that name, or the attribute of the file.
+    They are the attribute `classes` of the images' group, or its dataset of that name, or the attribute of
+    the file.
     """
     if is_zarr(path):
         return None

@@ -44,18 +44,20 @@ Entry = dict[str, Any]
 class Manifest:
     """Which files hold which sets of images, and what each looked like when the manifest was made.
 
-    A *set* is a name in files: a dataset of plain images, or a group of encoded ones. A set need not be in every file, so
+    A *set* is a name in files: a dataset of plain images, or a group of encoded ones. A set need not be in
+    every file, so
     that one manifest names the training and the test images. The content, JSON:
 
     - `smtdist_manifest`: the schema, 1. `seed`: of the choice of hashed samples.
     - `classes`: names of classes by set, where files have them; they are the same in all files.
     - `files`, in the order of their samples: `path` (relative to the manifest, or an address), `size` and `mtime` (ns) of
       the file, and `sets`: by name, `kind` ("plain" or "encoded"), `samples`, `bytes` (raw, or encoded),
-      `labels` (whether it has any), `hashes` of the content of some samples by their numbers, and all that opening needs:
-      `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, or `largest`, `cached`, `headers`, `channels`, `max_pixels`.
+      `labels` (whether it has any), `hashes` of the content of some samples by their numbers, and all that
+      opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, or `largest`, `cached`,
+      `headers`, `channels`, `max_pixels`.
 
-    Opening checks size and time of every file that is used; where the time alone differs, as in a copy, the hashed
-    samples are read. Files behind addresses are checked when they are read.
+    Opening checks size and time of every file that is used; where the time alone differs, as in a copy, the
+    hashed samples are read. Files behind addresses are checked when they are read.
     """
 
     path: str
@@ -87,9 +89,9 @@ class Manifest:
     def looks(self, name: str) -> list[Look]:
         """Return what the files of a set hold, in order, once each file is known to be what it was.
 
-        `name` is that of a set, or of the group whose `images` the set is. No file is opened, but for one whose time of
-        change alone differs. Raises DataError for a set that is not there, and for a file that is missing, cut short
-        or changed.
+        `name` is that of a set, or of the group whose `images` the set is. No file is opened, but for one
+        whose time of change alone differs. Raises DataError for a set that is not there, and for a file
+        that is missing, cut short or changed.
         """
         with self._whole():
             wanted = self._set_named(name)
@@ -180,9 +182,10 @@ def describe_files(
 ) -> Manifest:
     """Look at every file once and return their manifest, which is to be written to `out`.
 
-    `names` are the sets to list, each of which every file must have; none: all images that are found, in whichever file.
-    Costs about ten milliseconds a file. Raises DataError for files without images, for a set that is plain in one file and
-    encoded in another or of another shape or type, and for labels that number different classes.
+    `names` are the sets to list, each of which every file must have; none: all images that are found, in
+    whichever file. Costs about ten milliseconds a file. Raises DataError for files without images, for a
+    set that is plain in one file and encoded in another or of another shape or type, and for labels that
+    number different classes.
     """
     where = os.path.abspath(out)
     names = list(names)

@@ -22,8 +22,9 @@ ALIGNED: Final = 64
 class NeighbourSource(Source):
     """Points of a table, each with k neighbours: samples of shape (1, 1 + k, d + 1), float64.
 
-    Row 0 is the point, the others are neighbours; the last column is 1 for the point and the weight for a neighbour,
-    0 where a point has fewer. Memory: the table once while it is read, and 16 k bytes a point that travel with the job.
+    Row 0 is the point, the others are neighbours; the last column is 1 for the point and the weight for a
+    neighbour, 0 where a point has fewer. Memory: the table once while it is read, and 16 k bytes a point
+    that travel with the job.
     """
 
     table: Source
@@ -98,8 +99,9 @@ class _NeighbourReader(Reader):
 class NoisePairs(Source):
     """Two noisy copies of every point of a table, as neighbours: samples (1, 2, d + 1), float64 (SMT 2023, section 2).
 
-    The noise is Gaussian, of standard deviation `noise`, and a function of the seed and of the point itself: a point has the same
-    noise in any table, so that it can be withdrawn from sums by whichever table holds it.
+    The noise is Gaussian, of standard deviation `noise`, and a function of the seed and of the point
+    itself: a point has the same noise in any table, so that it can be withdrawn from sums by whichever
+    table holds it.
     """
 
     table: Source

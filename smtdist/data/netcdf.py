@@ -66,7 +66,8 @@ def write_netcdf(
 ) -> int:
     """Write a root and named groups to one file and return its bytes; an existing file needs `overwrite`.
 
-    What is `squeezed` is compressed. Groups are taken one by one. Raises ModelError for a file that cannot be written.
+    What is `squeezed` is compressed. Groups are taken one by one. Raises ModelError for a file that cannot
+    be written.
     """
     with (
         whole_file(path, overwrite) as temporary,

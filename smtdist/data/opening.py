@@ -45,12 +45,12 @@ def open_source(
     """Return the images that `name` means in an HDF5 file, a Zarr store, what an address names, or in many files.
 
     Many files are a list of paths, a pattern, a folder, a text that lists them, or a manifest
-    (`smtdist.data.locations.resolved`, `smtdist.data.manifest.Manifest`); their samples are numbered through in that order.
-    A dataset or array is itself; a group with `bytes` and `offsets` holds encoded images, decoded as `settings` say;
-    any other group means its `images`. `resize`, `crop` or `channels` set for plain images raise a
-    ConfigurationError; with `fitted` they are those of a model, which also takes plain images of the size it saw.
-    Without a manifest every file is opened once. Raises DataError for what cannot be read; with `skip_damaged`, damaged
-    images do not count where a few are looked at.
+    (`smtdist.data.locations.resolved`, `smtdist.data.manifest.Manifest`); their samples are numbered
+    through in that order. A dataset or array is itself; a group with `bytes` and `offsets` holds encoded
+    images, decoded as `settings` say; any other group means its `images`. `resize`, `crop` or `channels`
+    set for plain images raise a ConfigurationError; with `fitted` they are those of a model, which also
+    takes plain images of the size it saw. Without a manifest every file is opened once. Raises DataError
+    for what cannot be read; with `skip_damaged`, damaged images do not count where a few are looked at.
     """
     found = resolved(location)
     if isinstance(found, Parsed):
@@ -72,8 +72,9 @@ def open_source(
 def open_labels(location: Location, name: str, source: Source) -> npt.NDArray[np.int64]:
     """Return the labels of a source that `open_source` made of the same location and name, as int64 (N,).
 
-    Labels of several files follow one another. Memory: 8 bytes a sample, twice for several files. Raises DataError for
-    labels that are missing or of another number, and where two files name their classes differently.
+    Labels of several files follow one another. Memory: 8 bytes a sample, twice for several files. Raises
+    DataError for labels that are missing or of another number, and where two files name their classes
+    differently.
     """
     if not isinstance(source, ShardedSource):
         found = resolved(location)

@@ -70,8 +70,8 @@ class Header(NamedTuple):
 def formats() -> tuple[str, ...]:
     """Return the formats that are read, by Pillow's names.
 
-    Left out are those that Pillow knows by name only or hands to another program (EPS), and those that begin with no
-    signature (TGA): any bytes could pose as one.
+    Left out are those that Pillow knows by name only or hands to another program (EPS), and those that
+    begin with no signature (TGA): any bytes could pose as one.
     """
     Image.init()
     return tuple(

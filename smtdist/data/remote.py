@@ -49,8 +49,8 @@ def file_size(path: str) -> int:
 def open_url(url: str) -> Iterator[io.RawIOBase]:
     """Yield a readable, seekable file for an address; its server must serve ranges of bytes.
 
-    Memory: `CACHE_BYTES`. Credentials come from the environment, as the library of the scheme reads them. Raises
-    DataError where the address cannot be opened; later failures are OSErrors.
+    Memory: `CACHE_BYTES`. Credentials come from the environment, as the library of the scheme reads them.
+    Raises DataError where the address cannot be opened; later failures are OSErrors.
     """
     filesystem, inside = _filesystem(url)
     _size(filesystem, inside, url)

@@ -1,8 +1,9 @@
 """Reads that fail for a moment are tried again; samples that cannot be read for good are left out where that is allowed.
 
-Two kinds of failure must never be taken for each other. A network or a disk that does not answer (EIO, ESTALE, a time-out,
-a remote source) says nothing about the data: the read is repeated with growing pauses, then the run ends. Bytes that a
-filter, a checksum or a decoder refuses will be refused by every reader: they raise `UnreadableError`, and may be skipped.
+Two kinds of failure must never be taken for each other. A network or a disk that does not answer (EIO,
+ESTALE, a time-out, a remote source) says nothing about the data: the read is repeated with growing pauses,
+then the run ends. Bytes that a filter, a checksum or a decoder refuses will be refused by every reader:
+they raise `UnreadableError`, and may be skipped.
 """
 
 from __future__ import annotations
@@ -138,9 +139,9 @@ def sound_pieces(
 ) -> list[tuple[int, npt.NDArray[Any]]]:
     """Return samples `start` to `stop` as (first, samples) pieces, without those that cannot be read.
 
-    With `skipped` None they raise UnreadableError. Otherwise their ranges are appended to it: whole multiples of
-    the source's `damage_samples`, so that what is skipped depends on the data alone and not on how they are read.
-    `start` must be such a multiple. Memory: the samples that are returned.
+    With `skipped` None they raise UnreadableError. Otherwise their ranges are appended to it: whole
+    multiples of the source's `damage_samples`, so that what is skipped depends on the data alone and not on
+    how they are read. `start` must be such a multiple. Memory: the samples that are returned.
     """
     try:
         return [(start, reader.read(start, stop))]

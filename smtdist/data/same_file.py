@@ -18,9 +18,9 @@ _FILE_SCHEME = "file://"
 def require_apart(target: Path, inputs: Iterable[str | os.PathLike[str] | None], data: Location = ()) -> None:
     """Refuse an output that is the same file as an input, by whatever name or link.
 
-    `inputs` are paths as they are, None for what was not given; `data` is what names data: lists, patterns, folders and
-    manifests mean the files in them too, and a file with virtual datasets those that it is made of. Nothing is looked up
-    for an output that does not exist.
+    `inputs` are paths as they are, None for what was not given; `data` is what names data: lists, patterns,
+    folders and manifests mean the files in them too, and a file with virtual datasets those that it is made
+    of. Nothing is looked up for an output that does not exist.
     """
     if not target.exists():
         return

@@ -27,9 +27,9 @@ from smtdist.errors import DataError
 class ShardedSource(Source):
     """The samples of several sources in order, numbered through; make it with `joined`.
 
-    Leaves begin anew with each file (`smtdist.data.leaves.shard_bounds`). Sums that are exact have the bits that the same
-    samples in one file have; floating-point ones, whose tree is over leaves, those of this division into files.
-    Memory: a reader holds what the largest of the files' readers does.
+    Leaves begin anew with each file (`smtdist.data.leaves.shard_bounds`). Sums that are exact have the bits
+    that the same samples in one file have; floating-point ones, whose tree is over leaves, those of this
+    division into files. Memory: a reader holds what the largest of the files' readers does.
     """
 
     shards: tuple[Source, ...]
@@ -143,8 +143,8 @@ def joined(
 ) -> Source:
     """Return the source of what was found in several files, in order; one alone is itself.
 
-    The settings are those of encoded images. Their channels, where not asked for, are 3 if any file has 3. Raises
-    DataError where files hold plain and encoded images, or images of different shapes or types.
+    The settings are those of encoded images. Their channels, where not asked for, are 3 if any file has 3.
+    Raises DataError where files hold plain and encoded images, or images of different shapes or types.
     """
     if not looks:
         raise DataError(f"{label} names no file; name at least one.")

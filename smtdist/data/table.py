@@ -25,8 +25,8 @@ TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
 class StoredTable(Source):
     """The rows of an HDF5 dataset or a .npy file, carried by name; make it with `as_table`.
 
-    A row is a sample of shape (1, 1, n), so that engine, leaves and fingerprints need to know nothing of tables;
-    further axes of the stored array are flattened.
+    A row is a sample of shape (1, 1, n), so that engine, leaves and fingerprints need to know nothing of
+    tables; further axes of the stored array are flattened.
     """
 
     path: str
@@ -107,8 +107,8 @@ class ArrayTable(ArraySource):
 def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     """Return the source of a 2-D array, a DataArray, a (path, dataset) pair of an HDF5 file, or a .npy path.
 
-    Arrays of whole numbers other than uint8 become float64. `aligned` says how many rows belong together in an array or a
-    .npy file, by default about 256. Raises DataError for anything that is not rows of numbers.
+    Arrays of whole numbers other than uint8 become float64. `aligned` says how many rows belong together in
+    an array or a .npy file, by default about 256. Raises DataError for anything that is not rows of numbers.
 
     >>> as_table(np.zeros((5, 3))).shape
     (5, 1, 1, 3)

@@ -47,13 +47,14 @@ class TextFile:
 class TextSource(Source):
     """The text of one or many files; make it with `TextSource.open`.
 
-    A sample is a block: the paragraphs (lines) that begin in `BLOCK` bytes of a file's text, as one row of `WIDTH`
-    bytes with zeros after its end. Blocks begin anew with each file, so a file has the same blocks, and the same
-    hashes, wherever it is given: a document that is to be withdrawn one day is best a file of its own. Where no
-    line ends within `REACH` bytes, a paragraph is cut after the next white space.
+    A sample is a block: the paragraphs (lines) that begin in `BLOCK` bytes of a file's text, as one row of
+    `WIDTH` bytes with zeros after its end. Blocks begin anew with each file, so a file has the same blocks,
+    and the same hashes, wherever it is given: a document that is to be withdrawn one day is best a file of
+    its own. Where no line ends within `REACH` bytes, a paragraph is cut after the next white space.
 
-    A gzipped file is read once when it is opened, for a seek index (32 KiB for every 4 MiB of text or more, at most
-    about a thousand entries a file), so that any block can be read by itself; one stream or many members alike.
+    A gzipped file is read once when it is opened, for a seek index (32 KiB for every 4 MiB of text or more,
+    at most about a thousand entries a file), so that any block can be read by itself; one stream or many
+    members alike.
     """
 
     files: tuple[TextFile, ...]
@@ -66,7 +67,8 @@ class TextSource(Source):
     def open(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> TextSource:
         """Look at the sizes of files, and through those that are gzipped; empty files are left out.
 
-        Raises DataError for a file that is not there, that is not what its first bytes say, or for no text at all.
+        Raises DataError for a file that is not there, that is not what its first bytes say, or for no text
+        at all.
         """
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         if not given:

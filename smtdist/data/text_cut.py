@@ -27,8 +27,8 @@ _UNSURE: Final = 4
 class TextCut(Source):
     """The blocks `blocks` of the one file of `whole`, in ascending order, without the bytes in `holes`.
 
-    What is left of a block is moved together, so that a stretch of whole paragraphs leaves whole paragraphs. Blocks
-    keep the places they have in the whole file.
+    What is left of a block is moved together, so that a stretch of whole paragraphs leaves whole
+    paragraphs. Blocks keep the places they have in the whole file.
     """
 
     whole: TextSource
@@ -119,7 +119,8 @@ def without(stretches: Iterable[Stretch], holes: Iterable[Stretch]) -> list[Stre
 def line_bytes(source: TextSource, ranges: Sequence[tuple[int, int]]) -> list[Stretch]:
     """Return where ranges of lines, the first of a file being 1 and the last included, lie in its text.
 
-    Reads the file once, from its beginning to the last line asked for. Memory: 1 MiB. DataError for lines that are not.
+    Reads the file once, from its beginning to the last line asked for. Memory: 1 MiB. DataError for lines
+    that are not.
     """
     wanted = sorted({first - 1 for first, _ in ranges} | {last for _, last in ranges})
     begins, at, line = {0: 0}, 0, 0

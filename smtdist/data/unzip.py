@@ -33,8 +33,8 @@ class SeekIndex:
 def build_index(raw: Any, stored: int) -> SeekIndex:
     """Read a gzip file, of one member or many, to its end and return its index.
 
-    `stored` is the size of the file. Memory: `WINDOW_BYTES` for every 4 MiB of text, or for larger steps where that
-    would make more than about a thousand entries. Raises DataError for what is not whole gzip.
+    `stored` is the size of the file. Memory: `WINDOW_BYTES` for every 4 MiB of text, or for larger steps
+    where that would make more than about a thousand entries. Raises DataError for what is not whole gzip.
     """
     # text packs to a third; a wrong guess only makes the entries more or fewer
     spacing = max(SPACING, 3 * stored // MOST_ENTRIES)

@@ -84,12 +84,13 @@ def _clip(path: str, group: Any, name: str) -> Clip:
 class PatchSequences(Source):
     """Patches at one place of `length` consecutive frames: samples of shape (1, length, patch²), float32.
 
-    Windows of `length` frames follow one another within each shot; each has `places` places, drawn by hashes of the seed, the
-    name of the clip in its file and the first frame: a clip has the same places beside whichever others. Pixels are in [0, 1]
-    (uint8 divided by 255); with whiten="fourier" frames are whitened whole, before patches are cut
-    (`smtdist.data.video_frames.fourier_whitened`). A window is read once for all its places.
-    views : what is seen of a window, one after the other, each at places of its own: 1, the frames as they are; 2, mirrored left
-    to right too; 4, upside down too; 8, rows and columns exchanged too.
+    Windows of `length` frames follow one another within each shot; each has `places` places, drawn by
+    hashes of the seed, the name of the clip in its file and the first frame: a clip has the same places
+    beside whichever others. Pixels are in [0, 1] (uint8 divided by 255); with whiten="fourier" frames are
+    whitened whole, before patches are cut (`smtdist.data.video_frames.fourier_whitened`). A window is read
+    once for all its places.
+    views : what is seen of a window, one after the other, each at places of its own: 1, the frames as they
+    are; 2, mirrored left to right too; 4, upside down too; 8, rows and columns exchanged too.
     """
 
     clips: tuple[Clip, ...]

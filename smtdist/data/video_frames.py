@@ -39,8 +39,8 @@ def centre_crop(
 def down_sampled(frames: npt.NDArray[np.generic], levels: int) -> Frames:
     """Return frames (T, n, n) at half the size `levels` times: the low-pass residual of a steerable pyramid, in grey levels.
 
-    The pyramid is pyrtools' in the Fourier domain (Simoncelli and Freeman 1995), as in the paper; its residual is on the scale
-    of the pixels. n must be a multiple of 2^levels.
+    The pyramid is pyrtools' in the Fourier domain (Simoncelli and Freeman 1995), as in the paper; its
+    residual is on the scale of the pixels. n must be a multiple of 2^levels.
     """
     result = np.asarray(frames, np.float32)
     if levels == 0:
@@ -97,7 +97,8 @@ def fourier_whitened(frames: npt.NDArray[np.generic], low_pass: float = LOW_PASS
 def cuts_of(frames: npt.NDArray[np.generic], factor: float = 8.0, floor: float = 12.0) -> list[int]:
     """Return the first frames after hard cuts: where the mean change of a pixel is large by itself and beside its neighbours.
 
-    A change counts that is above `floor` grey levels and above `factor` times the median of the eight changes around it.
+    A change counts that is above `floor` grey levels and above `factor` times the median of the eight
+    changes around it.
     """
     if len(frames) < 3:
         return []

@@ -50,8 +50,9 @@ def import_videos(
 ) -> list[dict[str, Any]]:
     """Write a file with a group for each clip: `frames` (time, row, column) uint8, attributes `fps`, `cuts` and `source`.
 
-    HDF5 files bring all their clips with the cuts they state; cuts of other files are looked for (`cuts_of`). Memory: 64 frames,
-    and the small frames of one clip. The file is whole or not there. Raises DataError for what cannot be decoded.
+    HDF5 files bring all their clips with the cuts they state; cuts of other files are looked for
+    (`cuts_of`). Memory: 64 frames, and the small frames of one clip. The file is whole or not there. Raises
+    DataError for what cannot be decoded.
     """
     check_target(out, overwrite, inputs=paths)
     written: list[dict[str, Any]] = []

@@ -1,8 +1,9 @@
 """Virtual HDF5 datasets, whose values lie in other files: what is missing there would be read as zeros, without an error.
 
-HDF5 gives the fill value for a source file that does not exist, lacks the dataset or is too short, and also where the
-process may open no more files: it keeps every source open until the virtual dataset is closed. So all sources are looked at
-when a dataset is opened, their files once more before each read, and only a few are open at a time.
+HDF5 gives the fill value for a source file that does not exist, lacks the dataset or is too short, and also
+where the process may open no more files: it keeps every source open until the virtual dataset is closed. So
+all sources are looked at when a dataset is opened, their files once more before each read, and only a few
+are open at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _UNLIMITED: Final = 2**63
 class Piece:
     """Samples `start` to `stop` of a virtual dataset and the file they lie in.
 
-    `needs` are the extents that its dataset must have at least; None where all of it is taken, which must be `values` then.
+    `needs` are the extents that its dataset must have at least; None where all of it is taken, which must
+    be `values` then.
     """
 
     start: int
@@ -45,7 +47,8 @@ class Piece:
 def pieces_of(stored: Any, path: str) -> list[Piece]:
     """Return the parts of an open virtual dataset in the order of their samples.
 
-    Raises DataError for parts that have no bounds, or are named by a pattern, and for samples that no part gives.
+    Raises DataError for parts that have no bounds, or are named by a pattern, and for samples that no part
+    gives.
     """
     name, folder = f"{path}:{stored.name.strip('/')}", os.path.dirname(os.path.abspath(path))
     pieces, values = [], 0
@@ -78,8 +81,8 @@ def pieces_of(stored: Any, path: str) -> list[Piece]:
 def check_sources(stored: Any, path: str, open_file: Callable[[str], Any]) -> int:
     """Look at every file of an open virtual dataset; return the most bytes of a stored chunk of any.
 
-    Costs about a millisecond a file. Raises DataError for a file that is missing or cannot be opened, and for a dataset
-    that is missing there or smaller than what is taken from it.
+    Costs about a millisecond a file. Raises DataError for a file that is missing or cannot be opened, and
+    for a dataset that is missing there or smaller than what is taken from it.
     """
     name, largest = f"{path}:{stored.name.strip('/')}", 0
     for piece in pieces_of(stored, path):

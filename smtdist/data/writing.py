@@ -21,8 +21,8 @@ _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 class Lenient:
     """A binary file that remembers its first failed write and pretends that it succeeded.
 
-    HDF5 cannot give up a file: after a failed write it keeps objects open and crashes when the process ends. Hand this
-    to `h5py.File`, or to `h5netcdf.File`, in place of a name.
+    HDF5 cannot give up a file: after a failed write it keeps objects open and crashes when the process
+    ends. Hand this to `h5py.File`, or to `h5netcdf.File`, in place of a name.
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
@@ -126,8 +126,9 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
 def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Rename a finished file so that a crash of the machine leaves the old one or the whole new one.
 
-    Without the first fsync a file system may store the name before the bytes; without the second, of the folder, it may
-    forget the name. Folders that cannot be synced (some network file systems) are left to their server.
+    Without the first fsync a file system may store the name before the bytes; without the second, of the
+    folder, it may forget the name. Folders that cannot be synced (some network file systems) are left to
+    their server.
     """
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
@@ -149,7 +150,8 @@ def check_target(
 ) -> None:
     """Refuse an output that exists or whose folder does not, before any work is done.
 
-    One that is among `inputs` and `data`, what the command reads, is refused also where it may be overwritten.
+    One that is among `inputs` and `data`, what the command reads, is refused also where it may be
+    overwritten.
     """
     target = Path(path)
     require_apart(target, inputs, data)

@@ -23,9 +23,9 @@ METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 class ZarrSource(Source):
     """A Zarr array of images in a folder or behind an address; make it with `ZarrSource.open`.
 
-    Holds names and numbers only. Zarr leaves out chunks that hold the fill value alone, so a chunk that got lost
-    cannot be told from one of them: the fingerprint of the data can. Where chunks are kept in shards, samples are
-    aligned to shards.
+    Holds names and numbers only. Zarr leaves out chunks that hold the fill value alone, so a chunk that got
+    lost cannot be told from one of them: the fingerprint of the data can. Where chunks are kept in shards,
+    samples are aligned to shards.
     """
 
     path: str
@@ -41,8 +41,8 @@ class ZarrSource(Source):
     def open(cls, path: str | os.PathLike[str], array: str) -> ZarrSource:
         """Look at an array once and remember its name, shape, dtype and chunking.
 
-        Raises DataError without the library, for an array that is missing or a group, and for one that does not hold
-        images.
+        Raises DataError without the library, for an array that is missing or a group, and for one that does
+        not hold images.
         """
         where, array = full_path(path), array.strip("/")
         name = f"{where}:{array}"

@@ -1,7 +1,8 @@
 """How many workers a run asks for: the most it may while tasks wait for a slot, the fewest while none runs.
 
-Dask's own rule looks at tasks that are queued. Here none are: the passes submit as many tasks as there are slots, so that
-a worker never holds more sums than were planned for. What says "more" is that all slots are taken.
+Dask's own rule looks at tasks that are queued. Here none are: the passes submit as many tasks as there are
+slots, so that a worker never holds more sums than were planned for. What says "more" is that all slots are
+taken.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Demand:
 def policy(wanted: Callable[[int], int]) -> type[Any]:
     """Return a class for `Cluster.adapt(Adaptive=...)` that asks `wanted(present)` for its target.
 
-    With equal minimum and maximum it keeps the number: a job that was lost is submitted again, which `scale` does not do.
+    With equal minimum and maximum it keeps the number: a job that was lost is submitted again, which
+    `scale` does not do.
     """
 
     class Wanted(Adaptive):  # type: ignore[misc]

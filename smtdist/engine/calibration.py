@@ -49,7 +49,8 @@ STREAMED: Final = 3072
 class Calibration:
     """What was measured: the pace of each pass by its name, rates of bytes, the speed of the solve.
 
-    `seconds` is what measuring took, `start_seconds` what a worker process took to start, `where` says what was measured.
+    `seconds` is what measuring took, `start_seconds` what a worker process took to start, `where` says what
+    was measured.
     """
 
     paces: Mapping[str, Pace]
@@ -136,7 +137,8 @@ def sizes_up_to(largest: int) -> list[int]:
 def grown(measure: Callable[[int], float], largest: int, deadline: Deadline) -> tuple[float, int]:
     """Return what `measure(largest)` is or would be, and the largest size that was measured.
 
-    Sizes grow while the next is expected to end in time; what is left out follows along the line through the last two.
+    Sizes grow while the next is expected to end in time; what is left out follows along the line through
+    the last two.
     """
     found: list[tuple[int, float]] = []
     for size in sizes_up_to(largest):
@@ -165,8 +167,9 @@ def along_line(found: Sequence[tuple[int, float]], size: int) -> float:
 def read_sample(source: Source, wanted: int, deadline: Deadline) -> tuple[NDArray[Any], float]:
     """Read about `wanted` samples, from rows of chunks spread over the source; return them and the seconds of one.
 
-    The first read opens caches and loads decoders, so where there is a second one, only those after it count. What is in the
-    system's cache is faster than a disk: a first pass over data that nobody has touched may take longer.
+    The first read opens caches and loads decoders, so where there is a second one, only those after it
+    count. What is in the system's cache is faster than a disk: a first pass over data that nobody has
+    touched may take longer.
     """
     row, n_samples = min(source.chunk_samples, source.n_samples), source.n_samples
     rows = max(2, -(-wanted // row))
@@ -186,7 +189,8 @@ def read_sample(source: Source, wanted: int, deadline: Deadline) -> tuple[NDArra
 def byte_rates(folder: Path | None, deadline: Deadline) -> Rates:
     """Measure copying, adding, storing, loading and sending a sum of 32 MiB; files are written into `folder` and deleted.
 
-    Files go through the system's cache, as those of a checkpoint do; sending is through this machine's loopback.
+    Files go through the system's cache, as those of a checkpoint do; sending is through this machine's
+    loopback.
     """
     sums = np.ones(PIECE // 8, np.int64)
     more = sums.copy()
@@ -271,8 +275,8 @@ def on_processes(
 ) -> list[tuple[float, Any]]:
     """Call a function in so many fresh processes at once; return what each does, after the seconds it took to start.
 
-    Those that fail are left out. They stand for workers: as many, at the same time, and with nothing in memory that a
-    worker has not. Raises SmtdistError where none answers.
+    Those that fail are left out. They stand for workers: as many, at the same time, and with nothing in
+    memory that a worker has not. Raises SmtdistError where none answers.
     """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environment |= {

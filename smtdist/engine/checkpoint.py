@@ -6,12 +6,13 @@
     FOLDER/<pass>/<cover>.h5      partial sums, each over the leaves that its name hashes
     FOLDER/<pass>/result.h5       the finished pass; its partials are gone
 
-Files are written beside their final name, synced and renamed, so a file that is there is whole. A task that replaces a
-partial writes the new one first; a crash in between leaves both, and the larger one wins.
+Files are written beside their final name, synced and renamed, so a file that is there is whole. A task that
+replaces a partial writes the new one first; a crash in between leaves both, and the larger one wins.
 
-Every file carries checksums (`stored.py`). One that fails them counts for nothing: it is reported and deleted, and its
-leaves, or its pass, are computed again. That is always safe, because a sum is only ever what its file says it covers, and
-because leaves give the same bits whenever they are added. A file of another run or another schema is never deleted.
+Every file carries checksums (`stored.py`). One that fails them counts for nothing: it is reported and
+deleted, and its leaves, or its pass, are computed again. That is always safe, because a sum is only ever
+what its file says it covers, and because leaves give the same bits whenever they are added. A file of
+another run or another schema is never deleted.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ SCALING = ("local", "slurm", "kubernetes")
 class ClusterChoice:
     """A kind of cluster or a scheduler's address, and how to start or reach it.
 
-    `config` is a YAML file (Dask's own configuration, with a section of the kind's keywords; a DaskCluster resource for
-    kubernetes), `tls` a folder of `smtdist tls init`, `insecure` accepts connections without encryption that leave this
-    machine, and `max_workers` lets the number of workers grow from `workers` on while there is work.
+    `config` is a YAML file (Dask's own configuration, with a section of the kind's keywords; a DaskCluster
+    resource for kubernetes), `tls` a folder of `smtdist tls init`, `insecure` accepts connections without
+    encryption that leave this machine, and `max_workers` lets the number of workers grow from `workers` on
+    while there is work.
 
     >>> ClusterChoice("slurm", config=Path("site.yaml")).is_address
     False

@@ -1,7 +1,8 @@
 """Clusters by kind, each with the package that knows it: one function a kind, which starts it and stops it.
 
-All start workers that run one task at a time. Whatever leaves this machine is encrypted: with the certificates of
-`--tls` or of Dask's configuration, on SLURM else with certificates made for the run; or it is refused.
+All start workers that run one task at a time. Whatever leaves this machine is encrypted: with the
+certificates of `--tls` or of Dask's configuration, on SLURM else with certificates made for the run; or it
+is refused.
 """
 
 from __future__ import annotations

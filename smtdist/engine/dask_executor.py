@@ -190,8 +190,8 @@ class DaskExecutor:
     def share(self, value: Any, *, everywhere: bool = True) -> Handle:
         """Scatter a value to one worker or to a few, from whom the others fetch it with their first task.
 
-        A broadcast to all would be undone meanwhile: the scheduler's memory manager drops replicas that no task
-        asks for yet, the broadcast makes them again, and with many workers that never ends.
+        A broadcast to all would be undone meanwhile: the scheduler's memory manager drops replicas that no
+        task asks for yet, the broadcast makes them again, and with many workers that never ends.
         """
         for _ in range(SHARES):
             try:
@@ -349,8 +349,8 @@ class DaskExecutor:
     def _tell_lost(self, address: str, about: dict[str, Any]) -> None:
         """Pass on that a worker is gone, with what its last heartbeat said.
 
-        Workers are compared from one look to the next: the scheduler's own stream of comings and goings may hold what
-        it cannot serialise, which cuts off whoever listens.
+        Workers are compared from one look to the next: the scheduler's own stream of comings and goings may
+        hold what it cannot serialise, which cuts off whoever listens.
         """
         if about.get("status") in LEAVING:
             return

@@ -3,11 +3,12 @@
 Events are plain dictionaries with a `kind`, the `time` (seconds since 1970) and the `run` they belong to:
 
 `run_started` (passes), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes, workers),
-`progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same and
-memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running: tasks under way),
-`lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes, peak_bytes, projected_bytes,
-resumed_leaves), `pass_failed` (pass, text, stopped), `note` (text), `run_finished` (seconds), and from whoever watches
-`preview` (see `smtdist.monitor.preview`) and `run_failed` (text, stopped).
+`progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same
+and memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running:
+tasks under way), `lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes,
+peak_bytes, projected_bytes, resumed_leaves), `pass_failed` (pass, text, stopped), `note` (text),
+`run_finished` (seconds), and from whoever watches `preview` (see `smtdist.monitor.preview`) and
+`run_failed` (text, stopped).
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class TaskLost(Exception):
 class Cluster(Protocol):
     """What is told of a cluster that runs the tasks, and what it is told.
 
-    client : of the library that reaches it. address : of its scheduler. dashboard : of its own page, where there is one.
+    client : of the library that reaches it. address : of its scheduler. dashboard : of its own page, where
+        there is one.
     """
 
     @property
@@ -54,9 +55,10 @@ class Cluster(Protocol):
 class Executor(Protocol):
     """Runs tasks. Everything else (plans, trees, checkpoints, retries) is shared code above this seam.
 
-    alone : no other worker will ever join, so that with one slot no two sums of a run meet. cluster : what runs the tasks, None
-    where it is this process. A task function is called with its arguments and two keywords: `report`, which takes progress
-    events, and `permit`, which makes the context for writing a partial.
+    alone : no other worker will ever join, so that with one slot no two sums of a run meet. cluster : what
+    runs the tasks, None where it is this process. A task function is called with its arguments and two
+    keywords: `report`, which takes progress events, and `permit`, which makes the context for writing a
+    partial.
     """
 
     @property

@@ -1,6 +1,7 @@
 """What a pass will move, write and take: plain arithmetic on its plan, and on rates where they were measured.
 
-bytes    sums S that meet on another worker (merges x S), the last one gathered (S), what every worker is sent;
+bytes    sums S that meet on another worker (merges x S), the last one gathered (S), what every worker is
+sent;
          with a checkpoint instead a file of S for each task, each merge and the result
 seconds  the slot with most tasks: reading and adding its samples, copying or storing its sum after each task;
          then the levels on which sums meet, and handing the last one to the driver
@@ -79,8 +80,8 @@ def traffic(
 ) -> Traffic:
     """Return what an undisturbed pass moves; a lost task repeats its part.
 
-    shared_bytes : what all tasks need (atoms, whitening), once a worker; sample_bytes : of a sample that is in the
-    driver's memory, else 0; digests : whether the pass takes the hashes of the samples.
+    shared_bytes : what all tasks need (atoms, whitening), once a worker; sample_bytes : of a sample that is
+    in the driver's memory, else 0; digests : whether the pass takes the hashes of the samples.
     """
     state, tasks, sums = plan.state_bytes, plan.n_tasks, plan.n_sums
     hashes = DIGEST_BYTES * plan.n_samples if digests else 0
@@ -105,7 +106,8 @@ class Pace:
     Attributes
     ----------
     read : seconds to read and decode a sample.
-    add : seconds to add a sample to the sum, while as many workers as will run share the machine; see `Curve`.
+    add : seconds to add a sample to the sum, while as many workers as will run share the machine; see
+        `Curve`.
     start : seconds before the first sample: kernels are loaded or compiled.
     basis : how the figures came about, for people.
     """
@@ -187,8 +189,8 @@ class SolveSpeed:
     Attributes
     ----------
     multiply : multiplications a second of products of matrices.
-    stream : bytes a second of a symmetric matrix that a product with a vector reads from memory, and from caches while it
-        has at most `cached_bytes`.
+    stream : bytes a second of a symmetric matrix that a product with a vector reads from memory, and from
+        caches while it has at most `cached_bytes`.
     factor : a real solve of `size` rows, over what the model says of it.
     """
 
@@ -207,9 +209,10 @@ class SolveSpeed:
 def solve_seconds(n_atoms: int, n_components: int, diagonal: bool, speed: SolveSpeed) -> float:
     """Return the time of `smallest_components` for K atoms and L components.
 
-    Reducing a matrix of n rows to tridiagonal form takes n products of what is left of it (half of it read, 4/3 n³ bytes)
-    with a vector, and 2/3 n³ multiplications; E eigenvectors n² E more. A full V is diagonalised first (E = K),
-    and C brought to its space by two products. Where iterations are faster (`suits`), they are products alone.
+    Reducing a matrix of n rows to tridiagonal form takes n products of what is left of it (half of it read,
+    4/3 n³ bytes) with a vector, and 2/3 n³ multiplications; E eigenvectors n² E more. A full V is
+    diagonalised first (E = K), and C brought to its space by two products. Where iterations are faster
+    (`suits`), they are products alone.
     """
 
     def reduced(vectors: int) -> float:
@@ -233,8 +236,9 @@ def solve_seconds(n_atoms: int, n_components: int, diagonal: bool, speed: SolveS
 def _iterating(n_atoms: int, n_components: int, speed: SolveSpeed) -> float:
     """Return the time of `lanczos.largest_pairs`, by what was counted of K = 4,096 to 16,384 and L = 33 to 400.
 
-    Some 30 products with a block in float32, 17 with all vectors kept in float64; each reads the matrix, which takes as
-    long as some 25 columns. Keeping a basis of 2 to 3 L vectors orthogonal goes with K L², its eigenproblems with L³.
+    Some 30 products with a block in float32, 17 with all vectors kept in float64; each reads the matrix,
+    which takes as long as some 25 columns. Keeping a basis of 2 to 3 L vectors orthogonal goes with K L²,
+    its eigenproblems with L³.
     """
     n, vectors = float(n_atoms), float(n_components)
     columns = 30 * (block_size(n_components) / 2 + 25) + 17 * (kept_vectors(n_components) + 25)

@@ -36,8 +36,9 @@ def take_gpu(
 ) -> str | None:
     """Keep to one GPU from now on, where there are several; returns its name. To be called before CUDA is used.
 
-    Workers hold a lock each, which ends with them. Where every GPU is taken, further workers share them by their process
-    numbers. Workers that dask-cuda starts see all GPUs, each its own first, so that they find it free.
+    Workers hold a lock each, which ends with them. Where every GPU is taken, further workers share them by
+    their process numbers. Workers that dask-cuda starts see all GPUs, each its own first, so that they find
+    it free.
     """
     names = gpus(environment, devices)
     if len(names) < 2:

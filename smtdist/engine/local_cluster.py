@@ -38,7 +38,8 @@ def local_executor(
 ) -> Iterator[DaskExecutor]:
     """Start a cluster of processes on this machine, bound to loopback, and stop it at the end.
 
-    Each worker gets an equal share of the cores, for kernels and BLAS alike, and of this process's memory limit.
+    Each worker gets an equal share of the cores, for kernels and BLAS alike, and of this process's memory
+    limit.
     """
     with local_cluster(workers, threads, limit_bytes) as cluster, executor_on(cluster) as executor:
         yield executor

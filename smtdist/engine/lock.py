@@ -1,14 +1,16 @@
 """One driver a checkpoint folder: a lock that dies with its process, and a record of who holds it.
 
-Two drivers on one folder could not harm its sums (each file says what it covers), but would do all work twice and delete
+Two drivers on one folder could not harm its sums (each file says what it covers), but would do all work
+twice and delete
 each other's partials. The second is refused:
 
 - `driver.lock` is locked with flock, which the kernel releases when the process ends, however it ends. NFS (since
   Linux 2.6.12), GPFS, CephFS and Lustre mounted with `-o flock` carry it between machines.
 - `driver.json` names host, process, its start and a count that grows every `BEAT_SECONDS`. Where flock is refused, or holds on
-  one machine only (Lustre's `localflock`), the record decides: without a lock a process of this host is looked up; for another
-  host the count is watched for `WATCH_SECONDS`, by this machine's clock alone, and a record whose count stands still is
-  taken over. A driver that was killed therefore holds nobody up: at most for that long, where another machine goes on.
+  one machine only (Lustre's `localflock`), the record decides: without a lock a process of this host is
+  looked up; for another host the count is watched for `WATCH_SECONDS`, by this machine's clock alone, and a
+  record whose count stands still is taken over. A driver that was killed therefore holds nobody up: at most
+  for that long, where another machine goes on.
 """
 
 from __future__ import annotations
@@ -89,8 +91,8 @@ def _lock(descriptor: int, folder: Path) -> bool:
 def _require_nobody(folder: Path, locked: bool, sleep: Callable[[float], None]) -> None:
     """Refuse where the record is of a driver that lives, though its lock was not seen.
 
-    On one host the lock decides where there is one: a container that is started again has the name, and its process the
-    number, of the one before.
+    On one host the lock decides where there is one: a container that is started again has the name, and its
+    process the number, of the one before.
     """
     record = _recorded(folder)
     if record is None:

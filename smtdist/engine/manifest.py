@@ -1,6 +1,7 @@
 """FOLDER/manifest.json: what a checkpoint is computed from, so that changed data or settings are refused by name.
 
-The partial sums carry one hash of all this, which can only say that something is different. The manifest says what.
+The partial sums carry one hash of all this, which can only say that something is different. The manifest
+says what.
 """
 
 from __future__ import annotations

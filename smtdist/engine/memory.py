@@ -30,9 +30,10 @@ matrices of a few atoms; those of more than 200 are counted generously enough to
 def settle_heap() -> None:
     """Tell the allocator of this process when to give memory back, where it is glibc's; done before its first task.
 
-    Left alone it raises both thresholds with the arrays it sees dropped, up to 32 and 64 MiB, and sums land between
-    workspaces in heaps that can then not shrink: a long pass grew by 80 MiB. Dask's nannies fix them so low (64 KiB) that
-    each workspace comes as fresh pages, for which coding patches took 1.4 times as long.
+    Left alone it raises both thresholds with the arrays it sees dropped, up to 32 and 64 MiB, and sums land
+    between workspaces in heaps that can then not shrink: a long pass grew by 80 MiB. Dask's nannies fix
+    them so low (64 KiB) that each workspace comes as fresh pages, for which coding patches took 1.4 times
+    as long.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

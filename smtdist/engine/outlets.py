@@ -1,7 +1,7 @@
 """Ways out of a run for its events: a file in the checkpoint folder, a topic on the scheduler.
 
-Both are for views. They never hold a run up and never end it: a thread of its own hands events on, and what cannot be
-written is given up.
+Both are for views. They never hold a run up and never end it: a thread of its own hands events on, and what
+cannot be written is given up.
 """
 
 from __future__ import annotations

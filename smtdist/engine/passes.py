@@ -47,7 +47,8 @@ WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHER
 class Engine:
     """An executor, a stream of events, and where to checkpoint.
 
-    While it is open its events are also kept in the checkpoint folder and sent to the cluster's scheduler, where there is one.
+    While it is open its events are also kept in the checkpoint folder and sent to the cluster's scheduler,
+    where there is one.
     """
 
     executor: Executor
@@ -78,8 +79,8 @@ class Engine:
     def opened(self, facts: Callable[[], Facts] | None = None) -> Iterator[None]:
         """Hold the checkpoint folder and hand events on, for the length of a `with` block; inside another one it does nothing.
 
-        The folder is refused where it belongs to another driver, or to a run of other `facts`. At the end all events have been
-        handed on, and nothing is left that could write to the folder.
+        The folder is refused where it belongs to another driver, or to a run of other `facts`. At the end
+        all events have been handed on, and nothing is left that could write to the folder.
         """
         if self._open:
             if not self.key:
@@ -118,8 +119,9 @@ class Engine:
     def run(self, steps: Sequence[str], facts: Callable[[], Facts] | None = None) -> Iterator[None]:
         """Tell of a run from `run_started` to `run_finished` or `run_failed`, and keep the engine open meanwhile.
 
-        `steps` are the names of its steps as far as they are known: those of a loop by the loop's name. A run inside another is a
-        part of it: the outer one is told of. `facts` say what the sums in a checkpoint folder depend on.
+        `steps` are the names of its steps as far as they are known: those of a loop by the loop's name. A
+        run inside another is a part of it: the outer one is told of. `facts` say what the sums in a
+        checkpoint folder depend on.
         """
         if self._running:
             yield
@@ -328,9 +330,10 @@ class Engine:
     ) -> tuple[T, list[dict[str, Any]]]:
         """Learn parameters in rounds: a pass over what `make` says, then a step, at most so many times; return the records too.
 
-        Round k is the pass `name-k`, and `step(theta, sums, k)` gives the parameters of the next round, or None when nothing
-        changes any more. `theta` is what `smtdist.engine.theta.packed` takes. A checkpoint folder keeps parameters and
-        records after each round, not the sums: a resumed run goes on with the round after, with the same bits.
+        Round k is the pass `name-k`, and `step(theta, sums, k)` gives the parameters of the next round, or
+        None when nothing changes any more. `theta` is what `smtdist.engine.theta.packed` takes. A
+        checkpoint folder keeps parameters and records after each round, not the sums: a resumed run goes on
+        with the round after, with the same bits.
         """
         folder = self.checkpoint
         with self.opened():
@@ -367,7 +370,8 @@ class Engine:
     ) -> tuple[T, dict[str, Any]]:
         """Call a function of this process as a step of the run; return its value with the record of the step.
 
-        `working_bytes` is what it takes at most beside what is in use now, which `pass_started` states. `about` joins the record.
+        `working_bytes` is what it takes at most beside what is in use now, which `pass_started` states.
+        `about` joins the record.
         """
         self.heed_stop()
         nothing = {
@@ -395,7 +399,8 @@ class Engine:
     ) -> Iterator[tuple[tuple[int, int], Any]]:
         """Call function(shared, source, start, stop) for each range of samples; yield (range, result) as they end.
 
-        At most two tasks a slot are under way, so results wait for whoever takes them, not the other way round.
+        At most two tasks a slot are under way, so results wait for whoever takes them, not the other way
+        round.
         """
         executor = self.executor
         shared = (shared, without_data(source))

@@ -1,7 +1,7 @@
 """The plan of a pass: plain data, made from data and configuration before a byte is read.
 
-Leaves (chunk-aligned ranges of samples) and the tree over them never depend on the machines. Memory decides the
-batch size only, and the number of tasks only says how many leaves travel together.
+Leaves (chunk-aligned ranges of samples) and the tree over them never depend on the machines. Memory decides
+the batch size only, and the number of tasks only says how many leaves travel together.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ALLOWANCE = 16 * 1024**2
 class WorkerLimits:
     """What the weakest worker offers: bytes it may use, bytes it uses before the pass, threads for a task.
 
-    `alone`: no second worker will ever join, so that two sums meet only where an earlier run has left several.
-    `device_bytes`: memory of its GPU, where it has one.
+    `alone`: no second worker will ever join, so that two sums meet only where an earlier run has left
+    several. `device_bytes`: memory of its GPU, where it has one.
     """
 
     limit_bytes: int
@@ -58,9 +58,10 @@ class WorkerLimits:
 class PassPlan:
     """One pass over the data, and what it will cost.
 
-    A task adds `leaves_per_task` leaves; where there are many slots the first ones add more (`task_leaves`). Exact sums: each
-    slot begins one and every task continues one that lies idle, so that at the end as many as there are slots (or tasks)
-    meet two by two. Other sums: each task makes the sum of a node of the fixed tree (`task_level`), and siblings meet.
+    A task adds `leaves_per_task` leaves; where there are many slots the first ones add more
+    (`task_leaves`). Exact sums: each slot begins one and every task continues one that lies idle, so that
+    at the end as many as there are slots (or tasks) meet two by two. Other sums: each task makes the sum of
+    a node of the fixed tree (`task_level`), and siblings meet.
     """
 
     name: str
@@ -164,9 +165,10 @@ def plan_pass(
 ) -> PassPlan:
     """Choose the batch within the worker's budget and state the pass's cost; refuse a pass that cannot fit.
 
-    A worker reads and adds with the workspace of a batch, or lets two sums meet, never both at once; see `_sums_held` for
-    the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so that writing a checkpoint after each
-    costs little. With `fingerprint` a sum carries the hashes of its samples, which count as those of all.
+    A worker reads and adds with the workspace of a batch, or lets two sums meet, never both at once; see
+    `_sums_held` for the sums it holds meanwhile. `work_per_sample` (multiplications) sizes tasks so that
+    writing a checkpoint after each costs little. With `fingerprint` a sum carries the hashes of its
+    samples, which count as those of all.
     """
     bounds = tuple(source.leaf_bounds())
     leaf = max(stop - start for start, stop in pairwise(bounds))
@@ -265,9 +267,10 @@ def _sums_held(
 ) -> tuple[int, int]:
     """Return how many sums a worker holds at most while it adds samples, and while two sums meet (0: none do).
 
-    From a checkpoint a task loads the sum it continues, and a merge loads two and adds one to the other. In memory the
-    sums that a task is given are never changed: it works on a copy, unless there is one task only. Where a worker may
-    join or be lost, two sums may meet. A GPU's sum is copied back beside the one on the host.
+    From a checkpoint a task loads the sum it continues, and a merge loads two and adds one to the other. In
+    memory the sums that a task is given are never changed: it works on a copy, unless there is one task
+    only. Where a worker may join or be lost, two sums may meet. A GPU's sum is copied back beside the one
+    on the host.
     """
     if not statistic.exact:
         # along the fixed tree a sum waits on each level for its sibling, one more is made when two meet, and one that has

@@ -1,8 +1,8 @@
 """The driver of one pass: a ledger of leaves, kept whatever is lost.
 
-For exact statistics every task slot carries one running sum: a task takes a sum that lies idle, adds its leaves and
-gives the sum back, so that at most one sum a slot exists, and at the end they meet. For floating-point statistics
-tasks are nodes of the fixed tree and only siblings meet.
+For exact statistics every task slot carries one running sum: a task takes a sum that lies idle, adds its
+leaves and gives the sum back, so that at most one sum a slot exists, and at the end they meet. For
+floating-point statistics tasks are nodes of the fixed tree and only siblings meet.
 """
 
 from __future__ import annotations
@@ -316,8 +316,9 @@ class Reduction:
     def peek(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[Cover, Any]]:
         """Call function(state, *arguments) on each sum there is, where it lies; for views, from any thread.
 
-        Tasks that add to a sum are asked between two batches, so that there is something to see before the first of them
-        has ended. Other sums are not changed by anybody; what is gone meanwhile is left out, and no leaf is seen twice.
+        Tasks that add to a sum are asked between two batches, so that there is something to see before the
+        first of them has ended. Other sums are not changed by anybody; what is gone meanwhile is left out,
+        and no leaf is seen twice.
         """
         growing = list(self.growing.items())[:MOST_INSIDE]
         found, taken = [], bytearray(self.n_leaves)

@@ -20,9 +20,10 @@ def executor_for(
 ) -> Iterator[Executor]:
     """Yield an executor for `cluster`, closing only what was opened here.
 
-    `cluster` is None or "local" (a LocalCluster of `workers` processes, or for 0 workers or none given this process
-    alone), another kind or a scheduler's address, a `ClusterChoice` (either with options), a `distributed.Client`, or
-    an executor. `waiting` is called each second while a cluster that was started here has no worker yet.
+    `cluster` is None or "local" (a LocalCluster of `workers` processes, or for 0 workers or none given this
+    process alone), another kind or a scheduler's address, a `ClusterChoice` (either with options), a
+    `distributed.Client`, or an executor. `waiting` is called each second while a cluster that was started
+    here has no worker yet.
     """
     if hasattr(cluster, "slots"):
         yield cluster

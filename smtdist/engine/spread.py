@@ -30,9 +30,9 @@ def spread(
 ) -> SpreadMatrix:
     """Hand a symmetric or upper triangular (K, K) matrix to the workers, in tiles of rows from the diagonal on.
 
-    `make(start, stop)` returns rows from column `start` on, (stop - start, K - start); `height` is their number where that is
-    settled. A tile whose worker is lost is made again. Raises MemoryBudgetError where the workers together cannot hold the
-    matrix, ConfigurationError where there are none.
+    `make(start, stop)` returns rows from column `start` on, (stop - start, K - start); `height` is their
+    number where that is settled. A tile whose worker is lost is made again. Raises MemoryBudgetError where
+    the workers together cannot hold the matrix, ConfigurationError where there are none.
     """
     executor = engine.executor
     require_workers(executor)

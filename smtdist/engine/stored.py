@@ -1,9 +1,9 @@
 """Arrays and attributes in one HDF5 file, whole or not at all, with checksums over everything that is read again.
 
-The file is plain HDF5 for every other reader. In its user block, which HDF5 leaves to applications, lies an index: the
-attributes, and each array's type, shape, place in the file and CRC-32 (2 GB/s, faster than the disks it guards), under a
-hash of its own. Reading follows the index and never HDF5's own structures: a flipped bit in those can crash the library,
-a flipped bit here is found before anything is used.
+The file is plain HDF5 for every other reader. In its user block, which HDF5 leaves to applications, lies an
+index: the attributes, and each array's type, shape, place in the file and CRC-32 (2 GB/s, faster than the
+disks it guards), under a hash of its own. Reading follows the index and never HDF5's own structures: a
+flipped bit in those can crash the library, a flipped bit here is found before anything is used.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def write_arrays(path: Path, arrays: State, attributes: dict[str, str]) -> str:
 def read_arrays(path: Path) -> tuple[State, dict[str, str]]:
     """Return the arrays and attributes of a file, verified; raise Damage where they are not what was written.
 
-    A disk that does not answer is asked again, then named in a CheckpointError: it says nothing about the file. A file
-    that is gone raises FileNotFoundError.
+    A disk that does not answer is asked again, then named in a CheckpointError: it says nothing about the
+    file. A file that is gone raises FileNotFoundError.
     """
     try:
         return patiently(lambda: _read(path))

@@ -29,7 +29,8 @@ WHOLE = "theta"
 def packed(theta: Any, name: str = "") -> Arrays:
     """Return parameters as named arrays in C order.
 
-    They are arrays, numbers, tuples of numbers, lists of arrays, or dataclasses of these; what is None has no array.
+    They are arrays, numbers, tuples of numbers, lists of arrays, or dataclasses of these; what is None has
+    no array.
 
     >>> sorted(packed({"a": np.zeros(2)}, "x").items())
     Traceback (most recent call last):

@@ -1,9 +1,9 @@
 """Certificates for a cluster of one's own: who has one of them may take part, nobody else.
 
-Dask's TLS authenticates both sides of every connection by the authority that signed them, whatever the host is called.
-So the authority here signs exactly three certificates and its key is never written: no fourth can be made. The client's
-certificate is good for connecting only: with it nobody can pose as a scheduler. Whoever connects may run code, so this
-divides mistakes, not powers.
+Dask's TLS authenticates both sides of every connection by the authority that signed them, whatever the host
+is called. So the authority here signs exactly three certificates and its key is never written: no fourth
+can be made. The client's certificate is good for connecting only: with it nobody can pose as a scheduler.
+Whoever connects may run code, so this divides mistakes, not powers.
 """
 
 from __future__ import annotations

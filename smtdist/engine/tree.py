@@ -1,7 +1,7 @@
 """The fixed tree that floating-point partial sums meet in: a function of the number of leaves alone.
 
-Node (level, index) covers leaves [index 2^level, (index + 1) 2^level), cut off at the last leaf. Its value is its
-left child's merged with its right child's; where the right child has no leaves it is the left child's.
+Node (level, index) covers leaves [index 2^level, (index + 1) 2^level), cut off at the last leaf. Its value
+is its left child's merged with its right child's; where the right child has no leaves it is the left child's.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def accumulate(
     """Sum over the leaves of `covers`, on top of `start`; exact statistics only.
 
     Without a checkpoint folder the result is the partial itself. With one it is a file, and running twice is
-    harmless: the file of the same leaves is the same sum. `start` in memory may be another task's too, so it is
-    copied; in a file it is replaced once the new file is whole.
+    harmless: the file of the same leaves is the same sum. `start` in memory may be another task's too, so
+    it is copied; in a file it is replaced once the new file is whole.
     """
     reset_peak()
     set_threads(job.threads)
@@ -250,8 +250,8 @@ def batches(
 ) -> Iterator[tuple[int, NDArray[np.generic]]]:
     """Read [start, stop) in blocks of whole chunks, each once, and cut the blocks into batches.
 
-    With `digests` the hashes of the samples are appended to it; with `skipped` the ranges that cannot be read are
-    appended to that, left out, and have zeros for hashes.
+    With `digests` the hashes of the samples are appended to it; with `skipped` the ranges that cannot be
+    read are appended to that, left out, and have zeros for hashes.
     """
     for begin, end in block_ranges(start, stop, block):
         hashes = np.zeros(end - begin, np.uint64)

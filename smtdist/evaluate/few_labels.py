@@ -67,8 +67,8 @@ def standardised(
 ) -> list[NDArray[np.float32]]:
     """Return rows (n, F), and others like them, brought to zero mean and unit deviation / √F of the first ones.
 
-    each : every feature by its own deviation. Otherwise all by one number, so that a feature that varies more counts for more in
-    a penalised classifier; the rows' mean square is the same either way.
+    each : every feature by its own deviation. Otherwise all by one number, so that a feature that varies
+    more counts for more in a penalised classifier; the rows' mean square is the same either way.
 
     >>> standardised(np.array([[0.0], [2.0]]))[0].round(2).tolist()
     [[-1.0], [1.0]]
@@ -101,8 +101,9 @@ def label_sweep(
 ) -> list[dict[str, Any]]:
     """Return for each number of labels: mean accuracy over draws, its 95 % interval (Student's t), each draw, each C.
 
-    Rows are in memory. Features are standardised by all training rows, whose labels play no part in that. Each draw is as
-    `judged_draw` has it. Of more than `MANY` labels only the first draw chooses C, or none where fewer have chosen one before.
+    Rows are in memory. Features are standardised by all training rows, whose labels play no part in that.
+    Each draw is as `judged_draw` has it. Of more than `MANY` labels only the first draw chooses C, or none
+    where fewer have chosen one before.
     """
     known, asked = standardised(train_z, test_z)
     results: list[dict[str, Any]] = []
@@ -140,9 +141,10 @@ def judged_draw(
 ) -> tuple[float, float]:
     """Return the accuracy of one draw of `count` labels, and its C; rows as `standardised` leaves them.
 
-    Without a C it is chosen by cross-validation within the labelled rows, with as many folds as the smallest class has labels,
-    `folds` at most; a single label a class cannot validate, so that C is then `PLAIN_C`. Up to `MANY` rows are rotated into their
-    span, where the streamed SVM needs a tenth of the steps and of LinearSVC's time.
+    Without a C it is chosen by cross-validation within the labelled rows, with as many folds as the
+    smallest class has labels, `folds` at most; a single label a class cannot validate, so that C is then
+    `PLAIN_C`. Up to `MANY` rows are rotated into their span, where the streamed SVM needs a tenth of the
+    steps and of LinearSVC's time.
     """
     rows = draw_labelled(train_y, count, seed, draw)
     labels = train_y[rows]

@@ -206,7 +206,8 @@ class SoftNeighbours:
 class GradualNeighbours:
     """Test rows that are classified by training rows which come block by block and need not stay.
 
-    Memory: the test rows, and 16 bytes for each of them and each row of a block. Raises what `evaluate_knn` raises.
+    Memory: the test rows, and 16 bytes for each of them and each row of a block. Raises what `evaluate_knn`
+    raises.
     """
 
     def __init__(self, settings: SoftNeighbours, test_z: Any, train_y: Any, test_y: Any, rows: int) -> None:

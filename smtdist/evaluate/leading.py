@@ -78,15 +78,17 @@ class Leading:
 def leading_directions(z: Any, count: int, whiten: float = 0.5) -> Leading:
     """Return what turns z into x = Λ^(-whiten / 2) Uᵀ (z / |z| - m), for cosines and classifiers to be taken of x.
 
-    U (F, `count`) and Λ are the leading eigenvectors and -values of the covariance of the rows of `z` (n, ...), each brought
-    to length 1, m their mean. No labels enter. Principal components that are whitened and cut serve nearest neighbours
-    of image descriptors (Jégou and Chum, "Negative evidences and co-occurrences in image retrieval", 2012); the power
-    lies between theirs, 1, and a rotation, 0: neighbouring places of a pooled representation say much the same, which
-    counts less here, and the last directions are noise. SMT 2023 compares z itself.
+    U (F, `count`) and Λ are the leading eigenvectors and -values of the covariance of the rows of `z` (n,
+    ...), each brought to length 1, m their mean. No labels enter. Principal components that are whitened
+    and cut serve nearest neighbours of image descriptors (Jégou and Chum, "Negative evidences and
+    co-occurrences in image retrieval", 2012); the power lies between theirs, 1, and a rotation, 0:
+    neighbouring places of a pooled representation say much the same, which counts less here, and the last
+    directions are noise. SMT 2023 compares z itself.
 
-    z : anything with `shape` that can be sliced by rows, such as an array or an HDF5 dataset. Of up to 4,096 features
-    65,536 rows count at most, of more features 4,096, evenly spaced. Memory: `leading_bytes`; time O(n F²), or
-    O(4096² F). Raises ConfigurationError for a count or a power that cannot be, DataError for rows that are not finite.
+    z : anything with `shape` that can be sliced by rows, such as an array or an HDF5 dataset. Of up to
+    4,096 features 65,536 rows count at most, of more features 4,096, evenly spaced. Memory:
+    `leading_bytes`; time O(n F²), or O(4096² F). Raises ConfigurationError for a count or a power that
+    cannot be, DataError for rows that are not finite.
 
     >>> z = np.array([[3.0, 1.0, 0.0], [3.0, -1.0, 0.0], [3.0, 0.0, 1.0], [3.0, 0.0, -1.0]])
     >>> found = leading_directions(z, 2, 1.0)

@@ -48,8 +48,8 @@ class Logistic:
     centre, scale : (F,) rows are seen as (x - centre) x scale.
     C : weight of the losses against ½‖W‖².
     n_iter : iterations of L-BFGS.
-    converged : whether the largest entry of the gradient fell to `tolerance` times that of zero weights (or the loss
-        to where float64 hides its fall).
+    converged : whether the largest entry of the gradient fell to `tolerance` times that of zero weights (or
+        the loss to where float64 hides its fall).
     """
 
     coefficients: Float64
@@ -69,9 +69,9 @@ class Logistic:
 class Rows:
     """Rows and their classes, in blocks within a budget; kept in memory, centred, where all fit and `keep` is set.
 
-    `z` (n, ...) has `shape` and `dtype` and is sliced by rows; further axes are flattened. `targets` (n,) numbers the
-    classes from 0; `chosen` (n,) says which rows take part. Blocks have the type the rows are stored in, float32 for
-    float16. Raises MemoryBudgetError where
+    `z` (n, ...) has `shape` and `dtype` and is sliced by rows; further axes are flattened. `targets` (n,)
+    numbers the classes from 0; `chosen` (n,) says which rows take part. Blocks have the type the rows are
+    stored in, float32 for float16. Raises MemoryBudgetError where
     one row does not fit.
     """
 
@@ -182,13 +182,14 @@ def fit_logistic(
 ) -> Logistic:
     """Minimise C Σ_i loss_i + ½‖W‖² over weights W and intercepts b by full-batch L-BFGS (Liu and Nocedal 1989).
 
-    The loss of a row x of class y is log Σ_c exp(w_c x + b_c) - (w_y x + b_y); of two classes the first has w = b =
-    0, as in scikit-learn's LogisticRegression. Intercepts are not penalised, so that centring the rows changes b
-    alone, but makes for far fewer iterations. `start` warms the start.
+    The loss of a row x of class y is log Σ_c exp(w_c x + b_c) - (w_y x + b_y); of two classes the first has
+    w = b = 0, as in scikit-learn's LogisticRegression. Intercepts are not penalised, so that centring the
+    rows changes b alone, but makes for far fewer iterations. `start` warms the start.
 
-    Products run in the rows' type: float32 as long as it shows how the loss falls, float64 from there on where the
-    gradient is not small yet. Every pass reads all rows; the result depends on the size of the blocks through the
-    rounding of the products only. Memory: the blocks of `rows` and `WEIGHT_COPIES` vectors of c (F + 1) float64.
+    Products run in the rows' type: float32 as long as it shows how the loss falls, float64 from there on
+    where the gradient is not small yet. Every pass reads all rows; the result depends on the size of the
+    blocks through the rounding of the products only. Memory: the blocks of `rows` and `WEIGHT_COPIES`
+    vectors of c (F + 1) float64.
     """
     outputs = n_outputs(n_classes)
     targets = rows.targets if rows.chosen is None else rows.targets[rows.chosen]

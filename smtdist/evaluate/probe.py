@@ -72,7 +72,8 @@ class LinearEvaluation:
     interval : 95 % Wilson interval of `top1`, (low, high).
     C : weight of the losses against ½‖W‖², chosen on the validation part.
     n_iter : iterations of the last fit, on all training rows.
-    converged : whether that fit ended where its gradient is small; if not, more iterations could change the figures.
+    converged : whether that fit ended where its gradient is small; if not, more iterations could change the
+        figures.
     path : for every C that was tried, its C, top1 on the validation part, n_iter and converged.
     n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`.
     """
@@ -113,21 +114,23 @@ def fit_probe(
 ) -> LinearProbe:
     """Fit multinomial logistic regression, min C Σ_i loss_i + ½‖W‖², with C chosen on a validation part.
 
-    The objective is that of scikit-learn's LogisticRegression, intercepts not penalised (see `fit_logistic`). Of
-    several C each is fitted on the training rows outside the validation part, starting from the one before; the C
-    of the highest top-1 share wins, the smallest of equals, and is fitted again on all training rows. `validation`
-    is a share, drawn by `seed` within each class, or (z, y) of its own. A single C is fitted at once.
+    The objective is that of scikit-learn's LogisticRegression, intercepts not penalised (see
+    `fit_logistic`). Of several C each is fitted on the training rows outside the validation part, starting
+    from the one before; the C of the highest top-1 share wins, the smallest of equals, and is fitted again
+    on all training rows. `validation` is a share, drawn by `seed` within each class, or (z, y) of its own.
+    A single C is fitted at once.
 
-    `standardise` brings every feature to unit deviation first. It is off by default: pooled positions of a sparse
-    manifold transform are unit vectors whose components have equal variance before that, so that one penalty suits
-    all features already, and scaling would raise what hardly varies, which is mostly noise.
+    `standardise` brings every feature to unit deviation first. It is off by default: pooled positions of a
+    sparse manifold transform are unit vectors whose components have equal variance before that, so that one
+    penalty suits all features already, and scaling would raise what hardly varies, which is mostly noise.
 
-    z (n, ...) is anything with `shape` and `dtype` that can be sliced by rows, y (n,) class numbers. Rows stay in
-    memory where they fit in `memory_bytes`, else each pass reads them; weights and the history of L-BFGS are part of
-    it. Products run in float32 for float16 and float32 rows, in float64 where that no longer shows progress; sums
-    over blocks are float64, so that the size of the blocks matters to rounding only. `progress` is called with
-    (done, all) in rows. Raises DataError for labels that do not match, a single class, classes that the validation
-    part lacks, rows that are not finite; MemoryBudgetError where weights and one row do not fit.
+    z (n, ...) is anything with `shape` and `dtype` that can be sliced by rows, y (n,) class numbers. Rows
+    stay in memory where they fit in `memory_bytes`, else each pass reads them; weights and the history of
+    L-BFGS are part of it. Products run in float32 for float16 and float32 rows, in float64 where that no
+    longer shows progress; sums over blocks are float64, so that the size of the blocks matters to rounding
+    only. `progress` is called with (done, all) in rows. Raises DataError for labels that do not match, a
+    single class, classes that the validation part lacks, rows that are not finite; MemoryBudgetError where
+    weights and one row do not fit.
 
     >>> z = np.array([[0.0], [1.0], [4.0], [5.0]], np.float32)
     >>> fit_probe(z, [0, 0, 1, 1], C=1.0).coefficients.round(2)
@@ -165,7 +168,8 @@ def evaluate_linear(
 ) -> LinearEvaluation:
     """Fit the linear probe on training rows and count how many test rows it gets right.
 
-    `settings` are those of `fit_probe`. Test labels that training lacks count as wrong. Memory: as `fit_probe`.
+    `settings` are those of `fit_probe`. Test labels that training lacks count as wrong. Memory: as
+    `fit_probe`.
 
     >>> z = np.repeat(np.eye(3), 10, axis=0)
     >>> found = evaluate_linear(z, np.repeat([0, 1, 2], 10), z[::10], [0, 1, 2])

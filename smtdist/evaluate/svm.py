@@ -72,15 +72,17 @@ def fit_svm(
 ) -> Svm:
     """Minimise ½‖w_c‖² + C Σ_i max(0, 1 - y_ic w_cᵀ x_i)² for every class c.
 
-    That is scikit-learn's LinearSVC (squared hinge, one against the rest), its intercept a feature of one that is penalised
-    as the others are. `standardise` first brings features to zero mean and unit deviation, divided by √F so that C means the
-    same for any number of them; `moments` are (centre, scale) of your own.
+    That is scikit-learn's LinearSVC (squared hinge, one against the rest), its intercept a feature of one
+    that is penalised as the others are. `standardise` first brings features to zero mean and unit
+    deviation, divided by √F so that C means the same for any number of them; `moments` are (centre, scale)
+    of your own.
 
     chosen : (n,) which rows take part; None for all.
-    solver : "liblinear" takes rows in memory to LinearSVC itself; "stream" runs L-BFGS over blocks of rows, kept in memory where
-    they fit in `memory_bytes`, else read again by each iteration, products in their type and on a device where there is one;
-    "auto" is liblinear where rows in float64 fit and there is no device. A streamed fit ends where no entry of the gradient is
-    above `tolerance` times that of zero weights; `start` warms it.
+    solver : "liblinear" takes rows in memory to LinearSVC itself; "stream" runs L-BFGS over blocks of rows,
+    kept in memory where they fit in `memory_bytes`, else read again by each iteration, products in their
+    type and on a device where there is one; "auto" is liblinear where rows in float64 fit and there is no
+    device. A streamed fit ends where no entry of the gradient is above `tolerance` times that of zero
+    weights; `start` warms it.
 
     >>> z = np.array([[0.0], [1.0], [4.0], [5.0]])
     >>> fit_svm(z, [0, 0, 7, 7]).predict(z).tolist()
@@ -154,8 +156,9 @@ def scale_of(deviation: Float64) -> Float64:
 class _Problem:
     """All classes' objectives added up, over n C, and the gradient: one pass over the rows a call.
 
-    Weights are counted in units of 1 / √(diagonal of the Hessian) with every row inside the margin. Where the columns are
-    orthogonal, as in `few_labels.in_span`, the Hessian then differs from the identity by the rows outside only.
+    Weights are counted in units of 1 / √(diagonal of the Hessian) with every row inside the margin. Where
+    the columns are orthogonal, as in `few_labels.in_span`, the Hessian then differs from the identity by
+    the rows outside only.
     """
 
     def __init__(self, rows: Rows, moments: tuple[Float64, Float64], C: float, n_classes: int) -> None:
@@ -215,8 +218,8 @@ def evaluate_svm(
 ) -> SvmEvaluation:
     """Fit the SVM, of several C the best in k-fold cross-validation, and count how many test rows it gets right.
 
-    `settings` are those of `fit_svm`. Test labels that training lacks count as wrong. Rows are read in blocks within
-    `memory_bytes`, those of folds too. `progress` is called with (fits that are done, all).
+    `settings` are those of `fit_svm`. Test labels that training lacks count as wrong. Rows are read in
+    blocks within `memory_bytes`, those of folds too. `progress` is called with (fits that are done, all).
 
     >>> z = np.repeat(np.eye(3), 10, axis=0)
     >>> evaluate_svm(z, np.repeat([0, 1, 2], 10), z[::10], [0, 1, 2], C=1.0).top1
@@ -304,9 +307,9 @@ def cross_validate(
 ) -> list[dict[str, Any]]:
     """Return for every C its mean accuracy over k folds, plain JSON: C, top1, folds (each one's accuracy).
 
-    Each class is dealt out by itself, so that a fold may stay empty where there are more of them than rows of the largest
-    class; it then has no accuracy. More folds than rows are refused. z : (n, ...) in memory or a dataset, whose rows are
-    read in blocks. `progress` is called with the number of fits that are done.
+    Each class is dealt out by itself, so that a fold may stay empty where there are more of them than rows
+    of the largest class; it then has no accuracy. More folds than rows are refused. z : (n, ...) in memory
+    or a dataset, whose rows are read in blocks. `progress` is called with the number of fits that are done.
     """
     labels = checked_labels(y, len(z), "training labels")
     require_folds(len(labels), folds)

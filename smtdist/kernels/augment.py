@@ -23,7 +23,8 @@ class Augmentation:
 
     noise : standard deviation of normal noise added to every entry, in units of the data.
     flip : mirror left and right, every second sample; a row of numbers is reversed.
-    crop : shift by up to so many pixels each way, the border repeated; a row of numbers is shifted along itself.
+    crop : shift by up to so many pixels each way, the border repeated; a row of numbers is shifted along
+        itself.
     mask : share of the entries set to zero.
 
     Memory: 24 bytes an entry of the batch. Raises ConfigurationError for numbers without meaning.

@@ -17,7 +17,8 @@ def add_label_sums(
 ) -> None:
     """Add every patch to the sum of its label, and one to its count; label -1 is left out.
 
-    `counts` (K,) and `sums` (K, p) are int64 and change in place; `labels` is (N,), `grid` (p, N) holds integers.
+    `counts` (K,) and `sums` (K, p) are int64 and change in place; `labels` is (N,), `grid` (p, N) holds
+    integers.
 
     >>> counts, sums = np.zeros(2, np.int64), np.zeros((2, 1), np.int64)
     >>> add_label_sums(counts, sums, np.array([1, -1, 1], np.int32), np.array([[2.0, 5.0, 3.0]], np.float32))

@@ -29,10 +29,11 @@ def gq_codes(
 ) -> Codes:
     """Return f_gq, the atoms with ⟨atom, patch⟩ >= t, of every patch (SMT 2023, eq. 2: general sparse coding).
 
-    The threshold is `cut`, an integer dot product on the grid (`threshold_cut`). A constant patch is the zero vector:
-    under constant_patch = "activate_best" its best atom is the first, otherwise it has no active atom. A patch that no
-    atom reaches has its best atom under zero_code = "activate_best" (ties: the lowest), otherwise none. Under "keep"
-    a patch without an active atom is a site all the same (a = 0, as printed); under "leave_out" it is none.
+    The threshold is `cut`, an integer dot product on the grid (`threshold_cut`). A constant patch is the
+    zero vector: under constant_patch = "activate_best" its best atom is the first, otherwise it has no
+    active atom. A patch that no atom reaches has its best atom under zero_code = "activate_best" (ties: the
+    lowest), otherwise none. Under "keep" a patch without an active atom is a site all the same (a = 0, as
+    printed); under "leave_out" it is none.
 
     grid : float32 (p, N); atoms : float32 (K, p), both whole numbers; constant : bool (N,).
     Memory: K / 8 bytes a patch, 2 bytes an entry, and tiles of 0.75 MiB a thread.
@@ -74,11 +75,12 @@ def nearest_atoms(
 ) -> tuple[Array, Array]:
     """Return the nearest atom of every patch and its dot product: argmax ⟨g, a⟩, or of 2⟨g, a⟩ - ‖a‖² if Euclidean.
 
-    Ties go to the lowest atom (SMT 2023, eq. 1: vector quantisation). Of the patches that are `constant`, bool (N,), all
-    zero on the grid, the CPU looks for the nearest atom once only: on MNIST they are a third.
+    Ties go to the lowest atom (SMT 2023, eq. 1: vector quantisation). Of the patches that are `constant`,
+    bool (N,), all zero on the grid, the CPU looks for the nearest atom once only: on MNIST they are a third.
 
     grid : float32 (p, N); atoms : float32 (K, p), whole numbers of norm at most 4096.
-    Returns labels int32 (N,) and dots float32 (N,). Memory: tiles of 0.75 MiB, and with `constant` 8 p KiB, a thread.
+    Returns labels int32 (N,) and dots float32 (N,). Memory: tiles of 0.75 MiB, and with `constant` 8 p KiB,
+    a thread.
 
     >>> atoms = np.array([[4.0, 0.0], [0.0, 3.0]], np.float32)
     >>> [x.tolist() for x in nearest_atoms(np.array([[1.0], [2.0]], np.float32), atoms, False)]
@@ -124,9 +126,10 @@ def grid_patches(
 ) -> tuple[Array, Array]:
     """Return patches of raw images as unit vectors on the grid: pixels, mean, whitening, norm.
 
-    images : (B, H, W[, C]) as stored; at : the positions to take of each image, int32 (B, m), or None for all n.
-    Returns grid float32 (p, B m) and constant bool (B m,).
-    Memory: 4 p bytes a patch for the result; on the CPU the steps run in slices of images, 20 p bytes a patch.
+    images : (B, H, W[, C]) as stored; at : the positions to take of each image, int32 (B, m), or None for
+    all n. Returns grid float32 (p, B m) and constant bool (B m,).
+    Memory: 4 p bytes a patch for the result; on the CPU the steps run in slices of images, 20 p bytes a
+    patch.
     """
     if not is_host(images):
         return grid_slice(images, whitener, mirror, 0, at)
@@ -175,9 +178,9 @@ def encode_pieces(
 ) -> Iterator[tuple[int, int, Codes]]:
     """Yield (first image, images, codes) of whole images in order, each with at most `capacity` entries.
 
-    The codes are of all n patches of an image; those that are not on the stride of the encoder's sampling have no
-    entry, and cost nothing but 8 bytes. With `at`, ascending positions int32 (B, m), the codes are of these m
-    patches of each image alone; other patches are never made.
+    The codes are of all n patches of an image; those that are not on the stride of the encoder's sampling
+    have no entry, and cost nothing but 8 bytes. With `at`, ascending positions int32 (B, m), the codes are
+    of these m patches of each image alone; other patches are never made.
 
     Raises MemoryBudgetError where `capacity` is below one image's worst case, K entries a patch (1 for "vq").
     """

@@ -60,9 +60,9 @@ def add_window_cooccurrence(out: Array, codes: Codes, kept: Array, d: int) -> No
 def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
     """Add Σ A L Aᵀ with L = rint(2^20 D Dᵀ): the second-order objective ‖PAD‖² of SMT 2018 and 2023.
 
-    Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column. For windows
-    L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within 2 d; for the
-    whole image of n kept patches, n / (n - 1) on the diagonal and -n / (n - 1)² beside it.
+    Column i of D is e_i minus the mean of the kept neighbours of i; patches without any have no column. For
+    windows L_ab = δ_ab - M_ab (1 / deg_a + 1 / deg_b) + Σ_i 1 / deg_i² over the common neighbours i, within
+    2 d; for the whole image of n kept patches, n / (n - 1) on the diagonal and -n / (n - 1)² beside it.
 
     out : int64 (K, K), in units of 2^-20. Memory: 4 (4 d + 1)² bytes a patch of the image slice at work; on
     a CPU 4 K bytes a patch beside that, 32 MiB at most.

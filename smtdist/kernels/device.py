@@ -56,8 +56,8 @@ def to_host(x: Array) -> Any:
 def to_device(x: Array) -> Any:
     """Return the array as a CuPy array on the current device.
 
-    Raises ConfigurationError where there is no CuPy or no CUDA device, for which ask `gpu_available` first, and where CuPy is
-    told to round products.
+    Raises ConfigurationError where there is no CuPy or no CUDA device, for which ask `gpu_available` first,
+    and where CuPy is told to round products.
     """
     if not gpu_available():
         raise ConfigurationError(
@@ -113,8 +113,9 @@ def place(x: Array) -> Any:
 def uploading() -> Iterator[Callable[[Batches], Batches]]:
     """Yield what hands on batches, so that each is copied to the device while the one before it is worked on.
 
-    They are (number of the first sample, samples), and what is placed is the samples, whole. Without a device they are handed
-    on as they are. Memory: two batches of pinned memory, two on the device, and one more batch in advance.
+    They are (number of the first sample, samples), and what is placed is the samples, whole. Without a
+    device they are handed on as they are. Memory: two batches of pinned memory, two on the device, and one
+    more batch in advance.
 
     >>> with uploading() as ahead:
     ...     [int(place(samples).sum()) for _, samples in ahead(iter([(0, np.ones(2)), (2, np.ones(1))]))]

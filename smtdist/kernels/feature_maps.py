@@ -60,8 +60,8 @@ class FourierFeatures:
     """√(2/D) (cos xΩ, sin xΩ): the Gaussian and the Laplacian kernel (Rahimi and Recht 2007).
 
     frequencies Ω : (d, D/2), normal with deviation 1/σ for the Gaussian kernel, Cauchy with scale 1/σ in each
-    coordinate for the Laplacian one. The error of a kernel value is about 1/√D, that of a feature by float32 a few
-    times 10⁻⁷ of √(2/D) and, by the rounding of xΩ, of as many quarter turns as the angle has.
+    coordinate for the Laplacian one. The error of a kernel value is about 1/√D, that of a feature by
+    float32 a few times 10⁻⁷ of √(2/D) and, by the rounding of xΩ, of as many quarter turns as the angle has.
     """
 
     frequencies: Float32
@@ -192,8 +192,8 @@ class NystroemFeatures:
 def random_features(kernel: Kernel, kind: str, n_inputs: int, n_features: int, seed: int) -> FeatureMap:
     """Draw random features of a kernel, keyed by (seed, feature): the first so many of more are the same.
 
-    kind : "fourier" for the kernels gaussian and laplacian (D is rounded up to an even number), "relu" for relu.
-    Memory: 4 d D bytes. Raises ConfigurationError for a kernel that has no such features.
+    kind : "fourier" for the kernels gaussian and laplacian (D is rounded up to an even number), "relu" for
+    relu. Memory: 4 d D bytes. Raises ConfigurationError for a kernel that has no such features.
 
     >>> features = random_features(Kernel("relu"), "relu", 3, 4096, seed=0)
     >>> rows = np.eye(3, dtype=np.float32)

@@ -207,7 +207,8 @@ def squared_distances(points: Rows, others: Rows) -> Rows:
 def barycentric_weights(points: Rows, near: Rows, regularisation: float = REGULARISATION) -> Rows:
     """Return the weights that rebuild points from their neighbours and sum to 1 (Roweis and Saul 2000).
 
-    points (m, d), near (m, k, d); `regularisation` times the trace is added to the diagonal of each Gram matrix.
+    points (m, d), near (m, k, d); `regularisation` times the trace is added to the diagonal of each Gram
+    matrix.
 
     >>> barycentric_weights(np.array([[1.0]]), np.array([[[0.0], [4.0]]]), 1e-9).round(6)
     array([[0.75, 0.25]])

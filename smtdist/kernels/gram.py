@@ -26,13 +26,15 @@ MEDIAN_ROWS: Final = 1000
 class Kernel:
     """A kernel k(x, y) by name; call it on rows (n, d) and (m, d) for the matrix (n, m) in float64.
 
-    gaussian: exp(-‖x - y‖² / 2σ²). laplacian: exp(-‖x - y‖₁ / σ), as in scikit-learn. linear: xᵀy. polynomial:
-    (xᵀy + offset)^degree. relu: ‖x‖‖y‖ κ₁(u), with u the cosine and κ₁(u) = (u (π - arccos u) + √(1 - u²)) / π, the
-    arc-cosine kernel of an infinitely wide ReLU layer. ntk: ‖x‖‖y‖ (u κ₀(u) + κ₁(u)), κ₀(u) = (π - arccos u) / π, its
-    neural tangent kernel (Bietti and Bach 2021). Any other name is one of `sklearn.metrics.pairwise`; `function` is
-    your own, called with two blocks of rows, such as a kernel of `sklearn.gaussian_process`.
+    gaussian: exp(-‖x - y‖² / 2σ²). laplacian: exp(-‖x - y‖₁ / σ), as in scikit-learn. linear: xᵀy.
+    polynomial: (xᵀy + offset)^degree. relu: ‖x‖‖y‖ κ₁(u), with u the cosine and κ₁(u) = (u (π - arccos u) +
+    √(1 - u²)) / π, the arc-cosine kernel of an infinitely wide ReLU layer. ntk: ‖x‖‖y‖ (u κ₀(u) + κ₁(u)),
+    κ₀(u) = (π - arccos u) / π, its neural tangent kernel (Bietti and Bach 2021). Any other name is one of
+    `sklearn.metrics.pairwise`; `function` is your own, called with two blocks of rows, such as a kernel of
+    `sklearn.gaussian_process`.
 
-    Memory: 8 bytes a pair, three times while it is made. Raises ConfigurationError for a name or number without meaning.
+    Memory: 8 bytes a pair, three times while it is made. Raises ConfigurationError for a name or number
+    without meaning.
 
     >>> Kernel("linear")(np.eye(2), np.ones((1, 2)))
     array([[1.],
@@ -93,8 +95,8 @@ class Kernel:
     def pull_back(self, rows: Float64, weights: Float64) -> Float64:
         """Return the gradient of Σ w_ij k(z_i, z_j) with respect to the rows z (n, h), for symmetric weights (n, n).
 
-        Memory: 8 bytes a pair, four times. Raises ConfigurationError for kernels that are not among `OWN`. Where a
-        kernel has a kink (laplacian, ntk of equal rows) the gradient is the symmetric one.
+        Memory: 8 bytes a pair, four times. Raises ConfigurationError for kernels that are not among `OWN`.
+        Where a kernel has a kink (laplacian, ntk of equal rows) the gradient is the symmetric one.
         """
         if self.function is not None or self.name not in OWN:
             raise ConfigurationError(
@@ -147,8 +149,8 @@ def with_bandwidth(kernel: Kernel, bandwidth: float | str, rows: NDArray[Any]) -
 def median_bandwidth(rows: NDArray[Any], name: str = "gaussian") -> float:
     """Return the median distance of pairs of different rows, among the first 1,000: σ by the median heuristic.
 
-    Distances are those of the kernel: Euclidean for "gaussian", city-block for "laplacian". One where all rows are
-    equal. Memory: 4 MB for the distances.
+    Distances are those of the kernel: Euclidean for "gaussian", city-block for "laplacian". One where all
+    rows are equal. Memory: 4 MB for the distances.
 
     >>> median_bandwidth(np.array([[0.0], [1.0], [3.0]]))
     2.0

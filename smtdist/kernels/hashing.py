@@ -27,9 +27,9 @@ def keyed_hashes(
 ) -> NDArray[np.uint64]:
     """Hash (seed, sample, position, view) to 64 bits, by two rounds of the splitmix64 finaliser.
 
-    samples : what a sample is known by, its number or the hash of its content. positions : how many, for all of them
-    from zero on, or the positions themselves. The hashes of a sample differ from one another. Returns (samples,
-    positions) uint64; 16 bytes of workspace a position.
+    samples : what a sample is known by, its number or the hash of its content. positions : how many, for
+    all of them from zero on, or the positions themselves. The hashes of a sample differ from one another.
+    Returns (samples, positions) uint64; 16 bytes of workspace a position.
     """
     with np.errstate(over="ignore"):
         key = np.uint64(_mix_int((seed * 2 + view + 1) & _LIMIT))
@@ -42,7 +42,8 @@ def keyed_hashes(
 def column_hashes(values: NDArray[np.float32]) -> NDArray[np.uint64]:
     """Hash the bits of each column of (r, m), to 64 bits (m,): of different columns one pair in 2^64 or so has one hash.
 
-    Every word is mixed with its place before all are added, so that no pattern of differences cancels. 16 r m bytes of workspace.
+    Every word is mixed with its place before all are added, so that no pattern of differences cancels. 16 r
+    m bytes of workspace.
 
     >>> same, other = np.array([[1.0, 1.0], [2.0, 2.0]], np.float32), np.array([[1.0, 2.0], [2.0, 1.0]], np.float32)
     >>> [len(np.unique(column_hashes(values))) for values in (same, other)]

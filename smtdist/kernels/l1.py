@@ -2,8 +2,9 @@
 
     min over a of ½ ‖x - Φ a‖² + Σ_j λ_j |a_j|,  a >= 0 unless signed
 
-Every solver ends at a stated relative duality gap. With r = x - Φ a, the point s r is feasible for the dual where s is at most
-min_j λ_j / (φ_jᵀ r); the gap is the objective minus s xᵀr - ½ s² ‖r‖², and bounds what the objective can still fall.
+Every solver ends at a stated relative duality gap. With r = x - Φ a, the point s r is feasible for the dual
+where s is at most min_j λ_j / (φ_jᵀ r); the gap is the objective minus s xᵀr - ½ s² ‖r‖², and bounds what
+the objective can still fall.
 """
 
 from __future__ import annotations
@@ -68,19 +69,23 @@ def sparse_codes(
 ) -> tuple[Array, Array, Array]:
     """Return argmin over a of ½ ‖x - Φ a‖² + Σ_j λ_j |a_j| for every row x, its relative duality gap, and its iterations.
 
-    dictionary : Φ (D, K), atoms as columns of any length. x : (N, D). penalty : λ above 0, one or (K,); an atom of no length may
-    have penalty 0. positive : a >= 0 (equation 10), else signed (9). method : "coordinate" (descent on a working set that grows
-    by the worst violations), "fista" (accelerated proximal gradient whose momentum restarts; Beck and Teboulle 2009, O'Donoghue
-    and Candès 2015) or "ista". gap : ends a row where (objective - dual) <= gap x objective. start : (N, K), a warm start.
+    dictionary : Φ (D, K), atoms as columns of any length. x : (N, D). penalty : λ above 0, one or (K,); an
+        atom of no length may
+    have penalty 0. positive : a >= 0 (equation 10), else signed (9). method : "coordinate" (descent on a
+    working set that grows by the worst violations), "fista" (accelerated proximal gradient whose momentum
+    restarts; Beck and Teboulle 2009, O'Donoghue
+    and Candès 2015) or "ista". gap : ends a row where (objective - dual) <= gap x objective. start : (N,
+        K), a warm start.
     gram : ΦᵀΦ where it is known (`gram_matrix`); only coordinate descent uses it.
 
-    Returns codes (N, K) in the type of x (float32 or float64; others become float64), gaps (N,) float64, as reached, and
-    iterations (N,): proximal steps, or sweeps over a working set. A row that reaches `max_iterations` shows it by its gap.
-    Deterministic: bits depend neither on threads nor on time. On a device coordinate descent sweeps over all atoms, one launch
-    after another; FISTA is the method there.
+    Returns codes (N, K) in the type of x (float32 or float64; others become float64), gaps (N,) float64, as
+    reached, and iterations (N,): proximal steps, or sweeps over a working set. A row that reaches
+    `max_iterations` shows it by its gap. Deterministic: bits depend neither on threads nor on time. On a
+    device coordinate descent sweeps over all atoms, one launch after another; FISTA is the method there.
 
-    Memory: the codes; for each thread three arrays of a tile of codes, 2 MiB in float32; coordinate descent keeps ΦᵀΦ up to
-    8,192 atoms where the rows are worth it. Raises ConfigurationError where shapes, penalty or numbers have no meaning.
+    Memory: the codes; for each thread three arrays of a tile of codes, 2 MiB in float32; coordinate descent
+    keeps ΦᵀΦ up to 8,192 atoms where the rows are worth it. Raises ConfigurationError where shapes, penalty
+    or numbers have no meaning.
 
     >>> codes, gaps, _ = sparse_codes(np.eye(2), np.array([[1.0, -3.0]]), 0.25)
     >>> codes.tolist(), bool(gaps[0] <= 1e-4)
@@ -195,8 +200,8 @@ def _proximal_tile(
 ) -> None:
     """Step the rows of a tile together; two products a step. Rows that have reached the gap leave the tile.
 
-    The fit Φ a of the codes is a product; that of the point ahead follows from two fits, so the residual ahead, which the
-    gradient needs and the dual point is made of, costs none.
+    The fit Φ a of the codes is a product; that of the point ahead follows from two fits, so the residual
+    ahead, which the gradient needs and the dual point is made of, costs none.
     """
     xp, body = problem.xp, cpu if is_host(x) else generic
     number = x.dtype.type
@@ -306,7 +311,8 @@ def sequence_codes(
 ) -> tuple[Array, Array, Array]:
     """Return `sparse_codes` of sequences (S, T, D), frame after frame, each started from the codes of the frame before.
 
-    Returns codes (S, T, K), gaps and iterations (S, T). Sequences are coded side by side; ΦᵀΦ is made once at most.
+    Returns codes (S, T, K), gaps and iterations (S, T). Sequences are coded side by side; ΦᵀΦ is made once
+    at most.
 
     >>> codes, _, _ = sequence_codes(np.eye(2), np.array([[[1.0, 0.0], [1.0, 1.0]]]), 0.5)
     >>> codes.tolist()

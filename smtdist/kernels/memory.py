@@ -72,8 +72,8 @@ def batch_bytes(
 ) -> BatchBytes:
     """Return the peak working memory of each stage for a batch of images, on the present number of threads.
 
-    components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context, second_order : of the
-    neighbourhood, for the stage of the sums; sampling : which patches are coded.
+    components : L; pooled : pooled positions per image; raw_bytes : of one stored number; context,
+    second_order : of the neighbourhood, for the stage of the sums; sampling : which patches are coded.
 
     >>> batch_bytes(Geometry(32, 32, 3, 6), 2048, "bits", 8).whitening > 8 * 729 * 108 * 8
     True

@@ -15,12 +15,12 @@ __all__ = ["LARGEST_ROW", "keep_nearest", "nothing_kept", "sorted_neighbours"]
 def keep_nearest(keys: Array, products: Array, scale: Array, others: Array, first: int) -> None:
     """Offer a block of cosines, products x scale x others, to the k best of every row so far.
 
-    A key is int64: the cosine above (its bits in the order of numbers), 2^32 - 1 less its row number below. Keys are
-    unique, so that equal cosines go to the lowest row whatever comes first; -0 counts as 0.
+    A key is int64: the cosine above (its bits in the order of numbers), 2^32 - 1 less its row number below.
+    Keys are unique, so that equal cosines go to the lowest row whatever comes first; -0 counts as 0.
 
-    keys : (m, k) from `nothing_kept`, changed in place, in any order; products : float32 (m, n), contiguous and
-    finite once scaled, may be overwritten; scale (m,), others (n,) : float32; the block's rows are first ... first + n - 1.
-    Memory (CPU): 4 n bytes a thread; (other modules) 16 (k + n) bytes a row.
+    keys : (m, k) from `nothing_kept`, changed in place, in any order; products : float32 (m, n), contiguous
+    and finite once scaled, may be overwritten; scale (m,), others (n,) : float32; the block's rows are
+    first ... first + n - 1. Memory (CPU): 4 n bytes a thread; (other modules) 16 (k + n) bytes a row.
 
     >>> import numpy as np
     >>> keys = nothing_kept(np, 1, 2)

@@ -27,10 +27,11 @@ from smtdist.kernels.types import Array, Codes, Encoder
 def nests(encoder: Encoder, longest: Encoder) -> bool:
     """Tell whether the codes of one encoder follow from the dot products of another.
 
-    They do for "gq" where both see the same whitened patches and the atoms of one begin those of the other: an atom
-    is active where its own dot product reaches the threshold, whatever other atoms there are, so that a code at a
-    higher threshold or over fewer atoms is a part of the other. "vq" names one winner among all atoms and does not
-    nest. Whiteners are compared as objects: encoders that are to share hold the same one.
+    They do for "gq" where both see the same whitened patches and the atoms of one begin those of the other:
+    an atom is active where its own dot product reaches the threshold, whatever other atoms there are, so
+    that a code at a higher threshold or over fewer atoms is a part of the other. "vq" names one winner
+    among all atoms and does not nest. Whiteners are compared as objects: encoders that are to share hold
+    the same one.
     """
     if encoder.whitener is not longest.whitener or (encoder.form, longest.form) != ("bits", "bits"):
         return encoder is longest
@@ -51,10 +52,11 @@ def nested_pieces(
 ) -> Iterator[tuple[int, int, list[Codes]]]:
     """Yield (first image, images, codes of every encoder) of whole images in order; each equals `encode_pieces`'.
 
-    All encoders nest in the first, which is the longest (`nests`); on the CPU whitening and products then run once,
-    and a threshold more costs the scan of the products. `capacity` : entries of a piece for each encoder, on
-    average, but at least one image. at : as in `encode_pieces`; with `spread` they are the lattice and the codes are
-    those of all positions. Memory: K / 8 bytes a patch and encoder, 2 bytes an entry.
+    All encoders nest in the first, which is the longest (`nests`); on the CPU whitening and products then
+    run once, and a threshold more costs the scan of the products. `capacity` : entries of a piece for each
+    encoder, on
+    average, but at least one image. at : as in `encode_pieces`; with `spread` they are the lattice and the
+    codes are those of all positions. Memory: K / 8 bytes a patch and encoder, 2 bytes an entry.
 
     Several encoders that are not "gq" on the CPU raise ConfigurationError.
     """

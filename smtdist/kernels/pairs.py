@@ -61,8 +61,8 @@ def counted(keys: Keys) -> Counted:
 class PairCounter:
     """Counts pairs of near words on all threads, on top of earlier counts.
 
-    Pairs are written into a buffer of fixed size, `BUFFER_PAIRS` shared by the threads; a full one is sorted, counted
-    and merged. Memory: `BUFFER_BYTES`, the counts, and while two lists meet their union.
+    Pairs are written into a buffer of fixed size, `BUFFER_PAIRS` shared by the threads; a full one is
+    sorted, counted and merged. Memory: `BUFFER_BYTES`, the counts, and while two lists meet their union.
     """
 
     def __init__(self, start: Counted, n_words: int, window: int, rows: tuple[int, int]) -> None:

@@ -39,15 +39,15 @@ def centred_patches(
 ) -> Array:
     """Return the patches of the images minus their mean: ẋ_i = x_i - mean (SMT 2023, section 3 and appendix).
 
-    mean = "context": per pixel, over the patches within `mean_context` rows and columns (itself included, clipped
-    at the border; "whole": all of the image). "level": one scalar, the mean over the pixels and channels of those
-    patches, which leaves a patch its brightness and colour against its surroundings. "patch": one scalar.
-    "channel": a scalar per channel. "global": the vector `global_mean`, or nothing where it is None. Means are
-    rounded to whole units, halves up.
+    mean = "context": per pixel, over the patches within `mean_context` rows and columns (itself included,
+    clipped at the border; "whole": all of the image). "level": one scalar, the mean over the pixels and
+    channels of those patches, which leaves a patch its brightness and colour against its surroundings.
+    "patch": one scalar. "channel": a scalar per channel. "global": the vector `global_mean`, or nothing
+    where it is None. Means are rounded to whole units, halves up.
 
-    grid : (B, H, W, C) integers of `pixel_grid`. Returns float64 (p, B n) of whole numbers, |value| <= 2^16; pixels
-    run row, column, channel, and patches image, row, column. With `at`, int32 (B, m) of positions, those patches
-    alone: (p, B m); a contextual mean is over all patches within reach nevertheless.
+    grid : (B, H, W, C) integers of `pixel_grid`. Returns float64 (p, B n) of whole numbers, |value| <=
+    2^16; pixels run row, column, channel, and patches image, row, column. With `at`, int32 (B, m) of
+    positions, those patches alone: (p, B m); a contextual mean is over all patches within reach nevertheless.
     Memory: 8 p bytes a patch that is returned; box sums take 8 bytes a number of the image.
     Raises ConfigurationError for a contextual mean over images with one position.
 

@@ -48,7 +48,8 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> 
     images : (B, H, W) or (B, H, W, C), uint8 or float. Returns int32 (B, H, W, C'), in units of
     `scale.unit`. `first` is the number of the first image, for messages.
     Memory: 4 bytes a number, and 16 in passing for floats.
-    Raises DataError where a float is not finite or lies outside the range, or grey meets other than 3 channels.
+    Raises DataError where a float is not finite or lies outside the range, or grey meets other than 3
+    channels.
 
     >>> pixel_grid(np.full((1, 1, 1), 3, np.uint8), pixel_scale(np.uint8, None), False).ravel().tolist()
     [768]

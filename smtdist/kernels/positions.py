@@ -35,12 +35,13 @@ def lattice_positions(whitener: Whitener, images: int) -> NDArray[np.int32] | No
 def drawn_positions(whitener: Whitener, samples: NDArray[np.uint64], view: int) -> NDArray[np.int32] | None:
     """Return the positions of each image that a fit codes, ascending, int32 (images, m); None where that is all.
 
-    They are the m of the lattice with the smallest hashes of (seed, sample, position, view), so that they do not
-    depend on batches or workers, and fewer positions are a subset of more. A mirrored image (view 1) is drawn
-    anew, on the lattice of its own positions.
+    They are the m of the lattice with the smallest hashes of (seed, sample, position, view), so that they
+    do not depend on batches or workers, and fewer positions are a subset of more. A mirrored image (view 1)
+    is drawn anew, on the lattice of its own positions.
 
-    samples : what each image is known by; the hash of its content draws the same positions wherever it is met again.
-    Memory: 4 m bytes an image, and 24 bytes for each of `DRAW_POSITIONS` positions (or one image's) a thread.
+    samples : what each image is known by; the hash of its content draws the same positions wherever it is
+    met again. Memory: 4 m bytes an image, and 24 bytes for each of `DRAW_POSITIONS` positions (or one
+    image's) a thread.
 
     >>> from smtdist.kernels.types import PixelScale, Sampling
     >>> scale = PixelScale(0.0, 255.0, False)

@@ -14,9 +14,9 @@ from smtdist.kernels.types import Array
 def omp_codes(dictionary: Array, x: Array, k: int) -> Array:
     """Return codes of at most k atoms by orthogonal matching pursuit (Pati et al. 1993), (N, K); signed.
 
-    dictionary : (D, K), atoms of unit length. Each step takes the atom of largest absolute product with the rest (`omp1`; ties to
-    the lowest), then all atoms taken so far are fitted by least squares. A rest of no length takes no more atoms.
-    Memory: the codes, and N k D numbers a tile.
+    dictionary : (D, K), atoms of unit length. Each step takes the atom of largest absolute product with the
+    rest (`omp1`; ties to the lowest), then all atoms taken so far are fitted by least squares. A rest of no
+    length takes no more atoms. Memory: the codes, and N k D numbers a tile.
 
     >>> omp_codes(np.eye(3), np.array([[1.0, -3.0, 0.5]]), 2).tolist()
     [[1.0, -3.0, 0.0]]

@@ -1,7 +1,8 @@
 """Sums over sparse codes: activity, second moments, per-image counts and their outer products; integers, exact.
 
-K x K sums are added into the upper triangle of `out` (diagonal included); its lower triangle is never touched. An `out`
-of fewer rows takes the first rows of the sum: with the codes `from_atom` leaves, any tile of rows.
+K x K sums are added into the upper triangle of `out` (diagonal included); its lower triangle is never
+touched. An `out` of fewer rows takes the first rows of the sum: with the codes `from_atom` leaves, any tile
+of rows.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def add_second_moment(out: Array, codes: Codes) -> None:
     """Add Σ a_i a_iᵀ to the upper triangle of `out`: V of SMT 2023, eq. 5, before its division by N.
 
     out : int32 or int64 (K, K); the caller keeps int32 below its limit (an entry grows by at most N a call).
-    Memory (CPU): 2 bytes an entry and, for codes that are lists, 64 bytes a patch and 512 atoms, of 32,768 patches at a time;
-    1,344 bytes an atom and thread. (GPU) where products are cheaper than a count for each pair (`smtdist.kernels.gpu.choice`),
-    codes as 1 byte an entry, of up to 1 GiB, and 4 KiB an atom.
+    Memory (CPU): 2 bytes an entry and, for codes that are lists, 64 bytes a patch and 512 atoms, of 32,768
+    patches at a time; 1,344 bytes an atom and thread. (GPU) where products are cheaper than a count for
+    each pair (`smtdist.kernels.gpu.choice`), codes as 1 byte an entry, of up to 1 GiB, and 4 KiB an atom.
 
     >>> import numpy as np
     >>> out = np.zeros((2, 2), np.int64)
@@ -68,8 +69,8 @@ def add_second_moment(out: Array, codes: Codes) -> None:
 def add_moments(second: Array | None, deficit: Array, codes: Codes, weights: Array) -> None:
     """Add Σ a_i a_iᵀ to `second` (unless None) and Σ w_i a_i a_iᵀ to `deficit`.
 
-    The first-order context scatter is A diag(deg) Aᵀ - cooccurrence; with w = full degree - deg, nearly all zero,
-    A diag(deg) Aᵀ is full degree x second - deficit, so that one full sweep is enough.
+    The first-order context scatter is A diag(deg) Aᵀ - cooccurrence; with w = full degree - deg, nearly all
+    zero, A diag(deg) Aᵀ is full degree x second - deficit, so that one full sweep is enough.
 
     second : int32 or int64 (K, K); deficit : int64 (K, K); weights : whole numbers (N,), zeros are skipped.
     """
@@ -96,9 +97,11 @@ def add_image_outer(out: Array, codes: Codes, images: int, weights: Array | None
     """Add Σ_b w_b s_b s_bᵀ to the upper triangle of `out`, s_b = A_b 1 (w = 1 where None).
 
     For a whole-image context the first-order scatter is n Σ a aᵀ - s sᵀ. Products run in float32 only while
-    max_k Σ_b s_bk² < 2^24 (by Cauchy-Schwarz then every sum is below it, hence exact), else in float64 below 2^53.
+    max_k Σ_b s_bk² < 2^24 (by Cauchy-Schwarz then every sum is below it, hence exact), else in float64
+    below 2^53.
 
-    out : int32 or int64 (K, K); weights : whole numbers (B,). Memory: 8 K bytes an image and row panels of 16 MiB.
+    out : int32 or int64 (K, K); weights : whole numbers (B,). Memory: 8 K bytes an image and row panels of
+        16 MiB.
     """
     _check_out(out, codes)
     _positions(codes, images)

@@ -40,13 +40,14 @@ def pooled_slices(
 ) -> None:
     """Write `pool(embed(codes, components_t[:, start:stop]))` of every slice to `out`, on the host.
 
-    A patch is embedded once, P a at full length; the squares of its components are added once for all slices; each
-    slice then normalises and pools by itself, its 1 / ‖·‖ being the weight of the patch in its windows. It equals
-    the separate results but for the rounding of float32.
+    A patch is embedded once, P a at full length; the squares of its components are added once for all
+    slices; each slice then normalises and pools by itself, its 1 / ‖·‖ being the weight of the patch in its
+    windows. It equals the separate results but for the rounding of float32.
 
-    components_t : float32 (K, L); slices : (start, stop) within L; out : flat, the representation of image i and
-    slice s going to out[places[s] + i f :] with its f features.
-    Memory (CPU): 8 L bytes a position and thread; other modules and other types of `out` take a slice at a time.
+    components_t : float32 (K, L); slices : (start, stop) within L; out : flat, the representation of image
+    i and slice s going to out[places[s] + i f :] with its f features.
+    Memory (CPU): 8 L bytes a position and thread; other modules and other types of `out` take a slice at a
+    time.
 
     >>> codes, out = Codes(np.array([0, 2]), np.array([0, 1], np.uint16), 2), np.empty(3, np.float32)
     >>> components_t, slices = np.array([[3, 1], [0, 3]], np.float32), [(0, 2), (1, 2)]

@@ -1,7 +1,7 @@
 """Spike-and-slab sparse coding: its parameters, the E-step of Algorithm 1 and the energy functional, on any device.
 
-Equations are those of Goodfellow, Courville and Bengio (2012), "Large-scale feature learning with spike-and-slab sparse
-coding". Units are rows here: `atoms` (N, D) holds the columns of W.
+Equations are those of Goodfellow, Courville and Bengio (2012), "Large-scale feature learning with
+spike-and-slab sparse coding". Units are rows here: `atoms` (N, D) holds the columns of W.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ TILE_LEAST, TILE_MOST = 32, 256
 class SpikeSlab:
     """Parameters of the model: p(h_i = 1) = σ(b_i), s_i ~ N(h_i μ_i, 1/α_i), v_d ~ N(W_d (h∘s), 1/β_d) (equation 1).
 
-    atoms : (N, D) unit rows, the columns of W. mu, alpha, bias : (N,). beta : (D,), equal entries for a scalar β.
+    atoms : (N, D) unit rows, the columns of W. mu, alpha, bias : (N,). beta : (D,), equal entries for a
+        scalar β.
     """
 
     atoms: Array
@@ -121,17 +122,18 @@ def tile_rows(n_units: int) -> int:
 def infer(rows: Array, model: SpikeSlab, schedule: Schedule | None = None) -> Posterior:
     """Run the damped fixed point on rows (n, D), blocks of units in turn unless told otherwise; returns ĥ and ŝ, (n, N) each.
 
-    float32 rows on the host take the compiled body, tile by tile on all threads; float64 rows and those on a device the
-    generic one. Memory: the result, and 3 N + 2 D numbers for each row of a tile and thread.
+    float32 rows on the host take the compiled body, tile by tile on all threads; float64 rows and those on
+    a device the generic one. Memory: the result, and 3 N + 2 D numbers for each row of a tile and thread.
 
-    `Schedule()` is Algorithm 1, in parallel over all units: an iteration is four products of n x N x D. With a block so many
-    units at once move to their best ŝ*, damped, and from the same residual to their best ĥ for that ŝ; the residual follows
-    before the next block moves. A round of all blocks is two products, not four. Damping acts on the log odds of ĥ,
-    log ĥ/(1 - ĥ) <- (1 - η) log ĥ/(1 - ĥ) + η (ĥ*'s), so that what is explained away falls by powers and not by shares. A block
-    of one would be the sequential fixed point, one of all units a parallel one. The fixed points are the same.
+    `Schedule()` is Algorithm 1, in parallel over all units: an iteration is four products of n x N x D.
+    With a block so many units at once move to their best ŝ*, damped, and from the same residual to their
+    best ĥ for that ŝ; the residual follows before the next block moves. A round of all blocks is two
+    products, not four. Damping acts on the log odds of ĥ, log ĥ/(1 - ĥ) <- (1 - η) log ĥ/(1 - ĥ) + η
+    (ĥ*'s), so that what is explained away falls by powers and not by shares. A block of one would be the
+    sequential fixed point, one of all units a parallel one. The fixed points are the same.
 
-    Reflections are clipped as printed, but where ŝ = 0 the printed rule would freeze it there (sign 0 differs from every
-    sign): it is left free.
+    Reflections are clipped as printed, but where ŝ = 0 the printed rule would freeze it there (sign 0
+    differs from every sign): it is left free.
 
     >>> model = SpikeSlab(np.eye(2), np.ones(2), np.ones(2), np.zeros(2), np.full(2, 50.0))
     >>> infer(np.array([[2.0, 0.0]]), model, Schedule.constant(0.7, 20)).h.round(2).tolist()
@@ -238,7 +240,8 @@ def _infer_tiles(rows: Array, model: SpikeSlab, schedule: Schedule) -> Posterior
 class Padded:
     """A float32 model on the host as the compiled steps take it: units padded to whole vectors, which never become active.
 
-    atoms : (width, D). table : (9, width), see `parameter_table`. x, error : ĥ∘ŝ at the start and W of it, the same for all rows.
+    atoms : (width, D). table : (9, width), see `parameter_table`. x, error : ĥ∘ŝ at the start and W of it,
+        the same for all rows.
     """
 
     def __init__(self, model: SpikeSlab) -> None:
@@ -326,8 +329,8 @@ def _residual(tile: Array, x: Array, atoms: Array, beta: Array, out: Array) -> N
 def energy(rows: Array, posterior: Posterior, model: SpikeSlab) -> Array:
     """Return the energy functional E_Q[log p(v, h, s)] + H(Q) of every row, (n,); log p(v) less it is KL(Q ‖ P(h, s | v)).
 
-    With x = ĥ∘ŝ, a_i = W_iᵀ β W_i and γ = α + a (terms of the slabs' variances cancel at the optimum of equation 5):
-    ½ Σ log β_d - D/2 log 2π - ½ (v - Wx)ᵀβ(v - Wx) - ½ Σ a_i (ĥŝ² - x²)
+    With x = ĥ∘ŝ, a_i = W_iᵀ β W_i and γ = α + a (terms of the slabs' variances cancel at the optimum of
+    equation 5): ½ Σ log β_d - D/2 log 2π - ½ (v - Wx)ᵀβ(v - Wx) - ½ Σ a_i (ĥŝ² - x²)
     + Σ ĥ (b - ½ α (ŝ - μ)² + ½ log α/γ) - Σ log(1 + e^b) + Σ H(ĥ).
     Memory: five numbers a row and unit.
     """

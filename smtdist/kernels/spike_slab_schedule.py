@@ -19,8 +19,8 @@ BLOCK: Final = 96
 class Schedule:
     """How the fixed point is damped: η of each iteration for ĥ and for ŝ, ρ, by how much a reflection may overshoot, and block.
 
-    block 0 is Algorithm 1: all units at once, ŝ and then ĥ, each from the residual v - Wx of what is there. Otherwise so many
-    units move at once (rounded up to 16) and blocks take turns, see `infer`.
+    block 0 is Algorithm 1: all units at once, ŝ and then ĥ, each from the residual v - Wx of what is there.
+    Otherwise so many units move at once (rounded up to 16) and blocks take turns, see `infer`.
 
     >>> Schedule().iterations, Schedule.constant(0.5, 3).h
     (19, (0.5, 0.5, 0.5))
@@ -50,7 +50,8 @@ class Schedule:
     def rising(cls, iterations: int = 19) -> Schedule:
         """Return dampings that rise, ĥ's from .2 to .7 and ŝ's to .5: slow while many units compete, fast once few are left.
 
-        In as many iterations it ends nearer the optimum than the schedules in use: with 400 units on patches of 6 x 6 by 6 nats.
+        In as many iterations it ends nearer the optimum than the schedules in use: with 400 units on
+        patches of 6 x 6 by 6 nats.
 
         >>> Schedule.rising(3)
         Schedule(h=(0.2, 0.242, 0.283), s=(0.7, 0.23, 0.26), rho=0.5, block=0)
@@ -85,7 +86,8 @@ class Schedule:
     def blocks(self, units: int, inputs: int) -> list[slice]:
         """Return the units that move at once: whole vectors of 16, no more than there are inputs, and at least four blocks.
 
-        More units than inputs cannot move at once and not get into each other's way: ŝ may grow without bound.
+        More units than inputs cannot move at once and not get into each other's way: ŝ may grow without
+        bound.
 
         >>> Schedule.in_blocks(3).blocks(70, 40)
         [slice(0, 16, None), slice(16, 32, None), slice(32, 48, None), slice(48, 64, None), slice(64, 70, None)]

@@ -24,7 +24,8 @@ ROWS: Final = 16
 def sequential(rows: Array, model: SpikeSlab, sweeps: int = 20) -> Posterior:
     """Update ŝ_i, then ĥ_i, for one unit after another: KL(Q ‖ P) never rises (section 4), on the host.
 
-    rows : (n, D), any device; results are NumPy arrays of their type. Cost: sweeps x n x N x 2 D, without BLAS.
+    rows : (n, D), any device; results are NumPy arrays of their type. Cost: sweeps x n x N x 2 D, without
+        BLAS.
 
     >>> model = SpikeSlab(np.eye(2), np.ones(2), np.ones(2), np.zeros(2), np.full(2, 50.0))
     >>> sequential(np.array([[2.0, 0.0]]), model, 1).h.round(2).tolist()
@@ -67,9 +68,10 @@ def iterate_conjugate(
     """Yield ĥ and ŝ after every iteration of the first method of section 4: conjugate gradients in ŝ, then damped ĥ.
 
     Given ĥ the terms of the KL divergence in ŝ are ½ ŝᵀAŝ - cᵀŝ with A = ĥWᵀβWĥ + diag(ĥ(1 - ĥ)a + ĥα) and
-    c = ĥ∘(Wᵀβv + αμ), for each row its own. A times a vector is two products, no Hessian is formed. `steps` are taken
-    in each iteration, from the last ŝ. `preconditioned` divides by the diagonal ĥγ of A, which the paper does not.
-    WᵀβW(ĥ∘ŝ) goes along with ŝ, so that the step of ĥ costs no product: an iteration is 2 + 2 steps of n x N x D.
+    c = ĥ∘(Wᵀβv + αμ), for each row its own. A times a vector is two products, no Hessian is formed. `steps`
+    are taken in each iteration, from the last ŝ. `preconditioned` divides by the diagonal ĥγ of A, which
+    the paper does not. WᵀβW(ĥ∘ŝ) goes along with ŝ, so that the step of ĥ costs no product: an iteration is
+    2 + 2 steps of n x N x D.
     """
     xp = array_module(rows)
     model = model.on(rows).astype(rows.dtype)
@@ -155,8 +157,8 @@ def iterate_conjugate_tile(
 def log_likelihood(rows: Array, model: SpikeSlab) -> Array:
     """Return log p(v) of every row, (n,), by enumerating all 2^N states of h; for N up to 14.
 
-    p(v | h) = N(v; W (h∘μ), β⁻¹ + W diag(h/α) Wᵀ). Runs in float64 on the host. Less the energy functional it is the
-    KL divergence of Q from the posterior.
+    p(v | h) = N(v; W (h∘μ), β⁻¹ + W diag(h/α) Wᵀ). Runs in float64 on the host. Less the energy functional
+    it is the KL divergence of Q from the posterior.
 
     >>> model = SpikeSlab(np.ones((1, 1)), np.zeros(1), np.ones(1), np.full(1, -50.0), np.ones(1))
     >>> log_likelihood(np.zeros((1, 1)), model).round(6).tolist()

@@ -29,7 +29,8 @@ def add_symmetrised(
 ) -> None:
     """Add LᵀR + RᵀL of rows (m, n) to a packed float64 sum (n (n + 1) / 2,), on all threads.
 
-    The product is made in float32 in panels of fixed size, so that threads do not change a bit. Memory: 4 n², borrowed.
+    The product is made in float32 in panels of fixed size, so that threads do not change a bit. Memory: 4
+    n², borrowed.
 
     >>> total = np.zeros(3)
     >>> add_symmetrised(total, np.array([[1, 2]], np.float32), np.array([[3, 4]], np.float32))

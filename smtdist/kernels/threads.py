@@ -59,8 +59,8 @@ def threads() -> int:
 def run_ranges(function: Callable[[int, int], object], bounds: Sequence[tuple[int, int]]) -> None:
     """Run function(start, stop) for every range, on `threads()` threads, in no particular order.
 
-    Ranges must not depend on one another. The first error is raised once all ranges have ended. Inside a range,
-    further calls run directly.
+    Ranges must not depend on one another. The first error is raised once all ranges have ended. Inside a
+    range, further calls run directly.
 
     >>> done = []
     >>> run_ranges(lambda start, stop: done.append(stop - start), [(0, 3), (3, 5)])
@@ -110,7 +110,8 @@ def even_ranges(total: int, step: int) -> list[tuple[int, int]]:
 def single_blas() -> Iterator[None]:
     """Keep BLAS to the calling thread while our own threads run the tiles.
 
-    The limit belongs to the process, so nested and concurrent uses share one: the first sets it, the last lifts it.
+    The limit belongs to the process, so nested and concurrent uses share one: the first sets it, the last
+    lifts it.
     """
     with _state.lock:
         if _state.blas is None:
@@ -131,8 +132,8 @@ def single_blas() -> Iterator[None]:
 def _limit_blas(libraries: Sequence[Any], counts: Sequence[int]) -> None:
     """Set the threads of each library, from whatever thread.
 
-    Since threadpoolctl 3.8 OpenBLAS heeds only the thread that set it last, as long as that one lives; but the first to
-    ask for one thread here need not be the last to need it.
+    Since threadpoolctl 3.8 OpenBLAS heeds only the thread that set it last, as long as that one lives; but
+    the first to ask for one thread here need not be the last to need it.
     """
     disown = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
     disown(force=True)

@@ -41,9 +41,10 @@ _KINDS: Final = {BASIC: _kinds(True), GIVEN: _kinds(False)}
 class Normalisation:
     """How bytes of text become tokens.
 
-    "basic_english" has the rules of torchtext's tokenizer of that name: lower case; `'`, `.`, `,`, `(`, `)`, `!` and
-    `?` are tokens by themselves; `;`, `:` and `<br />` part tokens; `"` vanishes. "given" parts at white space and
-    changes nothing. Both part at what Unicode calls white space and at zero bytes; an end of line ends a paragraph.
+    "basic_english" has the rules of torchtext's tokenizer of that name: lower case; `'`, `.`, `,`, `(`,
+    `)`, `!` and `?` are tokens by themselves; `;`, `:` and `<br />` part tokens; `"` vanishes. "given"
+    parts at white space and changes nothing. Both part at what Unicode calls white space and at zero bytes;
+    an end of line ends a paragraph.
     """
 
     name: str = BASIC

@@ -31,8 +31,9 @@ def tile_height(size: int) -> int:
 class UpperTiles:
     """A symmetric matrix as tiles of consecutive rows; a tile that begins at row s holds the columns from s on.
 
-    tiles : of shapes (h, K - s), all of one type. In the square at the left of each tile, which lies on the diagonal,
-        both triangles are filled. Memory: K (K + h) / 2 entries, half of the full matrix and half a tile.
+    tiles : of shapes (h, K - s), all of one type. In the square at the left of each tile, which lies on the
+        diagonal, both triangles are filled. Memory: K (K + h) / 2 entries, half of the full matrix and half
+        a tile.
 
     >>> half = UpperTiles.of(np.array([[1, 2, 3], [2, 4, 5], [3, 5, 6]]), 2)
     >>> [tile.shape for tile in half.tiles], half.full().tolist()

@@ -41,8 +41,9 @@ class Geometry(NamedTuple):
 class Sampling(NamedTuple):
     """Which patches of an image are coded: those on a lattice, and in a fit a seeded random few of them.
 
-    The others keep their place on the grid of positions but have no code, as patches that are left out have none.
-    Contextual means are taken over all patches of the image nevertheless. A draw of more than there are takes all.
+    The others keep their place on the grid of positions but have no code, as patches that are left out have
+    none. Contextual means are taken over all patches of the image nevertheless. A draw of more than there
+    are takes all.
     """
 
     stride: int = 1  # the lattice: every so many rows and columns, from the first on
@@ -75,7 +76,8 @@ class PixelScale(NamedTuple):
     """How raw pixels become integers: unit = one integer step as a share of the range [0, 1].
 
     uint8: integer = 256 x value, unit = 1 / (255 x 256), so one grey level is 256 units.
-    float: integer = rint(2^16 (value - black) / (white - black)), unit = 2^-16, one grey level is 65536 / 255 units.
+    float: integer = rint(2^16 (value - black) / (white - black)), unit = 2^-16, one grey level is 65536 /
+    255 units.
     """
 
     black: float
@@ -101,10 +103,11 @@ class PixelScale(NamedTuple):
 class Codes:
     """Sparse binary codes of N patches over K atoms, patch by patch; a patch that is left out has no entry.
 
-    The atoms of patch i are `indices[indptr[i]:indptr[i + 1]]`, strictly ascending. The N patches are whole images:
-    N = images x rows x columns, in that order. Codes that are kept as `bits` (`smtdist.kernels.cpu.marked`) write their
-    lists once someone reads them, 2 bytes an entry. `sites` tells which patches count as sites and as neighbours of
-    others, for a patch may have no active atom and still be one; None: the patches with an active atom.
+    The atoms of patch i are `indices[indptr[i]:indptr[i + 1]]`, strictly ascending. The N patches are whole
+    images: N = images x rows x columns, in that order. Codes that are kept as `bits`
+    (`smtdist.kernels.cpu.marked`) write their lists once someone reads them, 2 bytes an entry. `sites`
+    tells which patches count as sites and as neighbours of others, for a patch may have no active atom and
+    still be one; None: the patches with an active atom.
     """
 
     def __init__(

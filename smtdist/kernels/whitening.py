@@ -55,8 +55,8 @@ def patch_sum(centred: Array) -> Array:
 def whitening_matrices(covariance: Array, ridge: float) -> tuple[Array, Array]:
     """Return (λI + Σ)^(-1/2) and (λI + Σ)^(1/2) (SMT 2023, appendix: whitening), both symmetric float64 (p, p).
 
-    covariance : (p, p), for pixels in [0, 1]; ridge : λ > 0, same units. Runs on the CPU; the result goes back to
-    where the input is. Raises DataError where the covariance is not finite.
+    covariance : (p, p), for pixels in [0, 1]; ridge : λ > 0, same units. Runs on the CPU; the result goes
+    back to where the input is. Raises DataError where the covariance is not finite.
 
     >>> whiten, unwhiten = whitening_matrices(np.diag([3.0, 8.0]), 1.0)
     >>> np.round(unwhiten, 6).tolist()
@@ -74,8 +74,8 @@ def whitening_matrices(covariance: Array, ridge: float) -> tuple[Array, Array]:
 def integer_whitening(whiten: Array) -> Array:
     """Return the whitening times a power of two, rounded to whole numbers: only directions matter after it.
 
-    With b = min(28, 37 - ⌈log2 p⌉) bits every product and sum with pixels |m| <= 2^16 stays below 2^53, hence exact
-    in float64 whatever the order. Returns float64 (p, p), |entry| <= 2^b.
+    With b = min(28, 37 - ⌈log2 p⌉) bits every product and sum with pixels |m| <= 2^16 stays below 2^53,
+    hence exact in float64 whatever the order. Returns float64 (p, p), |entry| <= 2^b.
 
     >>> float(integer_whitening(np.eye(2))[0, 0]) == 2**27
     True
@@ -112,8 +112,8 @@ def contrast_floor(min_contrast: float, p: int, scale: PixelScale) -> float:
 def unit_grid(centred: Array, whiten: Array | None, floor_sum: float) -> tuple[Array, Array]:
     """Return whitened unit patches on the grid, g = rint(s y / ‖y‖) with y = W m, and which patches are constant.
 
-    A patch is constant where Σ m² < `floor_sum` or y is zero; its g is zero. ‖y‖² is summed in pixel order and
-    no operation is contracted, so that every machine returns the same bits.
+    A patch is constant where Σ m² < `floor_sum` or y is zero; its g is zero. ‖y‖² is summed in pixel order
+    and no operation is contracted, so that every machine returns the same bits.
 
     centred : (p, N) whole numbers, |m| <= 2^16; whiten : (p, p) from `integer_whitening`, or None for y = m.
     Returns float32 (p, N) of whole numbers and bool (N,). Memory: 20 p bytes a patch beyond the input.

@@ -1,7 +1,7 @@
 """Calibrate the passes of a fit: the fit itself on a few real samples, against the clock.
 
-The whitening of the sample is that of the data but for noise, and random patches of the sample under it are as the
-dictionary will be, so codes are as dense as they will be.
+The whitening of the sample is that of the data but for noise, and random patches of the sample under it are
+as the dictionary will be, so codes are as dense as they will be.
 """
 
 from __future__ import annotations

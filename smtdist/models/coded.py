@@ -75,8 +75,8 @@ class CodedSettings:
 def coded_settings(feature: str, **given: Any) -> CodedSettings:
     """Return settings of both steps from one list of names; ConfigurationError for what neither has.
 
-    Names are those of the coder (`dictionary` is its units, `expectation` what S3C takes of its posterior) and of the embedding;
-    `seed` is of both, and `patch` of the coder.
+    Names are those of the coder (`dictionary` is its units, `expectation` what S3C takes of its posterior)
+    and of the embedding; `seed` is of both, and `patch` of the coder.
 
     >>> found = coded_settings("s3c", dictionary=100, n_components=8)
     >>> found.coder.units, found.embedding.n_components
@@ -166,8 +166,8 @@ def _coder_names(feature: str) -> set[str]:
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
     """Fit the coder, then a manifold transform on its codes; returns it with the records of all passes.
 
-    Floats, summed along the fixed tree: the same bits for any number of workers, after losses and after a resume. Memory: as
-    either step states before its passes.
+    Floats, summed along the fixed tree: the same bits for any number of workers, after losses and after a
+    resume. Memory: as either step states before its passes.
     """
     require_pooled(source, settings)
     with engine.run([*STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):

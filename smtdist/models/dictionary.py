@@ -31,10 +31,10 @@ SPARES_PER_ROUND = 1024
 class Dictionary:
     """Atoms on the integer grid, and where they come from.
 
-    `grid` (K, p) holds whole numbers; divided by `grid_scale(p)` they are the atoms, unit vectors up to rounding
-    (Euclidean centroids are shorter). `counts` are the patches nearest to each atom in the last k-means round, or
-    zeros. `source_sample` and `source_position` are -1 for atoms that are not patches of the data; `source_digest` is the
-    hash of that sample, or 0.
+    `grid` (K, p) holds whole numbers; divided by `grid_scale(p)` they are the atoms, unit vectors up to
+    rounding (Euclidean centroids are shorter). `counts` are the patches nearest to each atom in the last
+    k-means round, or zeros. `source_sample` and `source_position` are -1 for atoms that are not patches of
+    the data; `source_digest` is the hash of that sample, or 0.
     """
 
     grid: NDArray[np.float32]
@@ -132,8 +132,8 @@ def diverse(state: State, size: int, cosine: float) -> Dictionary:
 def apart(vectors: NDArray[Any], cosine: float, most: int) -> NDArray[np.int64]:
     """Return the first rows of which no two have a signed cosine above `cosine`, so many at most.
 
-    Greedy, by blocks: one product of a block with the rows so far, then within the block. The cosine is compared
-    as the integer dot product on the grid with floor(cosine s²).
+    Greedy, by blocks: one product of a block with the rows so far, then within the block. The cosine is
+    compared as the integer dot product on the grid with floor(cosine s²).
     """
     vectors = vectors.astype(np.float32)
     scale = grid_scale(vectors.shape[1])
@@ -209,8 +209,9 @@ def moved_once(atoms: NDArray[np.float32], state: State, settings: Configuration
 def updated(centres: _Centres, state: State, spherical: bool, mini_batch: bool) -> _Centres | None:
     """Move centroids towards their patches: c += (Σ x - n c) / h; None when no atom moved on the grid.
 
-    Lloyd takes h = n, the mean; a mini-batch takes h = the patches the atom has ever been nearest to. Spherical
-    centroids return to unit length. Atoms nobody has been nearest to become fresh random patches, in hash order.
+    Lloyd takes h = n, the mean; a mini-batch takes h = the patches the atom has ever been nearest to.
+    Spherical centroids return to unit length. Atoms nobody has been nearest to become fresh random patches,
+    in hash order.
     """
     counts = state["counts"].astype(np.int64)
     seen = centres.seen + counts if mini_batch else counts

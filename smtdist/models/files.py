@@ -1,8 +1,8 @@
 """Models as open HDF5/NetCDF4 files: written whole or not at all, read without pickle.
 
 Groups `/whitening`, `/dictionary`, `/statistics`, `/embedding` open with
-`xarray.open_dataset(path, group=..., engine="h5netcdf")`; the root's attributes hold the configuration as JSON, the
-geometry, provenance and versions.
+`xarray.open_dataset(path, group=..., engine="h5netcdf")`; the root's attributes hold the configuration as
+JSON, the geometry, provenance and versions.
 """
 
 from __future__ import annotations

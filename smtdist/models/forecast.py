@@ -73,8 +73,9 @@ class FitPlan:
     def total(self) -> dict[str, Any]:
         """Return what the fit takes in all.
 
-        `passes` counts readings of the data, `leaves` those that are added in all of them, `tasks` tasks that add leaves,
-        `merges` tasks in which two sums meet, on at most `depth` levels. `checkpoint_bytes` is the most on disk at once.
+        `passes` counts readings of the data, `leaves` those that are added in all of them, `tasks` tasks
+        that add leaves, `merges` tasks in which two sums meet, on at most `depth` levels.
+        `checkpoint_bytes` is the most on disk at once.
         """
         moved = sum((cost.traffic for cost in self.costs if cost.traffic is not None), Traffic(0))
 
@@ -100,17 +101,19 @@ class FitPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON types; sizes are bytes, times seconds, both of all rounds of a pass.
 
-        passes : for each pass `name`, `rounds` (at most); `n_samples`, `n_leaves`; `n_tasks`, `n_merges`, `depth` of one
-            round; `tiles` of rows in which K x K sums are made where a worker cannot hold them whole or that is faster, each
-            a round;
+        passes : for each pass `name`, `rounds` (at most); `n_samples`, `n_leaves`; `n_tasks`, `n_merges`,
+            `depth` of one round; `tiles` of rows in which K x K sums are made where a worker cannot hold
+            them whole or that is faster, each a round;
             `leaves_per_task`, `batch` and `block` (samples); `state_bytes` of a sum, `streaming_sums` and
-            `meeting_sums` a worker holds, `working_bytes` and `meeting_bytes` beside them, `baseline_bytes` before the pass,
-            `projected_bytes`, the worker's peak (of the driver for the solve); `driver_bytes` of the driver on top of
-            what it has before the fit; `device_bytes` on a GPU; `read_bytes`, `scattered_bytes`, `moved_bytes`,
-            `gathered_bytes`, `network_bytes` (the three together), `written_bytes` and `reread_bytes` of checkpoints,
-            `checkpoint_bytes` on disk at once; `seconds`, null without a calibration.
+            `meeting_sums` a worker holds, `working_bytes` and `meeting_bytes` beside them, `baseline_bytes`
+            before the pass, `projected_bytes`, the worker's peak (of the driver for the solve);
+            `driver_bytes` of the driver on top of what it has before the fit; `device_bytes` on a GPU;
+            `read_bytes`, `scattered_bytes`, `moved_bytes`, `gathered_bytes`, `network_bytes` (the three
+            together), `written_bytes` and `reread_bytes` of checkpoints, `checkpoint_bytes` on disk at
+            once; `seconds`, null without a calibration.
         total : see `total`.
-        machines : `workers` (0: this process), `threads`, `worker_bytes`, `driver_bytes` and `device_bytes` they may use.
+        machines : `workers` (0: this process), `threads`, `worker_bytes`, `driver_bytes` and `device_bytes`
+            they may use.
         largest_dictionary : the most atoms that would fit there; null where the dictionary is given.
         calibration : rates and paces, how and where they were measured; null without one.
         """
@@ -134,8 +137,8 @@ class FitPlan:
 class Planner:
     """A fit to be planned: its data and settings, where it is to run, and whether it keeps a checkpoint.
 
-    `shared` is the memory that driver and workers of one machine share, so that fewer workers have more each; None where
-    a worker's memory was stated.
+    `shared` is the memory that driver and workers of one machine share, so that fewer workers have more
+    each; None where a worker's memory was stated.
     """
 
     source: Source
@@ -327,8 +330,8 @@ def calibrated(
 ) -> tuple[Calibration, dict[str, int]]:
     """Measure all that `with_seconds` needs, in at most ten seconds; return it with the baselines of the passes.
 
-    The passes are measured in this process, in fresh ones that stand for workers, or by `measure` on real workers; the
-    solve and the disk here.
+    The passes are measured in this process, in fresh ones that stand for workers, or by `measure` on real
+    workers; the solve and the disk here.
     """
     started, deadline = time.perf_counter(), Deadline.after(SECONDS)
     due = deadline.share(PASSES_SHARE)

@@ -19,8 +19,8 @@ FULL = 0.9
 class Batch:
     """What one update of the K x K sums took; `active` atoms, of `atoms` = K, occurred in its `images`.
 
-    different : images that are not copies of another; 0: all. area : entries of the upper triangle that were summed, those of
-    some rows; 0: all, K² / 2.
+    different : images that are not copies of another; 0: all. area : entries of the upper triangle that
+    were summed, those of some rows; 0: all, K² / 2.
     """
 
     atoms: int
@@ -47,11 +47,12 @@ class Batch:
 def predicted(found: Sequence[Batch], atoms: int, images: int, area: float = 0.0) -> float:
     """Return the seconds of an update by a + b n + c n K + d n S + e S r / K, none negative, through what was found.
 
-    S is K², or twice the area that is summed of the upper triangle. Products of n images' patches with K atoms are n K, pairs
-    of their active atoms n to n S by how many are active, and a row of the sums is swept for each of the r atoms that
-    occur at all: few in a batch of a few images, soon nearly all, so that the sweep is paid by the batch and not by the
-    image. Batches of one size do not tell what an update or an image costs from what grows with it, nor do those of one
-    dictionary: that is taken for n S then, since a plan may rather be too long than too short.
+    S is K², or twice the area that is summed of the upper triangle. Products of n images' patches with K
+    atoms are n K, pairs of their active atoms n to n S by how many are active, and a row of the sums is
+    swept for each of the r atoms that occur at all: few in a batch of a few images, soon nearly all, so
+    that the sweep is paid by the batch and not by the image. Batches of one size do not tell what an update
+    or an image costs from what grows with it, nor do those of one dictionary: that is taken for n S then,
+    since a plan may rather be too long than too short.
 
     >>> law = lambda k, n, r: Batch(k, n, r, 1e-3 * n + 1e-6 * n * k + 1e-8 * k * r)
     >>> few = [law(512, 4, 300), law(512, 16, 500), law(512, 64, 512), law(2048, 4, 700), law(2048, 16, 1800)]
@@ -78,8 +79,8 @@ def predicted(found: Sequence[Batch], atoms: int, images: int, area: float = 0.0
 def active_of(found: Sequence[Batch], atoms: int, images: int) -> int:
     """Return how many of K atoms occur in so many images, each drawn as often as those of the batches found.
 
-    Between dictionaries draws grow by a power of K that is seen in the two largest: none for one-hot codes, of which a patch
-    has one, and K where a patch activates a share of all.
+    Between dictionaries draws grow by a power of K that is seen in the two largest: none for one-hot codes,
+    of which a patch has one, and K where a patch activates a share of all.
 
     >>> vq = [Batch(k, 4, round(k * (1 - math.exp(-800 / k))), 1.0) for k in (1024, 4096)]
     >>> active_of(vq, 65536, 64) / (65536 * (1 - math.exp(-64 * 200 / 65536)))  # doctest: +ELLIPSIS

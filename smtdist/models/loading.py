@@ -37,7 +37,8 @@ def save(model: Transform | Coder, path: str | os.PathLike[str], *, overwrite: b
 def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> Transform | Pooled:
     """Read what turns images into representations: a transform, or a coder of patches alone.
 
-    Without `statistics` the K x K sums stay on disk. ModelError for a file that is neither, or has no embedding yet.
+    Without `statistics` the K x K sums stay on disk. ModelError for a file that is neither, or has no
+    embedding yet.
     """
     if kind_in(path):
         found: Manifold | Coder = load_coded(path, statistics=statistics)

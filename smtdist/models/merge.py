@@ -22,7 +22,8 @@ from smtdist.solve.solution import Solution
 class Transform(Protocol):
     """What adding, withdrawing and solving again need of a fitted transform, whatever it encodes.
 
-    free : settings that no sum depends on. statistics : sums that add and subtract, exactly; None where a file keeps none.
+    free : settings that no sum depends on. statistics : sums that add and subtract, exactly; None where a
+        file keeps none.
     """
 
     free: ClassVar[tuple[str, ...]]
@@ -103,9 +104,9 @@ def merged(
 ) -> tuple[M, Any]:
     """Return the first of some named models, and its statistics with those of others added and withdrawn; unsolved.
 
-    Models are taken one by one, so that an iterator that loads them keeps one in memory beside the sum. Raises
-    ModelError, with the name, for models of other patches, atoms or codes, for samples that would be in twice (unless
-    `repeats`), and for withdrawing samples that are not in or that supplied atoms.
+    Models are taken one by one, so that an iterator that loads them keeps one in memory beside the sum.
+    Raises ModelError, with the name, for models of other patches, atoms or codes, for samples that would be
+    in twice (unless `repeats`), and for withdrawing samples that are not in or that supplied atoms.
     """
     name, model = first
     total = statistics_of(model, name)
@@ -127,8 +128,8 @@ def update(
 ) -> tuple[M, list[Record]]:
     """Add the samples of a source to a model, or withdraw them: one pass over them alone, then a solve.
 
-    What makes codes stays as it is, so that ten updates give the bits of one fit with the same whitening and dictionary.
-    Withdrawing refuses samples that are not in the model and samples that supplied atoms.
+    What makes codes stays as it is, so that ten updates give the bits of one fit with the same whitening
+    and dictionary. Withdrawing refuses samples that are not in the model and samples that supplied atoms.
     """
     present = statistics_of(model, "the model")
     model.require_like(source)

@@ -54,8 +54,8 @@ class Step:
 class PassCost:
     """One pass of a fit: its plan, and how often it runs over the data (k-means rounds).
 
-    `traffic` and `seconds` are those of all rounds; `driver_bytes` is what the driver holds at most, on top of what it
-    holds before the fit.
+    `traffic` and `seconds` are those of all rounds; `driver_bytes` is what the driver holds at most, on top
+    of what it holds before the fit.
     """
 
     name: str
@@ -101,9 +101,9 @@ class PlannedCluster(SerialExecutor):
 class Machines:
     """Where a fit is planned to run.
 
-    `worker` is the weakest worker, its baseline left out: `baselines` has those of the passes by name, as far as they were
-    measured; `driver_baseline` is what the driver has in memory before the fit. Without workers (`worker.alone`) both
-    are one process.
+    `worker` is the weakest worker, its baseline left out: `baselines` has those of the passes by name, as
+    far as they were measured; `driver_baseline` is what the driver has in memory before the fit. Without
+    workers (`worker.alone`) both are one process.
     """
 
     worker: WorkerLimits

@@ -1,7 +1,8 @@
 """A run planned by itself: every pass is planned for all data, and made over a few samples for what comes after it.
 
-What a fit learns from depends on what it has learnt before: a whitening, atoms, rounds. So the fit itself is called, with an
-engine that stops each pass after a moment. The plan can then name no other passes than the fit does, whoever wrote its encoder.
+What a fit learns from depends on what it has learnt before: a whitening, atoms, rounds. So the fit itself
+is called, with an engine that stops each pass after a moment. The plan can then name no other passes than
+the fit does, whoever wrote its encoder.
 """
 
 from __future__ import annotations

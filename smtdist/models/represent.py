@@ -26,7 +26,8 @@ BATCH_BYTES = 256 * 1024**2
 class Representer(Protocol):
     """Images (B, H, W, C) to representations (B, ...), picklable.
 
-    batch : images that are taken at once. threads : of a task. working_bytes : of a batch and of reading, as planned.
+    batch : images that are taken at once. threads : of a task. working_bytes : of a batch and of reading,
+        as planned.
     """
 
     @property
@@ -43,8 +44,8 @@ class Representer(Protocol):
 class Represent:
     """z = pool(L2(P f(x))), L2 at each pooled position; zero where a patch has no code.
 
-    Memory: a batch's codes, patch embeddings (positions x components x 4 bytes) of one image for each thread, on a device of
-    all, and the result.
+    Memory: a batch's codes, patch embeddings (positions x components x 4 bytes) of one image for each
+    thread, on a device of all, and the result.
     """
 
     encoder: Encoder

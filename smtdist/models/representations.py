@@ -28,8 +28,8 @@ def save_representation(
 ) -> int:
     """Write `z(sample, feature)` piece by piece as they come, in any order; return the file's bytes.
 
-    A feature runs pooled row, pooled column, component; where models are concatenated, `feature_shape` is (features,).
-    `ending` returns attributes that are known once all pieces have come. Memory: one piece.
+    A feature runs pooled row, pooled column, component; where models are concatenated, `feature_shape` is
+    (features,). `ending` returns attributes that are known once all pieces have come. Memory: one piece.
     """
     features = int(np.prod(feature_shape))
     with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:

@@ -40,10 +40,12 @@ def row_tiles(
 ) -> tuple[CodeSums, ...]:
     """Return the sums whole, or in tiles of rows that a worker can hold, each a pass over the data: what takes least time.
 
-    More tiles code the data more often, but leave room for larger batches, each of which passes over the sums.
+    More tiles code the data more often, but leave room for larger batches, each of which passes over the
+    sums.
 
-    `work`: multiplications of an image's coding. `driver_room`: what the driver has for a tile at a time, where those that
-    are done do not stay in memory. `begun`: numbers of tiles that an earlier run was cut off in; the first that fits is kept.
+    `work`: multiplications of an image's coding. `driver_room`: what the driver has for a tile at a time,
+    where those that are done do not stay in memory. `begun`: numbers of tiles that an earlier run was cut
+    off in; the first that fits is kept.
 
     Raises MemoryBudgetError, of the whole sums, where even small tiles do not fit.
     """

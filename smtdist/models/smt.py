@@ -60,18 +60,20 @@ def _with_value_errors(method: Method) -> Method:
 class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
-    Settings are those of `smtdist.Configuration`, with the same names and defaults. Images are an array (samples,
-    height, width[, channels]), an xarray DataArray, or a pair (path, name), which is streamed: a dataset or a group of
-    encoded images in an HDF5 file, an array in a Zarr store, either also behind an address (`https://`, `s3://`).
+    Settings are those of `smtdist.Configuration`, with the same names and defaults. Images are an array
+    (samples, height, width[, channels]), an xarray DataArray, or a pair (path, name), which is streamed: a
+    dataset or a group of encoded images in an HDF5 file, an array in a Zarr store, either also behind an
+    address (`https://`, `s3://`).
 
-    Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's address, a
-    `distributed.Client`), `workers` (processes of a local cluster; 0 is this process), `checkpoint` (a folder that
-    all workers see), `on_event` (called with each progress event). `on_bad_chunk` says what is done about samples that
-    cannot be read or decoded: "raise", or "skip" (left out of every sum, NaN in a representation). `solve_on="workers"` has
-    them hold the matrices of a large eigenproblem.
+    Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's
+    address, a `distributed.Client`), `workers` (processes of a local cluster; 0 is this process),
+    `checkpoint` (a folder that all workers see), `on_event` (called with each progress event).
+    `on_bad_chunk` says what is done about samples that cannot be read or decoded: "raise", or "skip" (left
+    out of every sum, NaN in a representation). `solve_on="workers"` has them hold the matrices of a large
+    eigenproblem.
 
-    Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (what each pass took),
-    `n_features_out_`. There is no `n_features_in_`: images have a shape, `model_.geometry`.
+    Fitted attributes: `model_`, `components_` (n_components, K), `eigenvalues_`, `passes_` (what each pass
+    took), `n_features_out_`. There is no `n_features_in_`: images have a shape, `model_.geometry`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -204,7 +206,8 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, *, base: Model | None = None, block: bool = True) -> Any:
         """Fit on images; `base` reuses the whitening and dictionary of a fitted model.
 
-        With `block=False` return a handle at once, as `smtdist.start` does: its `result()` is this estimator, fitted.
+        With `block=False` return a handle at once, as `smtdist.start` does: its `result()` is this
+        estimator, fitted.
         """
         if not block:
             # named, not imported: handles are a layer above

@@ -52,7 +52,8 @@ def solve(
 ) -> Solution:
     """Solve min ‖PAD‖² subject to P V Pᵀ = I (SMT 2023, eq. 3) from the sums, both divided by the positions.
 
-    With `means` the matrices are not held in memory, but streamed from the sums; `on_device` they are in the memory of a GPU.
+    With `means` the matrices are not held in memory, but streamed from the sums; `on_device` they are in
+    the memory of a GPU.
     """
     require_neighbours(statistics)
     if means is not None or on_device or statistics.tiled:

@@ -29,8 +29,8 @@ def summed(
 ) -> tuple[Statistics, Digests, Record]:
     """Sum the codes of a source in one pass; return the hashes of its samples too.
 
-    Where a worker cannot hold the sums well they are made in tiles of rows, a pass each: the same numbers (`row_tiles`).
-    `samples` are the hashes where an earlier pass took them.
+    Where a worker cannot hold the sums well they are made in tiles of rows, a pass each: the same numbers
+    (`row_tiles`). `samples` are the hashes where an earlier pass took them.
     """
     work = sums.work_per_sample
     spill = spill_of(sums, settings, engine)

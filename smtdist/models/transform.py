@@ -31,8 +31,10 @@ RESULT_BYTES = 32 * 1024**2
 class Represents(Protocol):
     """A fitted model that turns images into representations.
 
-    asked : its settings, as JSON. dtype : of the numbers of a representation. positions : of an image. scaling : what becomes of
-    encoded images first. votes : settings that say how neighbours vote. fingerprint : of the samples it was fitted on, if known.
+    asked : its settings, as JSON. dtype : of the numbers of a representation. positions : of an image.
+        scaling : what becomes of
+    encoded images first. votes : settings that say how neighbours vote. fingerprint : of the samples it was
+        fitted on, if known.
     """
 
     @property
@@ -167,8 +169,9 @@ def transform(
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     """Yield (first sample, representations (m, ...)) for all samples, in whatever order they end.
 
-    With `others` the representations of all models are concatenated to (m, features), from one read of the data. Where the
-    engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their ranges in the end.
+    With `others` the representations of all models are concatenated to (m, features), from one read of the
+    data. Where the engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their
+    ranges in the end.
     """
     for one in (model, *others):
         one.require_images(source)

@@ -35,14 +35,15 @@ _INTERNAL: Final = (
 def open(path: str | os.PathLike[str]) -> xr.DataTree:
     """Open a model, a representation, data or a checkpoint's sums as an `xarray.DataTree` whose arrays stay on disk.
 
-    Groups are nodes, attributes stay attributes. In a model, the statistics that follow from others (attribute
-    `derived`) are there under their names and computed for the block that is asked for: for one-hot codes
-    second_moment = diag(activity), and with all degrees equal context_scatter = degree A Aᵀ - cooccurrence. Data
-    without named dimensions get `sample`, `row`, `column`, `channel`, or for encoded images `byte`, `edge` and
-    `sample`; other dimensions are called after their length.
+    Groups are nodes, attributes stay attributes. In a model, the statistics that follow from others
+    (attribute `derived`) are there under their names and computed for the block that is asked for: for
+    one-hot codes second_moment = diag(activity), and with all degrees equal context_scatter = degree A Aᵀ -
+    cooccurrence. Data without named dimensions get `sample`, `row`, `column`, `channel`, or for encoded
+    images `byte`, `edge` and `sample`; other dimensions are called after their length.
 
-    The file is opened, without a lock, only while something is read, and a file that was changed meanwhile is an
-    error; `close`, or a `with` block, has nothing left to do. Coordinates have no index: select by position.
+    The file is opened, without a lock, only while something is read, and a file that was changed meanwhile
+    is an error; `close`, or a `with` block, has nothing left to do. Coordinates have no index: select by
+    position.
 
     Memory: what is asked for; for derived matrices 32 MiB a strip on top. `.chunk()` computes block by block.
     Raises DataError for a file that is missing or not HDF5, ModelError for one of a newer schema.

@@ -27,9 +27,10 @@ from smtdist.statistics.values import SUMS, SecondOrder, ValueStatistics, ValueS
 class ValuedTransform(ABC):
     """What transforms of values share; one is a frozen dataclass with these fields.
 
-    settings : what was asked, with `moment` and `n_components`. embedding : P and its eigenvalues. statistics : the sums it was
-    solved from, None where a file keeps none or they were not read. provenance : where the samples come from; `audit` lists
-    what was added and withdrawn. Samples that are withdrawn leave the sums; what makes codes stays as it was learned.
+    settings : what was asked, with `moment` and `n_components`. embedding : P and its eigenvalues.
+    statistics : the sums it was solved from, None where a file keeps none or they were not read. provenance
+    : where the samples come from; `audit` lists what was added and withdrawn. Samples that are withdrawn
+    leave the sums; what makes codes stays as it was learned.
     """
 
     settings: Any

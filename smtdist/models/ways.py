@@ -32,8 +32,8 @@ DEVICE_SHARE: Final = 0.85
 class Way:
     """How a solve holds its matrices on the driver.
 
-    name : "device" in the memory of the driver's GPU; "whole" or "tiles" in its own; "disk" with a factor in files; "workers"
-        with matrices in their memory.
+    name : "device" in the memory of the driver's GPU; "whole" or "tiles" in its own; "disk" with a factor
+        in files; "workers" with matrices in their memory.
     height : rows of a row of blocks of the factor, for the last two.
     """
 
@@ -61,9 +61,9 @@ def solve_way(
 ) -> Way:
     """Choose how to solve: matrices are whole where that fits, else tiles of rows, else streamed, with a factor on disk.
 
-    `held_bytes`: of sums that will be in memory by then, and are not yet; `tiled` says whether they are tiles, where that is
-    settled. Raises MemoryBudgetError where the driver has too little memory for any way, ConfigurationError where there can
-    never be as many components as asked for.
+    `held_bytes`: of sums that will be in memory by then, and are not yet; `tiled` says whether they are
+    tiles, where that is settled. Raises MemoryBudgetError where the driver has too little memory for any
+    way, ConfigurationError where there can never be as many components as asked for.
     """
     wanted = settings.n_components + settings.drop
     if wanted > n_atoms:

@@ -1,7 +1,7 @@
 """The scheduler's side of watching: it follows the runs' events, and serves the page and the metrics.
 
-Dask has no public way to add a page to a live scheduler. What is used of its inside is in `_serve` alone; where that has
-changed, the run goes on and the log says that there is no page.
+Dask has no public way to add a page to a live scheduler. What is used of its inside is in `_serve` alone;
+where that has changed, the run goes on and the log says that there is no page.
 """
 
 from __future__ import annotations

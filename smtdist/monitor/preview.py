@@ -1,7 +1,8 @@
 """A look at a pass before it ends: statistics are sums, so the sum so far is the statistic of the samples so far.
 
 What is looked at is the sum as a task left it, never one that is being added to. Of a dictionary of more than
-`MOST_ATOMS` atoms only the most active ones are looked at, so that a preview costs a moment whatever the dictionary.
+`MOST_ATOMS` atoms only the most active ones are looked at, so that a preview costs a moment whatever the
+dictionary.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ def preview(
     """Return what the sums so far say, as plain JSON types; None where there is nothing to say yet.
 
     All have `leaves`, `n_samples` and `n_positions` covered. A whitening pass has the `spectrum` of the patch
-    covariance; a dictionary pass the `patches` chosen so far; a statistics pass the `spectrum` of the generalised
-    problem (SMT 2023, eq. 3; V uncentred) among the `of_atoms` atoms looked at, `atoms_in_use` of all `atoms`, and for
-    some atoms the `neighbours` whose embeddings have the highest cosine. Pictures are uint8 in base64.
+    covariance; a dictionary pass the `patches` chosen so far; a statistics pass the `spectrum` of the
+    generalised problem (SMT 2023, eq. 3; V uncentred) among the `of_atoms` atoms looked at, `atoms_in_use`
+    of all `atoms`, and for some atoms the `neighbours` whose embeddings have the highest cosine. Pictures
+    are uint8 in base64.
     """
     try:
         if isinstance(statistic, CodeSums):
@@ -90,7 +92,8 @@ def preview(
 def part(state: State, names: tuple[str, ...] | None, rows: NDArray[np.int64] | int | None) -> State:
     """Return copies of some arrays of a state: of matrices the rows and columns asked for, of vectors the entries.
 
-    A number asks for so many first rows. Runs where the state lies; what it returns is small, and on the host.
+    A number asks for so many first rows. Runs where the state lies; what it returns is small, and on the
+    host.
     """
     found: State = {}
     for name, value in state.items():

@@ -26,9 +26,10 @@ APART, AGAIN = 1.0, 0.1
 class Previewer:
     """Subscribes to an engine's events and adds `preview` events to them.
 
-    A preview is made when something was added to sums and the time spent so far stays below `share` of the time that has
-    passed: a run that previews cost much has few of them. It does not wait for a task to end: a task under way is asked
-    for what it has so far (that wait is not spent time). Nothing that goes wrong here reaches the run.
+    A preview is made when something was added to sums and the time spent so far stays below `share` of the
+    time that has passed: a run that previews cost much has few of them. It does not wait for a task to end:
+    a task under way is asked for what it has so far (that wait is not spent time). Nothing that goes wrong
+    here reaches the run.
     """
 
     def __init__(self, engine: Engine, share: float = SHARE) -> None:

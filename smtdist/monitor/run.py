@@ -19,8 +19,9 @@ METHODS: Final = ("fit", "partial_fit", "withdraw", "fit_transform", "transform"
 class Run(View):
     """A run that goes on in a thread of this process, while the notebook or program goes on too.
 
-    `progress()` says how it is doing, `cancel()` asks it to stop at its next batch or task, `result()` waits for what
-    the method returns, or raises what it raised. In a notebook, the value of a cell shows it live.
+    `progress()` says how it is doing, `cancel()` asks it to stop at its next batch or task, `result()`
+    waits for what the method returns, or raises what it raised. In a notebook, the value of a cell shows it
+    live.
     """
 
     can_cancel = True
@@ -107,12 +108,13 @@ def start(
 ) -> Run:
     """Call a method of an estimator in the background and return a `Run` to watch it by.
 
-    `result()` returns what the method would have, so `start(smt, X).result()` is `smt.fit(X)`, bit for bit. The estimator
-    is fitted when the run ends, not before. `smt.fit(X, block=False)` is the same for `SMT`; for all estimators and
-    methods it is a function beside them, because scikit-learn's pipelines and searches rely on `fit` returning the estimator.
+    `result()` returns what the method would have, so `start(smt, X).result()` is `smt.fit(X)`, bit for bit.
+    The estimator is fitted when the run ends, not before. `smt.fit(X, block=False)` is the same for `SMT`;
+    for all estimators and methods it is a function beside them, because scikit-learn's pipelines and
+    searches rely on `fit` returning the estimator.
 
-    `method` is one of fit, partial_fit, withdraw, transform, fit_transform. `previews` is the share of the run's
-    time that may be spent on previews of its sums (0: none). Works with every estimator of the package.
+    `method` is one of fit, partial_fit, withdraw, transform, fit_transform. `previews` is the share of the
+    run's time that may be spent on previews of its sums (0: none). Works with every estimator of the package.
 
     >>> import numpy as np, smtdist
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)

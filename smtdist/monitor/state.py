@@ -18,10 +18,11 @@ SILENT_SECONDS: Final = 60.0
 class RunState:
     """Takes events, in order or again, and keeps what they add up to as plain JSON types.
 
-    `status` is "waiting", "running", "finished", "failed" or "stopped". Each of `passes` has the samples, positions,
-    leaves and bytes done, the rate of this run and the seconds left; each of `workers` what it did in the present
-    pass, its memory against the projection, and the seconds since it last spoke. Where runs share a stream, as on a
-    scheduler, one is followed until it ends or falls silent; `alone` says that a new one takes the place of the old.
+    `status` is "waiting", "running", "finished", "failed" or "stopped". Each of `passes` has the samples,
+    positions, leaves and bytes done, the rate of this run and the seconds left; each of `workers` what it
+    did in the present pass, its memory against the projection, and the seconds since it last spoke. Where
+    runs share a stream, as on a scheduler, one is followed until it ends or falls silent; `alone` says that
+    a new one takes the place of the old.
 
     >>> state = RunState()
     >>> state({"kind": "run_started", "time": 0.0, "passes": ["whitening", "solve"]})

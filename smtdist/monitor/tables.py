@@ -53,9 +53,9 @@ def plan_table(
 ) -> Group:
     """Return what each pass will cost and the fit in all: the work in one table, memory in another.
 
-    Tasks are those that add leaves and those in which two sums meet, on `depth` levels; `written` are the files of the
-    checkpoint; `time` is there where something was measured. Memory: `peak` is each worker's, `driver` is on top of what
-    the driver has before the fit, but in all with it.
+    Tasks are those that add leaves and those in which two sums meet, on `depth` levels; `written` are the
+    files of the checkpoint; `time` is there where something was measured. Memory: `peak` is each worker's,
+    `driver` is on top of what the driver has before the fit, but in all with it.
     """
     costs = list(costs)
     columns = ["pass", "samples", "leaves", "tasks", "depth", "read", "network"]

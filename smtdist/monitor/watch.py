@@ -29,8 +29,8 @@ RUN: Final = "run.json"
 def watch(where: str | os.PathLike[str]) -> Watched:
     """Attach to the run behind a checkpoint folder or a scheduler's address, and return a live view of it.
 
-    The run does not notice: a folder is only read, and a scheduler is asked for what the run has told it. A view may be
-    closed and opened again at any time, in another process or on another machine.
+    The run does not notice: a folder is only read, and a scheduler is asked for what the run has told it. A
+    view may be closed and opened again at any time, in another process or on another machine.
 
     Raises CheckpointError where the folder holds no run, SmtdistError where no scheduler answers.
     """

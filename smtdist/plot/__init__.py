@@ -1,7 +1,7 @@
 """Pictures of what a model holds: each function draws into matplotlib axes and returns them.
 
-Without `axes` a function makes a figure of its own, which needs no display and leaves matplotlib's global state alone:
-`axes.figure.savefig("spectrum.png")`.
+Without `axes` a function makes a figure of its own, which needs no display and leaves matplotlib's global
+state alone: `axes.figure.savefig("spectrum.png")`.
 """
 
 from smtdist.plot.images import confusion, image_map, matching_patches, neighbours

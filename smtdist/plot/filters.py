@@ -39,7 +39,8 @@ def save_filters(filters: NDArray[Any], path: str | os.PathLike[str], most: int 
 def inference_figure(active: NDArray[Any], means: Sequence[float], shares: Sequence[float]) -> Any:
     """Return a Figure of Figures 1 and 2: the histogram of ĥ, and how it sparsifies from one iteration to the next.
 
-    active : all ĥ after the last iteration. means, shares : after each, the mean ĥ and the share of units above 0.01.
+    active : all ĥ after the last iteration. means, shares : after each, the mean ĥ and the share of units
+        above 0.01.
     """
     figure = Figure(figsize=(8, 3), layout="constrained")
     FigureCanvasAgg(figure)

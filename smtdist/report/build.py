@@ -24,7 +24,8 @@ def build(
 ) -> str:
     """Return the report on a file as HTML.
 
-    looked : labelled images as a model of images sees them, with the names of their classes. records : what a fit printed of
+    looked : labelled images as a model of images sees them, with the names of their classes. records : what
+        a fit printed of
     its passes. others : further files for the same page, such as the concepts of the model's representations.
     Memory: the file, and its pictures. Raises ModelError for a file that is none of ours.
     """

@@ -25,8 +25,10 @@ WINDOWS: Final = 3
 class Looked:
     """Test images beside the images they were judged by.
 
-    z : (m, rows', columns', L) of the test images, for the map. found : classes found (m,). rows, cosines : the nearest
-    images to learn from, (m, NEIGHBOURS). evaluation : of the soft k-NN. known, asked : the images themselves, uint8.
+    z : (m, rows', columns', L) of the test images, for the map. found : classes found (m,). rows, cosines :
+        the nearest
+    images to learn from, (m, NEIGHBOURS). evaluation : of the soft k-NN. known, asked : the images
+        themselves, uint8.
     """
 
     model: Transform
@@ -86,8 +88,8 @@ def _pixels(source: Source) -> NDArray[np.uint8]:
 def matching_windows(looked: Looked, asked: int, known: int) -> list[tuple[tuple[int, int, int, int], ...]]:
     """Return the pairs of pooling windows of two images whose representations are most alike, none overlapping another.
 
-    A window is (top, left, height, width) in pixels. Representations of windows have length 1, so their products are
-    cosines (SMT 2023, Figures 8 and 9).
+    A window is (top, left, height, width) in pixels. Representations of windows have length 1, so their
+    products are cosines (SMT 2023, Figures 8 and 9).
     """
     left, right = looked.asked_z[asked], looked.known_z[known]
     across = left.shape[1]

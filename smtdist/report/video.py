@@ -56,8 +56,9 @@ def video_sections(path: Path) -> list[Section]:
 def path_straightness(model: VideoModel) -> tuple[float, float, float]:
     """Return mean square differences over the variance, of the codes and of the embedding, and their ratio.
 
-    They follow from the sums in the file: tr(P C Pᵀ) over tr(P V Pᵀ), V about the mean, and C brought from all positions to
-    those that have a difference. For second differences it is `Straightness.second_difference` of those sequences.
+    They follow from the sums in the file: tr(P C Pᵀ) over tr(P V Pᵀ), V about the mean, and C brought from
+    all positions to those that have a difference. For second differences it is
+    `Straightness.second_difference` of those sequences.
     """
     settings, sums = model.settings, model.means
     share = settings.length / (settings.length - settings.order)

@@ -37,8 +37,8 @@ def factor_bytes(size: int, height: int) -> int:
 class BlockFiles:
     """Square blocks of an upper triangular (K, K) matrix in a folder, a file of NumPy's each.
 
-    A file has its name only when it is whole, so that those that are there can be used after a crash. `heed` is called
-    before each block that is worked on, and may raise to end the solve.
+    A file has its name only when it is whole, so that those that are there can be used after a crash.
+    `heed` is called before each block that is worked on, and may raise to end the solve.
     """
 
     folder: Path
@@ -113,8 +113,9 @@ class BlockFiles:
 def factored(moment: Streamed, files: BlockFiles) -> BlockFactor | None:
     """Write the U of V = Uᵀ U into files, row of blocks by row of blocks; None where a pivot is not positive.
 
-    Each row is made from V's and all rows above (left-looking), so that blocks are written once; rows that are there are
-    kept. Time K³ / 3 multiplications; memory: a row of blocks and four blocks; K³ 4 / (3 h) bytes are read.
+    Each row is made from V's and all rows above (left-looking), so that blocks are written once; rows that
+    are there are kept. Time K³ / 3 multiplications; memory: a row of blocks and four blocks; K³ 4 / (3 h)
+    bytes are read.
     """
     for index in range(files.count):
         if not (files.has_row(index) or _factored_row(moment, files, index)):

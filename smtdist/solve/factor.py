@@ -148,8 +148,9 @@ def share_of_smallest(
 ) -> float:
     """Estimate the smallest eigenvalue of a positive definite V as a share of its largest, by a few power iterations.
 
-    `product` is X -> V X, `inverse` X -> V⁻¹ X for columns (K, m). Both ends are approached from inside, so that the estimate
-    is never too small by more than rounding. An eigenvalue that is as good as null stands out of V⁻¹ after a step or two.
+    `product` is X -> V X, `inverse` X -> V⁻¹ X for columns (K, m). Both ends are approached from inside, so
+    that the estimate is never too small by more than rounding. An eigenvalue that is as good as null stands
+    out of V⁻¹ after a step or two.
     """
     start = np.random.default_rng(0).standard_normal((size, 4))
     if near is not None:

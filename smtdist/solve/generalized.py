@@ -43,16 +43,17 @@ def smallest_components(
     """Minimise tr(P C Pᵀ) over the L x K matrices P with P V Pᵀ = I (SMT 2023 eq. 3).
 
     With V = E diag(w) Eᵀ on its range, P = Uᵀ w^(-1/2) Eᵀ, where the columns of U are the eigenvectors of
-    w^(-1/2) Eᵀ C E w^(-1/2) with the smallest eigenvalues; where V is clearly of full rank its Cholesky factor takes the place
-    of E and w. Rows of V that are zero (dead atoms) leave
+    w^(-1/2) Eᵀ C E w^(-1/2) with the smallest eigenvalues; where V is clearly of full rank its Cholesky
+    factor takes the place of E and w. Rows of V that are zero (dead atoms) leave
     exactly; eigenvalues of V of at most `null_tolerance` times its largest (default K eps) are its null space
     and leave too.
 
-    `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,), as for one-hot
-    codes; neither is changed. `active` (K,) marks the atoms that may take part. For many atoms and few components
-    (`tiled.suits`) block Lanczos iterations behind a Cholesky factor are tried; where V has a null space or a residual, in
-    float64, stays too large, and for all other problems, LAPACK solves. Memory: `solve_bytes`; time O(K³). Raises
-    ModelError where C or V cannot be what they are said to be, ConfigurationError where V has too few dimensions.
+    `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,),
+    as for one-hot codes; neither is changed. `active` (K,) marks the atoms that may take part. For many
+    atoms and few components (`tiled.suits`) block Lanczos iterations behind a Cholesky factor are tried;
+    where V has a null space or a residual, in float64, stays too large, and for all other problems, LAPACK
+    solves. Memory: `solve_bytes`; time O(K³). Raises ModelError where C or V cannot be what they are said
+    to be, ConfigurationError where V has too few dimensions.
 
     >>> solution = smallest_components(np.diag([3.0, 1.0, 0.0]), np.array([1.0, 4.0, 0.0]), 1)
     >>> solution.components, solution.eigenvalues, solution.rank
@@ -86,10 +87,10 @@ def smallest_components_of_tiles(
 ) -> Solution:
     """Solve the problem of `smallest_components` for matrices that come in tiles of rows, and never as K x K arrays.
 
-    Both are cut alike; a diagonal V is an array (K,). Memory: `tiled_bytes` beside what the tiles are made from; with `means`
-    matrices are streamed, or spread over workers, and a factor of V goes to disk: `streamed_bytes`. Raises Unsuitable where V
-    has a null space beyond dead atoms or the iterations do not converge: what is left is `smallest_components` of the full
-    matrices.
+    Both are cut alike; a diagonal V is an array (K,). Memory: `tiled_bytes` beside what the tiles are made
+    from; with `means` matrices are streamed, or spread over workers, and a factor of V goes to disk:
+    `streamed_bytes`. Raises Unsuitable where V has a null space beyond dead atoms or the iterations do not
+    converge: what is left is `smallest_components` of the full matrices.
 
     >>> matrix = np.diag(1 - 2.0 ** -np.arange(60))
     >>> smallest_components_of_tiles(Streamed.of_full(matrix), np.ones(60), 1).residuals.max() < 1e-8

@@ -35,11 +35,12 @@ def smallest_components_sparse(
 ) -> Solution:
     """Minimise tr(P C Pᵀ) over P V Pᵀ = I (SMT 2023 eq. 3) for a sparse C and a diagonal V.
 
-    The smallest eigenvectors of Q = V^(-1/2) C V^(-1/2) are the largest of σ I - Q, with σ a bound on Q's eigenvalues;
-    they are found by restarted Lanczos iterations (ARPACK) from a fixed start. `context_scatter` C is (K, K),
-    symmetric; `moment` (K,) the diagonal of V; `active` (K,) marks atoms that may take part, of those that fire.
-    Memory: Q, as C with 8 bytes an entry, and 3 L vectors of K numbers. Raises ModelError where the iterations do not
-    converge, ConfigurationError where fewer than `n_components` + 1 atoms take part.
+    The smallest eigenvectors of Q = V^(-1/2) C V^(-1/2) are the largest of σ I - Q, with σ a bound on Q's
+    eigenvalues; they are found by restarted Lanczos iterations (ARPACK) from a fixed start.
+    `context_scatter` C is (K, K), symmetric; `moment` (K,) the diagonal of V; `active` (K,) marks atoms
+    that may take part, of those that fire. Memory: Q, as C with 8 bytes an entry, and 3 L vectors of K
+    numbers. Raises ModelError where the iterations do not converge, ConfigurationError where fewer than
+    `n_components` + 1 atoms take part.
 
     >>> chain = scipy.sparse.csr_array(np.array([[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]]))
     >>> smallest_components_sparse(chain, np.ones(3), 1).components.round(3)

@@ -65,14 +65,14 @@ def largest_pairs(
 ) -> tuple[Float64, Float64, Float64]:
     """Return the `count` largest eigenvalues (descending), their vectors (K, count) and residuals, of a symmetric A.
 
-    Thick-restart block Lanczos with full orthogonalisation (Wu and Simon 2000, in blocks) runs in float32, from a fixed
-    start, until residuals are a few millionths of ‖A‖. Its vectors then pass through Chebyshev polynomials (Zhou et al.
-    2006) and Rayleigh-Ritz steps in float64. Residuals are ‖A u - θ u‖ / ‖A‖, formed in float64 for every pair; where
-    one stays above `tolerance`, NotConverged is raised. Memory: `working_bytes`. Where `near` is on a device, so are the
-    columns, small matrices apart.
+    Thick-restart block Lanczos with full orthogonalisation (Wu and Simon 2000, in blocks) runs in float32,
+    from a fixed start, until residuals are a few millionths of ‖A‖. Its vectors then pass through Chebyshev
+    polynomials (Zhou et al. 2006) and Rayleigh-Ritz steps in float64. Residuals are ‖A u - θ u‖ / ‖A‖,
+    formed in float64 for every pair; where one stays above `tolerance`, NotConverged is raised. Memory:
+    `working_bytes`. Where `near` is on a device, so are the columns, small matrices apart.
 
-    Same bits for the same matrix on the same machine and number of BLAS threads; between machines vectors differ as
-    their residuals allow.
+    Same bits for the same matrix on the same machine and number of BLAS threads; between machines vectors
+    differ as their residuals allow.
 
     >>> values, vectors, residuals = largest_pairs(lambda x: 0.98 ** np.arange(400, dtype=x.dtype)[:, None] * x, 400, 2)
     >>> values.round(6).tolist(), bool(residuals.max() < 1e-8)

@@ -35,8 +35,9 @@ def smallest_eigenvectors(matrix: Float64, count: int) -> Float64:
 def smallest_behind_factor(scatter: Float64, moment: Float64, count: int, least: float) -> Float64 | None:
     """Return columns x of C x = μ V x, xᵀ V x = 1, of the `count` smallest μ, by V = LLᵀ; both matrices are overwritten.
 
-    A third of the time of V's eigenvectors. None where V is not positive definite, or where its estimated condition, in the
-    1-norm and so at least that of its eigenvalues, leaves less than `least`; then C is as it was.
+    A third of the time of V's eigenvectors. None where V is not positive definite, or where its estimated
+    condition, in the 1-norm and so at least that of its eigenvalues, leaves less than `least`; then C is as
+    it was.
     """
     if len(moment) > INT32_WORKSPACE_ROWS:
         return None

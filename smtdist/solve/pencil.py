@@ -161,9 +161,10 @@ def solve_streamed(
 ) -> tuple[npt.NDArray[np.intp], int, Float64]:
     """As `tiled.solve_tiles`, for matrices that memory cannot hold: neither the quotient nor a copy of C is ever made.
 
-    The factor of a full V goes to disk, and each product with columns X solves with it from there, K² multiplications
-    twice, beside the K² of C: cheaper than the quotient wherever fewer than K columns are multiplied in all. Memory:
-    `streamed_bytes`; disk: `disk_bytes`. Raises Unsuitable like `solve_tiles`.
+    The factor of a full V goes to disk, and each product with columns X solves with it from there, K²
+    multiplications
+    twice, beside the K² of C: cheaper than the quotient wherever fewer than K columns are multiplied in
+    all. Memory: `streamed_bytes`; disk: `disk_bytes`. Raises Unsuitable like `solve_tiles`.
     """
     kept = np.flatnonzero(alive)
     if isinstance(moment, np.ndarray):

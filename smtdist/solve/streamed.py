@@ -19,9 +19,10 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 class Streamed:
     """A symmetric float64 matrix as tiles of rows, from the tile's first row on, none of which is kept.
 
-    `make` returns tile number i as `UpperTiles` has it, (h, K - s) with both triangles of its square filled; `heights`
-    are the h. With `kept`, ascending, the matrix is that of those rows and columns alone. `place` brings a tile to where it
-    is worked on, as `kernels.device.place` does. Memory: the tile in hand, which whoever asked for it may overwrite.
+    `make` returns tile number i as `UpperTiles` has it, (h, K - s) with both triangles of its square
+    filled; `heights` are the h. With `kept`, ascending, the matrix is that of those rows and columns alone.
+    `place` brings a tile to where it is worked on, as `kernels.device.place` does. Memory: the tile in
+    hand, which whoever asked for it may overwrite.
 
     >>> whole = np.array([[1.0, 2, 3], [2, 4, 5], [3, 5, 6]])
     >>> matrix = Streamed([2, 1], lambda index: whole[2 * index : 2 * index + 2, 2 * index :])

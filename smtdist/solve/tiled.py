@@ -50,8 +50,8 @@ def suits(n_atoms: int, n_components: int) -> bool:
 def tiled_bytes(n_atoms: int, diagonal: bool, n_components: int) -> int:
     """Return the peak bytes of `solve_tiles` beside what its matrices are made from.
 
-    One packed float64 triangle, two for a full V, half of one more in float32 up to `SINGLE_ROWS`; a few tiles; the
-    blocks of vectors.
+    One packed float64 triangle, two for a full V, half of one more in float32 up to `SINGLE_ROWS`; a few
+    tiles; the blocks of vectors.
 
     >>> tiled_bytes(16384, True, 400) < 2.1e9, tiled_bytes(16384, False, 400) < 3.2e9
     (True, True)
@@ -72,10 +72,10 @@ def solve_tiles(
 ) -> tuple[npt.NDArray[np.intp], int, Float64]:
     """Return (indices of the atoms kept, rank, (kept, L) columns of Pᵀ), ascending; Unsuitable where it cannot.
 
-    V = Uᵀ U, Q = U⁻ᵀ C U⁻¹; the smallest eigenvectors of Q are the largest of σ I - Q, σ the mean of Q's eigenvalues, about
-    which nearly all of them lie. P = (U⁻¹ vectors)ᵀ. Both matrices have their tiles cut alike; where these are on a device, so
-    is the work. For a diagonal V, U is its root. Time K³ 4/3 multiplications to whiten
-    with a full V, and some 5 to 15 products of the matrix with L vectors.
+    V = Uᵀ U, Q = U⁻ᵀ C U⁻¹; the smallest eigenvectors of Q are the largest of σ I - Q, σ the mean of Q's
+    eigenvalues, about which nearly all of them lie. P = (U⁻¹ vectors)ᵀ. Both matrices have their tiles cut
+    alike; where these are on a device, so is the work. For a diagonal V, U is its root. Time K³ 4/3
+    multiplications to whiten with a full V, and some 5 to 15 products of the matrix with L vectors.
     """
     kept = np.flatnonzero(alive)
     factor: UpperTiles | None = None

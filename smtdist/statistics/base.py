@@ -15,10 +15,10 @@ State: TypeAlias = dict[str, NDArray[Any]]
 class Statistic(Protocol):
     """A declared reduction: zero, update with a batch, merge two partial sums.
 
-    Laws (tested for every statistic): `merge` is associative with `zero` as its neutral element, and updating with
-    samples one by one, in batches, or in partials that are merged gives the same state. Where `exact` is true the
-    state is made of integers (or of sets), merging is commutative too, and all of this holds bit for bit in any
-    order; otherwise the engine merges along a fixed tree.
+    Laws (tested for every statistic): `merge` is associative with `zero` as its neutral element, and
+    updating with samples one by one, in batches, or in partials that are merged gives the same state. Where
+    `exact` is true the state is made of integers (or of sets), merging is commutative too, and all of this
+    holds bit for bit in any order; otherwise the engine merges along a fixed tree.
     """
 
     @property

@@ -24,10 +24,11 @@ _FIELDS = ("hash", "vector", "sample", "position", "view")
 class Candidates(Costs):
     """The `size` distinct non-constant patches with the smallest hashes of (seed, sample, position, view).
 
-    The positions are those on the stride, whether or not a fit codes them. Each patch on the integer grid counts
-    once, under its smallest hash; patches that are equal on the grid are the same atom. The sketch of a union is the
-    sketch of the sketches, so partials merge in any order, and a smaller sketch is a prefix of a larger one, so
-    dictionaries nest. Memory: (2 pixels + 21) bytes a candidate, twice while it is updated.
+    The positions are those on the stride, whether or not a fit codes them. Each patch on the integer grid
+    counts once, under its smallest hash; patches that are equal on the grid are the same atom. The sketch
+    of a union is the sketch of the sketches, so partials merge in any order, and a smaller sketch is a
+    prefix of a larger one, so dictionaries nest. Memory: (2 pixels + 21) bytes a candidate, twice while it
+    is updated.
     """
 
     whitener: Whitener

@@ -28,10 +28,11 @@ INPUT_BYTES = 64
 class ContrastSums(Costs):
     """S + Sᵀ of S = Σ φ(x_i) (φ(x_i⁻) - φ(x_i⁺))ᵀ over triplets: float32 products of tiles, summed in float64.
 
-    The upper triangle is kept, packed by rows: D (D + 1) / 2 numbers. Tiles have a fixed number of rows that depends on D
-    alone and panels are fixed as well, so that a batch adds the same bits whatever the threads; leaves meet along the
-    engine's fixed tree. Negatives come from a pool: where its features fit a tile's memory they are made once, and looked up.
-    Memory: 4 D (D + 1) bytes, and a workspace that does not depend on the batch, which therefore never shrinks.
+    The upper triangle is kept, packed by rows: D (D + 1) / 2 numbers. Tiles have a fixed number of rows
+    that depends on D alone and panels are fixed as well, so that a batch adds the same bits whatever the
+    threads; leaves meet along the engine's fixed tree. Negatives come from a pool: where its features fit a
+    tile's memory they are made once, and looked up. Memory: 4 D (D + 1) bytes, and a workspace that does
+    not depend on the batch, which therefore never shrinks.
     """
 
     features: FeatureMap

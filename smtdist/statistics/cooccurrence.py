@@ -32,28 +32,32 @@ NEVER: Final = 2**31 - 1
 class CodeSums(Costs):
     """Raw sums over samples of the binary codes A (K x n) of each, all integers; K x K sums keep the upper triangle.
 
-    With L = D Dᵀ, deg(i) the kept neighbours of position i and deg₀ its largest possible value, the state holds
+    With L = D Dᵀ, deg(i) the kept neighbours of position i and deg₀ its largest possible value, the state
+    holds
 
     ============== ====================== ======================================= =================================
     name           sum over samples of    kept when                               gives
     ============== ====================== ======================================= =================================
-    activity       A 1                    always                                  second moment of one-hot codes
-    second_moment  A Aᵀ                   "gq"                                    V
+    activity       A 1                    always                                  second moment of one-hot
+    codes second_moment  A Aᵀ                   "gq"                                    V
     outer          s sᵀ, s = A 1          whole-image context                     cooccurrence = outer - A Aᵀ
     windows        Σ_{j in n(i)} a_i a_jᵀ context of d pixels                     cooccurrence
-    deficit        A diag(deg₀ - deg) Aᵀ  order 1 and degrees that differ         A diag(deg) Aᵀ = deg₀ A Aᵀ - deficit
-    scatter        A rint(2^20 L) Aᵀ      order 2                                 context_scatter
+    deficit        A diag(deg₀ - deg) Aᵀ  order 1 and degrees that differ         A diag(deg) Aᵀ = deg₀ A Aᵀ
+    - deficit scatter        A rint(2^20 L) Aᵀ      order 2                                 context_scatter
     ============== ====================== ======================================= =================================
 
-    (one-hot codes keep the diagonal of `deficit` only). Memory: that many K x K arrays of 4 or 8 bytes an entry.
+    (one-hot codes keep the diagonal of `deficit` only). Memory: that many K x K arrays of 4 or 8 bytes an
+    entry.
 
-    Of each image only the patches are made that the encoder's sampling chooses: the others are no one's neighbours.
-    On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums run on that. For a
-    draw of m, a whole-image context costs what m patches cost; a window also passes over the empty positions of the
-    lattice (8 bytes each), and order 2 weighs their pairs, as many as without a draw.
+    Of each image only the patches are made that the encoder's sampling chooses: the others are no one's
+    neighbours. On a stride s a context of d pixels is one of ⌊d / s⌋ positions of the lattice, so the sums
+    run on that. For a draw of m, a whole-image context costs what m patches cost; a window also passes over
+    the empty positions of the lattice (8 bytes each), and order 2 weighs their pairs, as many as without a
+    draw.
 
-    `rows` limits the K x K sums to a tile of their rows, [low, high), of the columns from low on, for workers that cannot
-    hold them whole: each tile is a pass of its own, and all tiles together are the same numbers (`tiled`).
+    `rows` limits the K x K sums to a tile of their rows, [low, high), of the columns from low on, for
+    workers that cannot hold them whole: each tile is a pass of its own, and all tiles together are the same
+    numbers (`tiled`).
     """
 
     encoder: Encoder
@@ -176,7 +180,8 @@ class CodeSums(Costs):
     def _laid_out(self, codes: Codes, images: int, at: Array | None) -> tuple[Codes, Array, Array | None]:
         """Return codes on the grid in which neighbours are counted, who is kept there, and where the chosen lie.
 
-        That grid is the lattice of the stride; a draw leaves holes in it. For the whole image no place matters.
+        That grid is the lattice of the stride; a draw leaves holes in it. For the whole image no place
+        matters.
         """
         whitener = self.encoder.whitener
         rows, columns = whitener.lattice

@@ -22,8 +22,8 @@ from smtdist.statistics.draw import drawn_views
 class PatchMoment(Costs):
     """Σ m mᵀ and Σ m over the mean-removed patches m that a fit codes, in whole pixel units and therefore exact.
 
-    Memory: 16 bytes x pixels² for the state. With `whitener.mean = "global"` nothing is removed here; the mean is
-    known only at the end, and `covariance` moves the moment about it.
+    Memory: 16 bytes x pixels² for the state. With `whitener.mean = "global"` nothing is removed here; the
+    mean is known only at the end, and `covariance` moves the moment about it.
     """
 
     whitener: Whitener
@@ -94,8 +94,9 @@ class PatchMoment(Costs):
 def covariance(state: State, whitener: Whitener) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
     """Return Σ in units of the pixel range [0, 1], and the global mean in pixel units where one is used.
 
-    Σ = (1/N) Σ_i (m_i - μ)(m_i - μ)ᵀ with μ = 0 but for `mean = "global"`, where μ is the mean patch rounded to
-    whole units. Everything is integer arithmetic until the one division at the end, so it is the same on any machine.
+    Σ = (1/N) Σ_i (m_i - μ)(m_i - μ)ᵀ with μ = 0 but for `mean = "global"`, where μ is the mean patch
+    rounded to whole units. Everything is integer arithmetic until the one division at the end, so it is the
+    same on any machine.
     """
     count = int(state["n_positions"])
     moment = limbs.exact(state["moment_high"], state["moment_low"])

@@ -17,8 +17,9 @@ def drawn_views(
 ) -> Iterator[tuple[bool, NDArray[np.int32] | None]]:
     """Yield (mirrored, positions (images, m) or None for all) for each view of a batch of raw images.
 
-    A draw is keyed by the hash of the sample's content, not by its number: the same sample has the same positions in
-    every pass and in every file, so that its sums can be added and withdrawn. Memory: see `drawn_positions`.
+    A draw is keyed by the hash of the sample's content, not by its number: the same sample has the same
+    positions in every pass and in every file, so that its sums can be added and withdrawn. Memory: see
+    `drawn_positions`.
     """
     drawn = whitener.sampling.positions is not None
     samples = sample_digests(images) if drawn else np.zeros(len(images), np.uint64)

@@ -43,8 +43,8 @@ class _Additive(Costs):
 class SpectralGradient(_Additive):
     """Σ -2 z_iᵀ z_i⁺ + (z_iᵀ z_i⁻)² of a batch and its gradient (D, h), z = Wᵀ φ(x) (Definition 2 in features).
 
-    With `all_negatives` the square is its mean over the pool of the triplets. The penalty is added by who updates W.
-    Memory: 8 D h bytes and a tile; with all negatives the features of the pool.
+    With `all_negatives` the square is its mean over the pool of the triplets. The penalty is added by who
+    updates W. Memory: 8 D h bytes and a tile; with all negatives the features of the pool.
     """
 
     features: FeatureMap
@@ -109,8 +109,8 @@ class SpectralGradient(_Additive):
 class AutoencoderGradient(_Additive):
     """Σ ‖x - W₂ᵀ φ₂(z)‖², z = W₁ᵀ φ₁(x̄) / ‖W₁ᵀ φ₁(x̄)‖, of a batch and its gradients (Definition 3 in features).
 
-    The division holds every row of the bottleneck at length one, those of new data too. x̄ is x with `noise`, or x.
-    Memory: 8 (D₁ h + D₂ d) bytes and a tile.
+    The division holds every row of the bottleneck at length one, those of new data too. x̄ is x with
+    `noise`, or x. Memory: 8 (D₁ h + D₂ d) bytes and a tile.
     """
 
     encode: FeatureMap

@@ -19,9 +19,11 @@ from smtdist.statistics.patch_rows import PatchRows, added_states
 class L1Sums(Costs):
     """Sums over drawn patches x with codes a and rests r = x - Φ a.
 
-    n, loss, gap : patches, Σ of the objective ½ ‖r‖² + λ ‖a‖₁, Σ of relative gaps. uses : (K,) patches in which an atom is
-    active. With `second`, second : (K, K) Σ a aᵀ and cross : (K, D) Σ a xᵀ; without, square : (K,) Σ a² and pull : (K, D) Σ a rᵀ,
-    which a gradient step needs. float64 sums over groups of fixed size; leaves meet along the fixed tree.
+    n, loss, gap : patches, Σ of the objective ½ ‖r‖² + λ ‖a‖₁, Σ of relative gaps. uses : (K,) patches in
+        which an atom is
+    active. With `second`, second : (K, K) Σ a aᵀ and cross : (K, D) Σ a xᵀ; without, square : (K,) Σ a² and
+    pull : (K, D) Σ a rᵀ, which a gradient step needs. float64 sums over groups of fixed size; leaves meet
+        along the fixed tree.
     """
 
     patches: PatchRows

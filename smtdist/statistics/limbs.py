@@ -1,6 +1,7 @@
 """Integer sums wider than 64 bits, as two int64 limbs: value = high x 2^32 + low with 0 <= low < 2^32.
 
-Second moments of ImageNet-size patch sets exceed 2^63 in the worst case; two limbs cannot, and keep every bit.
+Second moments of ImageNet-size patch sets exceed 2^63 in the worst case; two limbs cannot, and keep every
+bit.
 """
 
 from __future__ import annotations

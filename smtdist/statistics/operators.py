@@ -1,7 +1,8 @@
 """The operator D of a context: which differences of codes A D Dᵀ Aᵀ sums, for codes of the sites of one sample.
 
-A closed set: all sites of a sample are neighbours of each other (`Whole`), or the operator gives two matrices of whole numbers
-whose product is scale² A D Dᵀ Aᵀ (`Factors`): the columns A D twice, or A and L Aᵀ with L = D Dᵀ.
+A closed set: all sites of a sample are neighbours of each other (`Whole`), or the operator gives two
+matrices of whole numbers whose product is scale² A D Dᵀ Aᵀ (`Factors`): the columns A D twice, or A and L
+Aᵀ with L = D Dᵀ.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Float64 = NDArray[np.float64]
 class Whole:
     """Every site of a sample is a neighbour of every other one: Σ over pairs (a_i - a_j)(a_i - a_j)ᵀ = n Σ a aᵀ - s sᵀ.
 
-    n counts the sites of the sample whose code is not zero, s is the sum of their codes (SMT 2023, first order).
+    n counts the sites of the sample whose code is not zero, s is the sum of their codes (SMT 2023, first
+    order).
     """
 
     scale: ClassVar[int] = 1
@@ -57,8 +59,9 @@ Operator = Whole | Factors
 class Window:
     """Sites of a lattice that are at most `reach` rows and columns apart are neighbours (SMT 2023, section 2), None: all of them.
 
-    Sites whose code is zero are none. Order 1: Xᵀ Y = Aᵀ (L A), L the graph's Laplacian, a column of D for each pair. Order 2: a
-    column for each site with neighbours, the site minus their mean, rounded to the grid. sites : of a sample, drawn or all.
+    Sites whose code is zero are none. Order 1: Xᵀ Y = Aᵀ (L A), L the graph's Laplacian, a column of D for
+    each pair. Order 2: a column for each site with neighbours, the site minus their mean, rounded to the
+    grid. sites : of a sample, drawn or all.
     columns : of the lattice.
     """
 
@@ -134,8 +137,10 @@ class Temporal:
 class Listed:
     """The first site of a sample against its neighbours, the others, which have weights.
 
-    Order 1: a column for each neighbour of weight other than 0, the point minus it. Order 2: one column, the point minus the
-    weighted sum of its neighbours, rounded to the grid. pairs : the neighbours are points of their own and count in V too.
+    Order 1: a column for each neighbour of weight other than 0, the point minus it. Order 2: one column,
+    the point minus the
+    weighted sum of its neighbours, rounded to the grid. pairs : the neighbours are points of their own and
+        count in V too.
     """
 
     order: int

@@ -28,10 +28,10 @@ _OPPOSITE: Final = {"added": "withdrawn", "withdrawn": "added"}
 class Origin:
     """What a sum was made of.
 
-    `basis` hashes everything that codes and contexts depend on (whitening, atoms, settings): sums add up only where
-    it is equal. `samples` are the hashes of the samples in the sum, in the order they were added. `atom_samples` are
-    those of the samples that atoms were taken from. `audit` lists what was added and withdrawn, in order.
-    Memory: 8 bytes a sample.
+    `basis` hashes everything that codes and contexts depend on (whitening, atoms, settings): sums add up
+    only where it is equal. `samples` are the hashes of the samples in the sum, in the order they were
+    added. `atom_samples` are those of the samples that atoms were taken from. `audit` lists what was added
+    and withdrawn, in order. Memory: 8 bytes a sample.
     """
 
     basis: str
@@ -60,7 +60,8 @@ class Origin:
     def minus(self, other: Self) -> Self:
         """Return the origin without the samples of `other`; refuse what was never added, and what atoms need.
 
-        An atom taken from a sample keeps that sample's pixels, so the sample cannot be withdrawn while the atom stays.
+        An atom taken from a sample keeps that sample's pixels, so the sample cannot be withdrawn while the
+        atom stays.
         """
         self._require_basis(other)
         unknown = len(_without(other.samples, self.samples))

@@ -29,9 +29,10 @@ PANEL: Final = 256
 class PatchRows:
     """Whitened patches of images (height, width, channels) as rows of p numbers.
 
-    patch : side in pixels. count : patches an image that a fit takes, None for all. mean, whiten : (p,), (p, p), None before
-    they are known: rows are then contrast-normalised only. pixel_range : (black, white) of float images. flip : every image is
-    seen mirrored left to right too, with patches drawn anew. grey : colour becomes luminance first.
+    patch : side in pixels. count : patches an image that a fit takes, None for all. mean, whiten : (p,),
+    (p, p), None before they are known: rows are then contrast-normalised only. pixel_range : (black, white)
+    of float images. flip : every image is seen mirrored left to right too, with patches drawn anew. grey :
+        colour becomes luminance first.
     """
 
     shape: tuple[int, int, int]

@@ -30,7 +30,8 @@ def as_rows(samples: NDArray[np.generic]) -> Float32:
 class RowDraw(Costs):
     """The `size` samples with the smallest hashes of (seed, sample): landmarks, negatives, a sample for the median.
 
-    The draw of a union is the draw of the draws, so partials merge in any order. Memory: 4 d + 16 bytes a row.
+    The draw of a union is the draw of the draws, so partials merge in any order. Memory: 4 d + 16 bytes a
+    row.
     """
 
     size: int
@@ -94,8 +95,8 @@ class RowDraw(Costs):
 class TripletMaker:
     """Anchor, positive and negative for each sample: made here, or given as the three thirds of it.
 
-    pool : (P, d) samples that negatives are chosen from, `pool_samples` (P,) their numbers. Without an augmentation
-    samples are triplets already: anchor, positive and negative one after the other.
+    pool : (P, d) samples that negatives are chosen from, `pool_samples` (P,) their numbers. Without an
+    augmentation samples are triplets already: anchor, positive and negative one after the other.
     """
 
     seed: int

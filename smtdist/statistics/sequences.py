@@ -98,8 +98,8 @@ class Coder(Protocol):
 class DictionarySums(Costs):
     """Σ a aᵀ (K, K), Σ a xᵀ (K, d) and Σ ½ ‖x - Φ a‖² + λ Σ a over rows of sequences, in float64 along the fixed tree.
 
-    Of every sequence the first row and the middle one are coded: those between are nearly the same. Memory: 8 K (K + d) bytes,
-    and the codes of about two thousand rows.
+    Of every sequence the first row and the middle one are coded: those between are nearly the same. Memory:
+    8 K (K + d) bytes, and the codes of about two thousand rows.
     """
 
     coder: Coder

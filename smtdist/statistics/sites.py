@@ -18,8 +18,8 @@ ROWS: Final = 2048
 class Group(NamedTuple):
     """Raw rows (samples x sites, p) of whole samples, one after another.
 
-    weights : (samples, sites - 1), of neighbours that the samples bring. places : (samples, sites), numbers of the sites on their
-    lattice, row by row.
+    weights : (samples, sites - 1), of neighbours that the samples bring. places : (samples, sites), numbers
+    of the sites on their lattice, row by row.
     """
 
     rows: NDArray[np.floating]

@@ -17,7 +17,8 @@ from smtdist.statistics.patch_rows import PatchRows, added_states
 class OmpSums(Costs):
     """Of each atom: how many patches chose it, and Σ value x patch; and the share of the squares it explains.
 
-    d_k becomes Σ_i s_i x_i over its patches, brought to unit length (Coates and Ng 2011, gain-shape quantisation).
+    d_k becomes Σ_i s_i x_i over its patches, brought to unit length (Coates and Ng 2011, gain-shape
+    quantisation).
     """
 
     patches: PatchRows

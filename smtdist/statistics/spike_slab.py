@@ -20,10 +20,12 @@ from smtdist.statistics.patch_rows import PANEL, PatchRows, add_panels, added_st
 class SpikeSlabSums(Costs):
     """Sums over drawn patches v of expectations under Q, x = ĥ∘ŝ, r = v - Wx.
 
-    n, energy : patches, Σ of the energy functional. h, x, square, cross : (N,) Σ ĥ, Σ x, Σ ĥŝ², Σ x². rx : (N, D) Σ x rᵀ.
+    n, energy : patches, Σ of the energy functional. h, x, square, cross : (N,) Σ ĥ, Σ x, Σ ĥŝ², Σ x². rx :
+        (N, D) Σ x rᵀ.
     rr : (D,) Σ r². With `second`, xx : (N, N) Σ x xᵀ, for the M-step in closed form; a gradient does without.
-    float32 products of groups of fixed size, summed in float64 in panels of fixed size: the same bits whatever threads and
-    batches; leaves meet along the fixed tree. Memory: 8 N (D + 4) bytes, and 8 N² with `second`.
+    float32 products of groups of fixed size, summed in float64 in panels of fixed size: the same bits
+    whatever threads and batches; leaves meet along the fixed tree. Memory: 8 N (D + 4) bytes, and 8 N² with
+    `second`.
     """
 
     patches: PatchRows

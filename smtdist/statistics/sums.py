@@ -27,16 +27,17 @@ Matrix: TypeAlias = Any
 class Statistics(Additive):
     """Sums over samples of the codes A: counts, A 1, A Aᵀ, A D Dᵀ Aᵀ, A W Aᵀ; raw, not divided by N.
 
-    `matrices` holds the independent ones, in full (both triangles), by their public names; what is missing follows:
-    the second moment of one-hot codes is diag(activity), and with equal degrees everywhere (`equal_degree`)
-    context_scatter = degree A Aᵀ - cooccurrence. `scatter_scale` divides context_scatter (2^20 for second order).
+    `matrices` holds the independent ones, in full (both triangles), by their public names; what is missing
+    follows: the second moment of one-hot codes is diag(activity), and with equal degrees everywhere
+    (`equal_degree`) context_scatter = degree A Aᵀ - cooccurrence. `scatter_scale` divides context_scatter
+    (2^20 for second order).
 
-    Sums that were made in tiles of rows stay in them (`UpperTiles`): half the memory, and no array of K x K is ever made;
-    the properties below are tiles then too.
+    Sums that were made in tiles of rows stay in them (`UpperTiles`): half the memory, and no array of K x K
+    is ever made; the properties below are tiles then too.
 
-    Statistics add and subtract, bit for bit: `a + b` are those of the samples of both, `a - b` those of `a` without
-    the samples of `b`. `origin` knows which samples are in, and refuses what has no meaning (ModelError).
-    Memory: a result holds as many K x K arrays as its operands, of 8 bytes an entry.
+    Statistics add and subtract, bit for bit: `a + b` are those of the samples of both, `a - b` those of `a`
+    without the samples of `b`. `origin` knows which samples are in, and refuses what has no meaning
+    (ModelError). Memory: a result holds as many K x K arrays as its operands, of 8 bytes an entry.
     """
 
     _unnamed: ClassVar[str] = (
@@ -235,7 +236,8 @@ def finish_tiles(
 ) -> Statistics:
     """Turn the raw sums of passes over tiles of rows, in order, into named matrices of tiles; consumes the states.
 
-    `place` puts what is kept elsewhere than in memory. Memory: the sums, those of one tile twice, and `CodeSums.strip_bytes`.
+    `place` puts what is kept elsewhere than in memory. Memory: the sums, those of one tile twice, and
+    `CodeSums.strip_bytes`.
     """
     sums, first = tiles[0]
     for other, state in tiles[1:]:
@@ -298,7 +300,8 @@ def _squares(state: State, lacking: bool) -> State:
 def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> Statistics:
     """Turn the raw sums of a pass into named, full matrices; consumes `state` to save memory.
 
-    With `diagonal`, the activity of the rows of a tile, matrices are tiles of which the upper triangle alone counts.
+    With `diagonal`, the activity of the rows of a tile, matrices are tiles of which the upper triangle
+    alone counts.
     """
     one_hot, mirrored = sums.encoder.form == "labels", _as_it_is if diagonal is not None else mirror_upper
     activity = state["activity"]

@@ -20,8 +20,8 @@ from smtdist.statistics.draw import drawn_views
 class Together(Costs):
     """Named statistics, summed side by side from the same batches; exact where all of them are.
 
-    The state of part `name` is held under `name.key`; `part` takes it out. Memory: the sum of the states, and the
-    largest workspace.
+    The state of part `name` is held under `name.key`; `part` takes it out. Memory: the sum of the states,
+    and the largest workspace.
     """
 
     parts: tuple[tuple[str, Statistic], ...]
@@ -86,8 +86,8 @@ class Together(Costs):
 class NestedSums(Together):
     """Sums of codes whose encoders nest in that of the first part, the longest: whitened and multiplied once.
 
-    Parts that share an encoder share its codes. On a GPU each encoder works by itself. Memory: as `Together`, and a
-    bit an atom, patch and encoder.
+    Parts that share an encoder share its codes. On a GPU each encoder works by itself. Memory: as
+    `Together`, and a bit an atom, patch and encoder.
     """
 
     parts: tuple[tuple[str, CodeSums], ...]

@@ -36,9 +36,9 @@ SUMS: Final = ("second_moment", "context_scatter")
 class ValueSums(Costs):
     """A 1, A Aᵀ and A D Dᵀ Aᵀ of the codes of sites, in whole steps of 1 / grid.
 
-    sites : what turns samples into rows. encoder : what turns rows into codes. context : the operator D. State: n_samples,
-    n_positions (sites that count in V), activity (K,), and two limbs (K, K) of either sum (`smtdist.statistics.limbs`).
-    Memory: 32 K² bytes.
+    sites : what turns samples into rows. encoder : what turns rows into codes. context : the operator D.
+    State: n_samples, n_positions (sites that count in V), activity (K,), and two limbs (K, K) of either sum
+    (`smtdist.statistics.limbs`). Memory: 32 K² bytes.
     """
 
     sites: Sites
@@ -222,7 +222,8 @@ class _Part:
 def product(left: Float64, right: Float64) -> Int64:
     """Return leftᵀ right of whole numbers (n, K), exactly; its entries must be below 2^62.
 
-    Products are taken in float64, of rows so few that no sum passes 2^53; larger numbers are cut in two. Threads share panels.
+    Products are taken in float64, of rows so few that no sum passes 2^53; larger numbers are cut in two.
+    Threads share panels.
 
     >>> large = np.array([[2.0**30 + 1]])
     >>> int(product(large, large)[0, 0]) == (2**30 + 1) ** 2
@@ -274,8 +275,8 @@ class SecondOrder:
 class ValueStatistics(Additive):
     """Sums over samples of codes that are values: counts, A 1, A Aᵀ, A D Dᵀ Aᵀ; whole numbers, not divided by N.
 
-    `activity` (K,) is in steps of 1 / `grid`, both matrices are in steps of 1 / grid², A D Dᵀ Aᵀ times `scale`² besides. A
-    matrix is two limbs (high, low), int64 (K, K) each (`smtdist.statistics.limbs`).
+    `activity` (K,) is in steps of 1 / `grid`, both matrices are in steps of 1 / grid², A D Dᵀ Aᵀ times
+    `scale`² besides. A matrix is two limbs (high, low), int64 (K, K) each (`smtdist.statistics.limbs`).
 
     They add and subtract, bit for bit, where `origin` allows it: `a + b`, `a - b`. Memory: 32 K² bytes.
     """

@@ -23,9 +23,9 @@ _TABLE_BYTES: Final = 24
 class TokenCounts(Costs):
     """How often each different token occurs, exactly.
 
-    The state lists the tokens in the order of their hashes: bytes end to end, where each begins, hashes, counts. It
-    grows with the number of different tokens; beyond `max_words` of them, or 16 bytes of spelling for each of so many,
-    the pass ends with a MemoryBudgetError. Memory: 40 bytes x `max_words`.
+    The state lists the tokens in the order of their hashes: bytes end to end, where each begins, hashes,
+    counts. It grows with the number of different tokens; beyond `max_words` of them, or 16 bytes of
+    spelling for each of so many, the pass ends with a MemoryBudgetError. Memory: 40 bytes x `max_words`.
     """
 
     rules: Normalisation

@@ -38,13 +38,14 @@ _ROW: Final = 2**15
 class WordPairs(Costs):
     """Sums over text of one-hot codes of words (SMT 2023, appendix B), exact and sparse.
 
-    A token's neighbours are the tokens at most `window` before and after it in its paragraph. Tokens outside the
-    vocabulary have no code and are no one's neighbours: with `unknown` = "place" they keep their places, with "skip"
-    they are taken out before neighbours are looked for.
+    A token's neighbours are the tokens at most `window` before and after it in its paragraph. Tokens
+    outside the vocabulary have no code and are no one's neighbours: with `unknown` = "place" they keep
+    their places, with "skip" they are taken out before neighbours are looked for.
 
-    The state holds `activity`, A 1, and each unordered pair of words i <= j that occurs: `pair`, i K + j, ascending, and
-    `count`, at how many pairs of positions. All else follows (`WordSums`). `rows` limits i to a range: parts that are
-    counted apart, one reading each, take less memory. Memory: 16 bytes a pair, at most `most_pairs`.
+    The state holds `activity`, A 1, and each unordered pair of words i <= j that occurs: `pair`, i K + j,
+    ascending, and `count`, at how many pairs of positions. All else follows (`WordSums`). `rows` limits i
+    to a range: parts that are counted apart, one reading each, take less memory. Memory: 16 bytes a pair,
+    at most `most_pairs`.
     """
 
     words: tuple[str, ...]
@@ -142,8 +143,8 @@ class _Rehearsal(WordPairs):
 def most_pairs(counts: NDArray[np.int64], window: int) -> int:
     """Return how many different pairs i <= j of words there can be at most, from how often the words occur.
 
-    A word that occurs c times has at most 2 w c neighbours, and no more than K different ones: half the sum over words,
-    a pair of two words being in both, and half a pair more for a word beside itself.
+    A word that occurs c times has at most 2 w c neighbours, and no more than K different ones: half the sum
+    over words, a pair of two words being in both, and half a pair more for a word beside itself.
 
     >>> most_pairs(np.array([1000, 1, 1]), 2)
     6
@@ -156,8 +157,8 @@ def most_pairs(counts: NDArray[np.int64], window: int) -> int:
 def most_pairs_of_bytes(text_bytes: int, n_words: int, window: int) -> int:
     """Return how many different pairs i <= j a text of so many bytes can have at most.
 
-    A token that is no punctuation mark takes two bytes or more with what parts it from the next; of the seven marks
-    with every word there are at most 7 K pairs.
+    A token that is no punctuation mark takes two bytes or more with what parts it from the next; of the
+    seven marks with every word there are at most 7 K pairs.
 
     >>> most_pairs_of_bytes(10, 1000, 4)
     7024
@@ -169,8 +170,9 @@ def most_pairs_of_bytes(text_bytes: int, n_words: int, window: int) -> int:
 class WordSums(Additive):
     """Finished sums over text; raw, not divided by the number of positions.
 
-    `pair` (i K + j, i <= j, ascending) and `count` hold Σ over unordered pairs of near positions. Sums add and subtract,
-    bit for bit, as those of images do; `origin` knows which blocks of text are in and refuses what has no meaning.
+    `pair` (i K + j, i <= j, ascending) and `count` hold Σ over unordered pairs of near positions. Sums add
+    and subtract, bit for bit, as those of images do; `origin` knows which blocks of text are in and refuses
+    what has no meaning.
     """
 
     _unnamed: ClassVar[str] = (

@@ -25,9 +25,9 @@ class FolderListing(Listing):
     """Image files below a folder, in the order of their paths; hidden files and other endings are passed by.
     What is neither file nor folder, such as a broken link, is left out and counted.
 
-    A label is the place of the first folder below the root among all of them that hold images, in the order of
-    their names. Links are followed. The tree is walked twice, once to count and once to read, and holds the names
-    of one folder at a time: memory does not grow with the number of files.
+    A label is the place of the first folder below the root among all of them that hold images, in the order
+    of their names. Links are followed. The tree is walked twice, once to count and once to read, and holds
+    the names of one folder at a time: memory does not grow with the number of files.
     """
 
     kind = "folder"

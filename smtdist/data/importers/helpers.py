@@ -1,9 +1,9 @@
 """Processes that prepare batches, and the memory they share with the one that writes.
 
-An image of 64 x 64 pixels takes some 50 microseconds to read and decode, most of it in calls that are too short for
-threads: they spend on the interpreter's lock what they win. A helper is a process of its own that answers on its
-standard output, batch by batch. It shares no group with the terminal, so an interrupt reaches only the driver; it ends
-when its standard input does, however the driver has ended.
+An image of 64 x 64 pixels takes some 50 microseconds to read and decode, most of it in calls that are too
+short for threads: they spend on the interpreter's lock what they win. A helper is a process of its own that
+answers on its standard output, batch by batch. It shares no group with the terminal, so an interrupt
+reaches only the driver; it ends when its standard input does, however the driver has ended.
 """
 
 from __future__ import annotations

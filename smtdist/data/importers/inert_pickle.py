@@ -1,9 +1,9 @@
 """The pickles of CIFAR's Python batches, read without making any object that they name.
 
-A pickle is a program: it may call any function of any module. This reader knows the instructions that build numbers,
-strings, lists and dictionaries, and four names, for which it puts in stand-ins that only remember what they were
-given; any other instruction or name ends it. It is Python's own unpickler in Python: its memory is a dictionary, so
-that a forged index takes no room, and lengths are cut by the end of the data.
+A pickle is a program: it may call any function of any module. This reader knows the instructions that build
+numbers, strings, lists and dictionaries, and four names, for which it puts in stand-ins that only remember
+what they were given; any other instruction or name ends it. It is Python's own unpickler in Python: its
+memory is a dictionary, so that a forged index takes no room, and lengths are cut by the end of the data.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class _Reader(pickle._Unpickler):
 def read_pickle(data: bytes, name: str) -> dict[str, Any]:
     """Return the dictionary that a pickle holds: strings, bytes, numbers, lists and arrays of whole numbers.
 
-    Keys come as str. Memory: a few times the data. Raises DataError, naming what the pickle wanted to call, for any
-    that holds more than that.
+    Keys come as str. Memory: a few times the data. Raises DataError, naming what the pickle wanted to call,
+    for any that holds more than that.
     """
     try:
         value = _Reader(io.BytesIO(data), fix_imports=False, encoding="bytes").load()

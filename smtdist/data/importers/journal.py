@@ -1,10 +1,10 @@
 """A file that a killed writer cannot damage: what was committed stays as it was until the next commit is whole.
 
-HDF5 changes its index in place, so a process that is killed while it writes can leave a file that nobody reads. Here
-HDF5 writes into a `JournalledFile`: what lies behind the committed length goes to the file at once, changes before it
-are kept in memory, and `commit` writes them to a journal beside the file, renamed when whole, before it applies them.
-A start after a kill at any moment finds the last commit. What lies before `base`, the length that the file had when
-another program wrote it last, is changed by `finish` alone.
+HDF5 changes its index in place, so a process that is killed while it writes can leave a file that nobody
+reads. Here HDF5 writes into a `JournalledFile`: what lies behind the committed length goes to the file at
+once, changes before it are kept in memory, and `commit` writes them to a journal beside the file, renamed
+when whole, before it applies them. A start after a kill at any moment finds the last commit. What lies
+before `base`, the length that the file had when another program wrote it last, is changed by `finish` alone.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ _BUFFER: Final = 2**20
 class ParquetListing(Listing):
     """Files one after the other; a batch of rows is in memory at a time.
 
-    The column of images holds bytes, or a struct with a field `bytes`; it is found by its type where it is not named.
+    The column of images holds bytes, or a struct with a field `bytes`; it is found by its type where it is
+    not named.
     """
 
     kind = "parquet"

@@ -92,14 +92,14 @@ def import_images(
 ) -> ImportResult:
     """Write the images of a listing to one group of an HDF5 file.
 
-    `shape`, where not empty, is that which plain images must have, and a colour image that it has no room for raises
-    ColourFound; `colour`: plain images have three channels.
+    `shape`, where not empty, is that which plain images must have, and a colour image that it has no room
+    for raises ColourFound; `colour`: plain images have three channels.
 
-    New files are written beside their final name and renamed when whole. Added groups are written behind the end of the
-    file, which stays what it was until the group is whole. Where `stop` returns an exit code, the import ends with
-    InterruptedRun after the batch at hand, and a later call with the same listing and options goes on there; so it does
-    after a kill, at the last commit. On errors nothing stays behind. The datasets hold the same bits whatever the workers
-    and interruptions.
+    New files are written beside their final name and renamed when whole. Added groups are written behind
+    the end of the file, which stays what it was until the group is whole. Where `stop` returns an exit
+    code, the import ends with InterruptedRun after the batch at hand, and a later call with the same
+    listing and options goes on there; so it does after a kill, at the last commit. On errors nothing stays
+    behind. The datasets hold the same bits whatever the workers and interruptions.
     Memory: workers + 2 batches of 4 MiB or one image, the caches of HDF5, and some 50 MiB a worker.
     Raises DataError in one sentence.
     """

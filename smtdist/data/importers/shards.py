@@ -52,10 +52,10 @@ def import_shards(
     """Write the images of a listing to files of `shard_items` each, beside the manifest `out` that is written at the end.
 
     Images that are left out are counted too, so that a shard may hold fewer. A file is whole or not there, as
-    `import_images` makes it; a stopped, killed or failed import goes on after the last whole file, and within the next.
-    Plain images have the shape of the first in all files; a colour image after grey ones begins anew. The files hold the
-    same bits whatever the workers and interruptions. `overwrite` also removes files of a former import of that name that
-    are not written again. Memory: as `import_images`.
+    `import_images` makes it; a stopped, killed or failed import goes on after the last whole file, and
+    within the next. Plain images have the shape of the first in all files; a colour image after grey ones
+    begins anew. The files hold the same bits whatever the workers and interruptions. `overwrite` also
+    removes files of a former import of that name that are not written again. Memory: as `import_images`.
     """
     started = time.perf_counter()
     state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)

@@ -45,9 +45,9 @@ class Progress:
 class GroupWriter:
     """Writes batches into one group of an open file, each dataset growing at its end.
 
-    Plain: `images` (samples, H, W[, C]), without compression, in chunks of about 1 MiB. Encoded: `bytes`, flat, and
-    `offsets` (samples + 1); sample i is bytes[offsets[i]:offsets[i + 1]]; `heights` and `widths` where sizes
-    differ. Both: `labels`, int64, where there are any.
+    Plain: `images` (samples, H, W[, C]), without compression, in chunks of about 1 MiB. Encoded: `bytes`,
+    flat, and `offsets` (samples + 1); sample i is bytes[offsets[i]:offsets[i + 1]]; `heights` and `widths`
+    where sizes differ. Both: `labels`, int64, where there are any.
     """
 
     def __init__(self, file: Any, group: str, recipe: Recipe, labelled: bool, progress: Progress) -> None:

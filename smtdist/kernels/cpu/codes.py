@@ -1,7 +1,7 @@
 """Sparse codes, compiled: tiles of dot products that never leave the cache, scanned at once into bits.
 
-A tile is (patches, atoms); its scan leaves one bit per atom and patch, 1/32 of the product's bytes, and the number of
-active atoms.
+A tile is (patches, atoms); its scan leaves one bit per atom and patch, 1/32 of the product's bytes, and the
+number of active atoms.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The elementwise steps of conjugate gradients in ŝ, fused and compiled for float32; sums over units are not taken here.
 
-Arrays are (rows, units), the model's (units,). A loop writes one array only: LLVM then finds it safe to take many at once.
+Arrays are (rows, units), the model's (units,). A loop writes one array only: LLVM then finds it safe to
+take many at once.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ def count_rows(
 ) -> None:
     """Add 2^level times the bits of some rows to bit-sliced counters of `used` planes, planes[at:].
 
-    A row is the 8 words from words[base + o] on, for o in offsets[start:stop]; the one at o = `empty` is. Room for the
-    carry: the last plane; `tail`: room for 16 offsets. Views are not made here: each would cost as much as ten rows.
+    A row is the 8 words from words[base + o] on, for o in offsets[start:stop]; the one at o = `empty` is.
+    Room for the carry: the last plane; `tail`: room for 16 offsets. Views are not made here: each would
+    cost as much as ten rows.
     """
     spare = PLANES
     first = start

@@ -23,8 +23,8 @@ def sweep(
 ) -> float:
     """Take every entry once, in the given order: 2 n entries, the second n with words and contexts exchanged.
 
-    `vectors` (2, K, L) holds words and contexts, `biases` (2, K) theirs, `squares` and `bias_squares` AdaGrad's sums.
-    Returns Σ weight x error² as met on the way.
+    `vectors` (2, K, L) holds words and contexts, `biases` (2, K) theirs, `squares` and `bias_squares`
+    AdaGrad's sums. Returns Σ weight x error² as met on the way.
     """
     n, size = len(row), vectors.shape[2]
     loss = 0.0

@@ -1,8 +1,8 @@
 """How the CPU bodies are compiled, and the few vector operations that loops alone do not become.
 
-Everything here is plain LLVM on vectors of fixed length: it becomes AVX-512, AVX2 or NEON as the machine has it.
-Nothing is compiled with fast-math: products and sums keep their IEEE rounding, and no operation is contracted.
-Masks are read as bytes in little-endian order, which holds on every platform that Numba supports.
+Everything here is plain LLVM on vectors of fixed length: it becomes AVX-512, AVX2 or NEON as the machine
+has it. Nothing is compiled with fast-math: products and sums keep their IEEE rounding, and no operation is
+contracted. Masks are read as bytes in little-endian order, which holds on every platform that Numba supports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ LANES = 16
 def compiled(function: Function) -> Function:
     """Compile with Numba, outside the interpreter lock, cached on disk; zero divides as in NumPy.
 
-    The cache knows the file of a function, not those it calls: after a change to one, remove `__pycache__/*.nb?`.
+    The cache knows the file of a function, not those it calls: after a change to one, remove
+    `__pycache__/*.nb?`.
     """
     return cast(Function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
@@ -120,7 +121,8 @@ def score_block(_typing: Any, values: Any, index: Any, norms: Any, at: Any, best
 def full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
     """Return sum and carry of three bits, lane by lane: two instructions where the processor has AVX-512.
 
-    LLVM alone makes five of them, for it folds no expression that is used twice. Numba's cache knows the processor.
+    LLVM alone makes five of them, for it folds no expression that is used twice. Numba's cache knows the
+    processor.
     """
     if "+avx512f" in context.codegen().magic_tuple()[2]:
         kind = ir.FunctionType(BLOCK_TYPE, [BLOCK_TYPE, BLOCK_TYPE, BLOCK_TYPE, I32])
@@ -135,9 +137,9 @@ def full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any,
 def row_adder(depth: int) -> Callable[..., Any]:
     """Return the operation that adds 2^depth rows of 512 bits to bit-sliced counters at bit `level`.
 
-    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth], int32 or uint16. Plane l, the
-    8 words from planes[at + 8 l] on, holds bit l of the 512 counters. The carry out is left in plane `spare` (carry-save
-    adders of Harley and Seal).
+    A row is the 8 words from words[base + o] on, for o in offsets[first : first + 2^depth], int32 or
+    uint16. Plane l, the 8 words from planes[at + 8 l] on, holds bit l of the 512 counters. The carry out is
+    left in plane `spare` (carry-save adders of Harley and Seal).
     """
 
     def add(

@@ -1,6 +1,7 @@
 """Compiled bodies of L1 sparse coding: a proximal step, what a duality gap needs, coordinate descent on a working set.
 
-Rows are independent of one another. All loops over atoms run in one order, so that a row has the same bits on any thread.
+Rows are independent of one another. All loops over atoms run in one order, so that a row has the same bits
+on any thread.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def proximal_step(
 ) -> None:
     """Replace codes by the proximal step from `ahead`, and `ahead` by the extrapolation; `pulls` is used up.
 
-    A row whose step turns against its last move starts its momentum anew (O'Donoghue and Candès 2015). momentum < 1 stands
-    for none at all. `lows` are the cuts of negative codes, infinite where codes are positive.
+    A row whose step turns against its last move starts its momentum anew (O'Donoghue and Candès 2015).
+    momentum < 1 stands for none at all. `lows` are the cuts of negative codes, infinite where codes are
+    positive.
     """
     size = codes.shape[1]
     for row in range(codes.shape[0]):
@@ -112,7 +114,8 @@ def coordinate_rows(
 ) -> None:
     """Solve every row by coordinate descent on a growing working set; `codes` holds the start and then the result.
 
-    products = x Φ. gram = ΦᵀΦ, or of no size: then what is needed of it is computed, from atoms (K, D) and dictionary (D, K).
+    products = x Φ. gram = ΦᵀΦ, or of no size: then what is needed of it is computed, from atoms (K, D) and
+    dictionary (D, K).
     """
     size, inputs = atoms.shape
     pulls, member = np.empty(size, x.dtype), np.empty(size, np.bool_)

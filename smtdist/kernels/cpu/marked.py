@@ -19,8 +19,8 @@ LISTED_PATCHES = 2048
 class BitRows(NamedTuple):
     """Bits of patches, block by block of 512 atoms: 8 words a patch; row 0 of every block stays empty.
 
-    Bit a % 512 of patch i and block a // 512 is in words[(block x n_rows + 1 + first + i) x 8 :][: 8]. Others' patches may
-    lie around them.
+    Bit a % 512 of patch i and block a // 512 is in words[(block x n_rows + 1 + first + i) x 8 :][: 8].
+    Others' patches may lie around them.
     """
 
     words: Array  # uint64, flat, beginning with a line of the cache

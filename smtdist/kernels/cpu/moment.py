@@ -1,8 +1,9 @@
 """Σ a_i a_iᵀ of sparse codes by bit-sliced counting.
 
-For atom k the row of the sum is the column count of the bit rows of all patches in which k is active. The bits of
-512 atoms are one vector, and counts are kept as bit planes, so that one patch costs a load and two three-input
-operations per 512 atoms, however many of them are active. Planes become numbers once per atom, block and batch.
+For atom k the row of the sum is the column count of the bit rows of all patches in which k is active. The
+bits of 512 atoms are one vector, and counts are kept as bit planes, so that one patch costs a load and two
+three-input operations per 512 atoms, however many of them are active. Planes become numbers once per atom,
+block and batch.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ def add_rows(
 ) -> None:
     """Add weight x the counts of atoms low to high to the upper triangle of the (K, K) sum.
 
-    bits : `BitRows`. lists : starts and counts (parts, K), and offsets, of parts of `step` rows; see `rows_by_atom`. Bit
-    rows of one part and block stay in the cache while all atoms pass over them; the counters wait in `planes` meanwhile.
+    bits : `BitRows`. lists : starts and counts (parts, K), and offsets, of parts of `step` rows; see
+    `rows_by_atom`. Bit rows of one part and block stay in the cache while all atoms pass over them; the
+    counters wait in `planes` meanwhile.
     """
     words, n_rows, first = bits
     starts, counts, offsets = lists
@@ -139,8 +141,9 @@ def _add_run(out: Array, codes: Codes, weight: int) -> None:
 def rows_by_atom(codes: Codes, bits: BitRows) -> tuple[Array, Array, Array]:
     """Return starts and counts (parts, K), and offsets uint16: where in a part's bit rows the patches of an atom are.
 
-    Those of atom k in part s, of PART_PATCHES patches, are offsets[starts[s, k] :][: counts[s, k]], ascending, in words
-    from the first row of the part. Many entries are found faster in the bits, few in the lists.
+    Those of atom k in part s, of PART_PATCHES patches, are offsets[starts[s, k] :][: counts[s, k]],
+    ascending, in words from the first row of the part. Many entries are found faster in the bits, few in
+    the lists.
     """
     if codes.entries * 128 >= codes.n_patches * codes.n_atoms or codes.bits is not None:
         bounds = even_ranges(codes.n_patches, PART_PATCHES)

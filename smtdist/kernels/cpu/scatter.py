@@ -182,8 +182,8 @@ def select(codes: Codes, chosen: Array) -> Codes:
 def add_weighted_moment(out: Array, codes: Codes, weights: Array) -> None:
     """Add Σ w_i a_i a_iᵀ; patches of weight 0 cost nothing, and common weights the price of a second moment.
 
-    The rest goes pair by pair of active atoms, or, where that is more, as Σ_b 2^b times the second moment of the
-    patches whose weight has bit b.
+    The rest goes pair by pair of active atoms, or, where that is more, as Σ_b 2^b times the second moment
+    of the patches whose weight has bit b.
     """
     for start, stop in even_ranges(codes.n_patches, WEIGHTED_PATCHES):
         _add_weighted_run(out, part_of(codes, start, stop), np.asarray(weights[start:stop], np.int64))

@@ -102,8 +102,8 @@ def weighted_sums(
 ) -> None:
     """Fill rows start to stop of `sums` (patches, K) with Σ_b L_ab a_b, for the patches a from `first` on.
 
-    Below 2^24: Σ_b |L_ab| <= 2^20 Σ_i |D_ai| Σ_b |D_bi|, where each column of D has the sum 2 and Σ_i |D_ai| <= 1 + 4, since
-    the kept patches of one quadrant of a window are neighbours of one another and of its middle.
+    Below 2^24: Σ_b |L_ab| <= 2^20 Σ_i |D_ai| Σ_b |D_bi|, where each column of D has the sum 2 and Σ_i
+    |D_ai| <= 1 + 4, since the kept patches of one quadrant of a window are neighbours of one another and of its middle.
     """
     indptr = codes[0]
     for at in range(start, stop):

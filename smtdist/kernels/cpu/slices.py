@@ -68,8 +68,9 @@ def pool_image(
 ) -> None:
     """Write the unit window sums of slice s of one image to the flat `out` from places[s] on, position by position.
 
-    shape : pooled rows and columns, columns of positions, size and stride of a window; units : room for the unit
-    vectors of one slice. Products run in float64 and are rounded once, so that a window of opposite vectors is zero.
+    shape : pooled rows and columns, columns of positions, size and stride of a window; units : room for the
+    unit vectors of one slice. Products run in float64 and are rounded once, so that a window of opposite
+    vectors is zero.
     """
     rows, across, columns, size, stride = shape
     result, lanes = np.empty(units.shape[1], np.float32), np.empty(LANES)

@@ -14,8 +14,8 @@ _TILE = 32
 def add_both_ways(product: Array, start: int, stop: int, total: Array) -> None:
     """Add P[i, j] + P[j, i] of a float32 matrix (n, n) to a packed float64 sum, for start <= i < stop and j >= i.
 
-    Row i of the sum begins at i n - i (i - 1) / 2 with its diagonal. Columns of P are turned a tile at a time: walked down
-    one by one they would miss the cache at every step.
+    Row i of the sum begins at i n - i (i - 1) / 2 with its diagonal. Columns of P are turned a tile at a
+    time: walked down one by one they would miss the cache at every step.
     """
     n = product.shape[0]
     turned = np.empty((_TILE, _TILE), np.float32)

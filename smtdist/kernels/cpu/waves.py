@@ -23,8 +23,8 @@ _HALF, _ONE, _FOUR = np.float32(0.5), np.float32(1), np.float32(4)
 def waves(result: Array, scale: np.float32) -> None:
     """Replace angles in the right half of float32 rows (m, 2 k) by scaled sines, and fill the left half with cosines.
 
-    Angles are in quarter turns: the nearest whole number is taken off without rounding, however large they are. What is not
-    finite becomes NaN.
+    Angles are in quarter turns: the nearest whole number is taken off without rounding, however large they
+    are. What is not finite becomes NaN.
     """
     half = result.shape[1] // 2
     for i in range(result.shape[0]):

@@ -63,8 +63,8 @@ def inverse_degrees(kept: Array, d: int) -> tuple[Array, Array, Array]:
 def window_weights(kept: Array, d: int) -> Array:
     """Return rint(2^20 L) between every position and those up to 2 d rows and columns away.
 
-    kept : bool (B, R, C). Returns int32 (B, R, C, 4 d + 1, 4 d + 1); pairs outside the image and patches without a
-    neighbour have weight 0. Integer arithmetic throughout, so that devices agree.
+    kept : bool (B, R, C). Returns int32 (B, R, C, 4 d + 1, 4 d + 1); pairs outside the image and patches
+    without a neighbour have weight 0. Integer arithmetic throughout, so that devices agree.
     """
     xp = array_module(kept)
     images, rows, columns = kept.shape

@@ -1,7 +1,7 @@
 """Which of two ways to count pairs of atoms is cheaper at the density at hand: arithmetic, and the rates it assumes.
 
-Both count exactly, so the choice never changes a bit. The rates are *assumed, unmeasured*: parts of what the data sheet of
-an H200 states. A wrong one costs time where both ways take about as long, nothing else.
+Both count exactly, so the choice never changes a bit. The rates are *assumed, unmeasured*: parts of what
+the data sheet of an H200 states. A wrong one costs time where both ways take about as long, nothing else.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def area(atoms: int, rows: int, panel: int) -> int:
 def dense_seconds(work: Work, operations: float, block: int, panel: int) -> float:
     """Return the time that products of dense blocks of `block` patches would take, in row panels.
 
-    2 x patches x area operations; codes written once as 1 byte an entry; each block's panels written, read and added to a
-    sum that is read and written: at most 24 bytes an entry.
+    2 x patches x area operations; codes written once as 1 byte an entry; each block's panels written, read
+    and added to a sum that is read and written: at most 24 bytes an entry.
     """
     size = area(work.atoms, work.rows, panel)
     blocks = -(-work.patches // max(1, block))

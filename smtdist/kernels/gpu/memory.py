@@ -22,7 +22,8 @@ def staging_bytes(whitener: Whitener, images: int) -> int:
 def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> int:
     """Return the peak of turning raw images into codes, these included.
 
-    Whitening and norms hold four float64 copies of the patches, thresholds one block of products and a bit an atom.
+    Whitening and norms hold four float64 copies of the patches, thresholds one block of products and a bit
+    an atom.
     """
     geometry, patches = whitener.geometry, images * whitener.drawn
     numbers = images * geometry.height * geometry.width * geometry.channels

@@ -1,7 +1,8 @@
 """Batches on their way to a device: the next one is copied, from pinned memory on a stream of its own, while one is worked on.
 
-There are two pairs of buffers, one on the host and one on the device. A host buffer is filled again only after its copy has
-ended, which the host waits for; a device buffer only after the work on the batch in it, which the copying stream waits for.
+There are two pairs of buffers, one on the host and one on the device. A host buffer is filled again only
+after its copy has ended, which the host waits for; a device buffer only after the work on the batch in it,
+which the copying stream waits for.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class _Pair:
 class Uploads:
     """Copies ahead for one consumer of batches, on the thread and the stream that work on them.
 
-    `ahead` hands on batches, each when the next is at hand; `place`, called with one of them while it is worked on, returns it
-    on the device and begins to copy the next. A consumer that never asks costs nothing.
+    `ahead` hands on batches, each when the next is at hand; `place`, called with one of them while it is
+    worked on, returns it on the device and begins to copy the next. A consumer that never asks costs nothing.
     """
 
     def __init__(self, xp: Any) -> None:

@@ -1,7 +1,7 @@
 """Σ a_i a_iᵀ as products of dense 0/1 blocks: int8 on tensor cores, summed in int32; the same driver on any array module.
 
-A block holds so few patches that no sum of its product can pass what its accumulator holds exactly; the product is then
-added to the caller's integers. Only row panels of the upper triangle are multiplied.
+A block holds so few patches that no sum of its product can pass what its accumulator holds exactly; the
+product is then added to the caller's integers. Only row panels of the upper triangle are multiplied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CUDA_R_32I: Final = 10
 class Product:
     """A way to multiply: left (h, P) and right (w, P), int8, give left rightᵀ as int32 (h, w).
 
-    limit : the largest sum that its accumulator holds exactly, as every smaller one; operations : assumed a second;
+    limit : the largest sum that its accumulator holds exactly, as every smaller one; operations : assumed a
+        second;
     entry_bytes : held of each entry of a block while it is multiplied.
     """
 
@@ -133,8 +134,9 @@ def float_product(left: Array, right: Array) -> Array:
 def int8_product(left: Array, right: Array) -> Array:
     """Multiply CuPy arrays by cuBLAS, int8 with int32 sums; sizes and addresses must be multiples of `ALIGNED`.
 
-    cuBLAS counts columns first, so that to it `right` is (P, w), `left` is (P, h), and rightᵀ left, as it writes it, is the
-    result (h, w) here. This order, the first transposed and the second not, is the one that tensor cores have for int8.
+    cuBLAS counts columns first, so that to it `right` is (P, w), `left` is (P, h), and rightᵀ left, as it
+    writes it, is the result (h, w) here. This order, the first transposed and the second not, is the one
+    that tensor cores have for int8.
     """
     xp = array_module(left)
     cuda, cublas = xp.cuda, xp.cuda.cublas  # loaded when it is named

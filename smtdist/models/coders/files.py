@@ -40,8 +40,9 @@ HELD: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 class CoderFiles(Generic[C]):
     """How the files of one class of coders, and of manifold transforms on them, are written and read.
 
-    Settings are JSON attributes. Groups: `/whitening` (mean, whiten, unwhiten), `/dictionary` (atoms, unit rows in whitened
-    space), those that the class names (`Coder.layout`) and, of a transform, `/embedding`, `/statistics` and `/audit`.
+    Settings are JSON attributes. Groups: `/whitening` (mean, whiten, unwhiten), `/dictionary` (atoms, unit
+    rows in whitened space), those that the class names (`Coder.layout`) and, of a transform, `/embedding`,
+    `/statistics` and `/audit`.
     """
 
     def __init__(self, cls: type[C]) -> None:

@@ -19,8 +19,8 @@ C = TypeVar("C", bound=Coder)
 def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tuple[C, list[Record]]:
     """Fit a coder; returns it with the records of its passes.
 
-    Passes: `whitening` (Σ x, Σ x xᵀ of contrast-normalised patches), `start` (a seeded sample of whitened ones), then those that
-    the code needs (`Coder.learn`).
+    Passes: `whitening` (Σ x, Σ x xᵀ of contrast-normalised patches), `start` (a seeded sample of whitened
+    ones), then those that the code needs (`Coder.learn`).
     """
     with engine.run(STEPS, lambda: coder_facts(cls, source, settings)):
         start = begun(source, settings, engine)

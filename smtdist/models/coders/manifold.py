@@ -46,7 +46,8 @@ class ManifoldSettings(Settings):
     ----------
     n_components : rows of P kept, after the first `drop`.
     drop : leading rows of P that are left out.
-    context : range of the neighbourhood in pixels, "whole", or the name of a context that another package brings.
+    context : range of the neighbourhood in pixels, "whole", or the name of a context that another package
+        brings.
     order : 1 for differences of neighbours, 2 for a position minus the mean of its neighbours.
     positions : drawn of each image in the fit; 0 takes all.
     stride : of the positions that a representation pools.
@@ -91,9 +92,10 @@ class ManifoldSettings(Settings):
 class Manifold(ValuedTransform):
     """A coder and the embedding of its codes.
 
-    embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from, None where they were
-    not read. provenance : where the samples come from; `audit` lists what was added and withdrawn. Samples that are withdrawn
-    leave the sums; the dictionary stays as it was learned.
+    embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from,
+        None where they were
+    not read. provenance : where the samples come from; `audit` lists what was added and withdrawn. Samples
+    that are withdrawn leave the sums; the dictionary stays as it was learned.
     """
 
     coder: Coder
@@ -309,7 +311,8 @@ def fit_manifold(
 ) -> tuple[Manifold, list[Record]]:
     """Sum the codes of drawn positions in a pass, and solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, eq. 8; SMT 2023, section 2).
 
-    Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither workers nor threads.
+    Raises ConfigurationError where V has fewer dimensions than components asked for. Bits depend on neither
+    workers nor threads.
     """
     start = Manifold(coder, settings)
     require_pools(coder.patches, settings)

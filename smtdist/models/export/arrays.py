@@ -68,8 +68,9 @@ def of_learnt(model: Manifold, n_components: int | None = None, drop: int | None
 def of_binary(model: Model, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
     """Return components, eigenvalues, atoms and whitening of a fitted model, with dimensions and attributes.
 
-    Pixels are flattened row, column, channel; `components` has the rows of P that were asked for. Attributes hold the
-    configuration, geometry and pixel scale as JSON: with these, all that a transform needs.
+    Pixels are flattened row, column, channel; `components` has the rows of P that were asked for.
+    Attributes hold the configuration, geometry and pixel scale as JSON: with these, all that a transform
+    needs.
     """
     components = model.components(n_components, drop).T
     first = model.settings.drop if drop is None else drop
@@ -106,7 +107,8 @@ def write_npz(
 ) -> int:
     """Write `as_dataset` as a NumPy archive without pickle and return its bytes.
 
-    `attributes` is a string of JSON: those of the whole, and under "variables" dimensions and attributes of each array.
+    `attributes` is a string of JSON: those of the whole, and under "variables" dimensions and attributes of
+    each array.
     """
     dataset = as_dataset(model, n_components, drop)
     told = {name: {"dims": array.dims, **array.attrs} for name, array in dataset.items()}
@@ -142,8 +144,8 @@ def write_zarr(
 def whole_folder(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     """Yield a folder beside `path` to write to, renamed when the block ends well and deleted when it does not.
 
-    A folder that is replaced is moved aside first and deleted last, so that a whole one is there all along but for
-    the moment between two renames.
+    A folder that is replaced is moved aside first and deleted last, so that a whole one is there all along
+    but for the moment between two renames.
     """
     target = Path(path)
     check_target(target, overwrite)

@@ -38,10 +38,12 @@ def write(
 def as_graph(model: Model, n_components: int | None = None, drop: int | None = None) -> Any:
     """Return the encoder as an `onnx.ModelProto` (opset 18), checked.
 
-    Input `images` (batch, height, width, channels), of the pixel type that the model was fitted on, and of the size
-    that it codes (encoded images are decoded, resized and cropped before). Output `representation` (batch, features):
-    pooled row, pooled column, component. The codes are exact, see `smtdist.models.export.tables`, on a runtime
-    that multiplies float32 as such: turn TF32 off on a GPU. Floats outside the pixel range are not refused.
+    Input `images` (batch, height, width, channels), of the pixel type that the model was fitted on, and of
+    the size
+    that it codes (encoded images are decoded, resized and cropped before). Output `representation` (batch,
+    features): pooled row, pooled column, component. The codes are exact, see
+    `smtdist.models.export.tables`, on a runtime that multiplies float32 as such: turn TF32 off on a GPU.
+    Floats outside the pixel range are not refused.
 
     Memory: about `image_bytes` of the metadata for every image of a batch; choose the batch accordingly.
     Raises ConfigurationError without the package onnx, ModelError for a model beyond ONNX's 2 GiB.

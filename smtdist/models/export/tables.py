@@ -1,14 +1,15 @@
 """What an exported encoder is made of: arrays and numbers, the same for every format.
 
-Why an exported encoder gives the codes of `smtdist transform` exactly, on any runtime that keeps IEEE arithmetic:
+Why an exported encoder gives the codes of `smtdist transform` exactly, on any runtime that keeps IEEE
+arithmetic:
 
 - Pixels are whole numbers up to 2^16 and their box sums stay far below 2^52, so that float64 sums are exact in any
   order and the floor of a quotient is that of integers: means, and pixels minus means, are exact.
 - Σ m² is at most p 2^32 and W m at most 2^53 (`integer_whitening`): exact in any order as well.
 - Σ y² is *not*: y reaches 2^53 and its square 2^106, so every addition rounds, another order gives another norm in
-  its last bits, and where s y / ‖y‖ lies at a half, another grid value and perhaps another code. A library's sum
-  may therefore not be used: the squares are added one by one in pixel order, as the kernels do, each product and
-  each sum rounded on its own. Root and quotient are correctly rounded by IEEE.
+  its last bits, and where s y / ‖y‖ lies at a half, another grid value and perhaps another code. A
+  library's sum may therefore not be used: the squares are added one by one in pixel order, as the kernels
+  do, each product and each sum rounded on its own. Root and quotient are correctly rounded by IEEE.
 - Cosines are whole numbers whose partial sums stay within 2^24: float32 products are exact in any order, but not
   with TF32 or bfloat16 inputs.
 - Everything after the codes is floating point and agrees to rounding.

@@ -54,10 +54,11 @@ def write(
 def as_module(model: Model, n_components: int | None = None, drop: int | None = None) -> Any:
     """Return the encoder as a `torch.nn.Module` without parameters to train.
 
-    It takes images (batch, height, width, channels) of the pixel type that the model was fitted on, on any device,
-    and returns (batch, features): pooled row, pooled column, component. `codes` gives the codes (patches, K), bool.
-    They are exact, see `smtdist.models.export.tables`, unless TF32 was turned on. Do not call `.half()` or
-    `.float()` on it: whitening needs float64. Floats outside the pixel range are not refused.
+    It takes images (batch, height, width, channels) of the pixel type that the model was fitted on, on any
+    device, and returns (batch, features): pooled row, pooled column, component. `codes` gives the codes
+    (patches, K), bool. They are exact, see `smtdist.models.export.tables`, unless TF32 was turned on. Do
+    not call `.half()` or `.float()` on it: whitening needs float64. Floats outside the pixel range are not
+    refused.
 
     Memory: the `image_bytes` of the module for every image of a batch, about.
     Raises ConfigurationError without the package torch.

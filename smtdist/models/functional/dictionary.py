@@ -47,10 +47,10 @@ def learn_dictionary(
 ) -> tuple[Float64, tuple[float, ...], list[Record]]:
     """Return unit atoms Φ (d, K), the objective of a row in each round, and the records of the passes.
 
-    Starts from the busier half of patches drawn by hashes of (seed, sequence). A round codes `batch` sequences (whole chunk
-    rows, drawn by hashes) and moves each atom in turn (`smtdist.kernels.sparse_codes.dictionary_step`) on fading sums; atoms that
-    no code uses become patches that were drawn and not yet used. Memory: that of the pass (`DictionarySums`), and
-    3 K (K + d) float64.
+    Starts from the busier half of patches drawn by hashes of (seed, sequence). A round codes `batch`
+    sequences (whole chunk rows, drawn by hashes) and moves each atom in turn
+    (`smtdist.kernels.sparse_codes.dictionary_step`) on fading sums; atoms that no code uses become patches
+    that were drawn and not yet used. Memory: that of the pass (`DictionarySums`), and 3 K (K + d) float64.
     """
     drawn, record = engine.reduce(
         "start", RowDraw(int(SPARES * atoms), int(np.prod(source.shape[1:])), seed), source

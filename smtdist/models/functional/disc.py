@@ -31,7 +31,8 @@ KRONECKER: Final = 1.167303978261 ** -np.arange(1.0, 5.0)
 class Triangulated(Features):
     """Codes that rebuild a point of the plane from the landmarks around it: α >= 0, Σ α = 1, at most three of them active.
 
-    x = Φ α within the triangle of the Delaunay triangulation that x lies in; outside all of them, the nearest point of the rim.
+    x = Φ α within the triangle of the Delaunay triangulation that x lies in; outside all of them, the
+    nearest point of the rim.
 
     >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> Triangulated(corners)(np.array([[0.25, 0.5], [2.0, -1.0]])).round(6).tolist()
@@ -96,9 +97,10 @@ def spacing(count: int) -> float:
 def moving_points(sequences: int, seed: int = 0, step: float = STEP, frames: int = FRAMES) -> Float64:
     """Draw sequences of a point that moves straight through the unit disc at a steady pace, (sequences, frames, 2).
 
-    Places of the middle of a path are even over the disc, directions over the circle, paces between half of `step` and `step` a
-    frame; paths that leave the disc are left out. All four follow a Kronecker sequence from a random start (Roberts 2018): drawn
-    independently, ten times as many paths are needed for functionals as pure.
+    Places of the middle of a path are even over the disc, directions over the circle, paces between half of
+    `step` and `step` a frame; paths that leave the disc are left out. All four follow a Kronecker sequence
+    from a random start (Roberts 2018): drawn independently, ten times as many paths are needed for
+    functionals as pure.
     """
     start = np.random.default_rng([seed, 1]).uniform(size=4)
     time = (np.arange(frames) - (frames - 1) / 2)[None, :, None]
@@ -125,8 +127,8 @@ def fit_disc(
 ) -> tuple[PointModel, list[dict[str, Any]]]:
     """Find the functionals that make paths straightest: min ‖PAD‖², D of second order in time, P V Pᵀ = I (SMT 2018, eq. 8).
 
-    V is the second moment: every code sums to 1, so the constant lies in the null space of their covariance, and figure 2 has it
-    as its first row. Differences never cross from one path to the next.
+    V is the second moment: every code sums to 1, so the constant lies in the null space of their
+    covariance, and figure 2 has it as its first row. Differences never cross from one path to the next.
     """
     source = ArraySource(np.ascontiguousarray(paths)[:, None])
     return fit_sequences(source, Triangulated(landmarks), engine, n_components=n_components, moment="second")

@@ -92,8 +92,9 @@ def sparse_points(count: int, functions: int, seed: int, least: float) -> Float6
 def clusters(codes: Float64, landmarks: Float64, count: int, width: float) -> Float64:
     """Return the centres of the `count` heaviest clusters of a code, (count, 2): local means, as drawn in figure 2C.
 
-    The heaviest neighbourhoods of radius `width` in turn; then every active landmark goes to its nearest centre, and centres to
-    the mean of theirs, until nothing changes. Fewer active landmarks than clusters repeat the last.
+    The heaviest neighbourhoods of radius `width` in turn; then every active landmark goes to its nearest
+    centre, and centres to the mean of theirs, until nothing changes. Fewer active landmarks than clusters
+    repeat the last.
     """
     active = np.flatnonzero(codes > 1e-3 * codes.max(initial=0.0))
     if not len(active):
@@ -153,9 +154,11 @@ def judged(
 ) -> dict[str, Any]:
     """Return what figure 2 shows, in numbers.
 
-    zernike_cosines : of the principal angles between functionals 1 to 10 and the Zernike polynomials of orders 0 to 3, at the
+    zernike_cosines : of the principal angles between functionals 1 to 10 and the Zernike polynomials of
+        orders 0 to 3, at the
         landmarks. angular_frequency, angular_share : of every functional, see `angular_energy`.
-    one_sparse, four_sparse : mean position error of recovered points by number of functionals, from 3 to all of them.
+    one_sparse, four_sparse : mean position error of recovered points by number of functionals, from 3 to
+        all of them.
     """
     frequency, share = angular_energy(components, landmarks)
     gap = spacing(len(landmarks))

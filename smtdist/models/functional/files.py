@@ -46,9 +46,9 @@ _DIMENSIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 def save_video(model: VideoModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a transform of video to one file and return its bytes; an existing file is refused unless `overwrite`.
 
-    A group for each layer, `/layer_1` the lowest, with groups `whitening`, `dictionary` (atoms, unit rows in whitened space),
-    `embedding` (components, the rows of P), `statistics` (the sums of codes, of a aᵀ and of A D Dᵀ Aᵀ) and `audit`. Settings are
-    a JSON attribute of the layer.
+    A group for each layer, `/layer_1` the lowest, with groups `whitening`, `dictionary` (atoms, unit rows
+    in whitened space), `embedding` (components, the rows of P), `statistics` (the sums of codes, of a aᵀ
+    and of A D Dᵀ Aᵀ) and `audit`. Settings are a JSON attribute of the layer.
     """
     attributes = {
         "kind": KIND,

@@ -42,8 +42,9 @@ def fit_sequences(
 ) -> tuple[PointModel, list[Record]]:
     """Minimise ‖PAD‖² with P V Pᵀ = I in one pass over sequences, samples (1, T, d), and a solve; return the records too.
 
-    `moment`: V is the "centred" covariance of the codes (the paper's), or their "second" moment, which keeps the constant where
-    codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes (`smtdist.solve.generalized.solve_bytes`).
+    `moment`: V is the "centred" covariance of the codes (the paper's), or their "second" moment, which
+    keeps the constant where codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes
+    (`smtdist.solve.generalized.solve_bytes`).
     """
     if source.shape[2] <= order:
         raise DataError(
@@ -101,8 +102,8 @@ def fit_whitening(
 ) -> tuple[Whitening, Float64, Record]:
     """Learn a whitening of rows in one pass; return it, the covariance of raw rows (for PCA), and the record.
 
-    kind : "zca", (Σ + ridge · mean variance · I)^(-1/2), or "scale", one number that brings the mean variance to 1. `through`
-    makes other rows of `width` numbers of raw ones: the layers below.
+    kind : "zca", (Σ + ridge · mean variance · I)^(-1/2), or "scale", one number that brings the mean
+    variance to 1. `through` makes other rows of `width` numbers of raw ones: the layers below.
     """
     if kind not in ("zca", "scale"):
         raise ConfigurationError(f"The whitening is {kind!r}; choose zca or scale.")

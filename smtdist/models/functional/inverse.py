@@ -33,10 +33,10 @@ def recover_codes(
 ) -> Float64:
     """Return g(β) = argmin over α >= 0 of ‖β - P α‖² + λ zᵀα with z_j = ‖p_j‖ (SMT 2018, eq. 6), for every row β.
 
-    components : P (L, K). embedded : β (N, L). Returns (N, K), in float64. Atoms whose column of P is zero get 0. The weights
-    z make the problem blind to the lengths of columns: it is solved for unit columns, and codes are divided by z. Ends at a
-    relative duality gap of `gap`, or after `max_iterations` of `method`: see `smtdist.kernels.l1.sparse_codes`.
-    Memory: 24 K bytes a row.
+    components : P (L, K). embedded : β (N, L). Returns (N, K), in float64. Atoms whose column of P is zero
+    get 0. The weights z make the problem blind to the lengths of columns: it is solved for unit columns,
+    and codes are divided by z. Ends at a relative duality gap of `gap`, or after `max_iterations` of
+    `method`: see `smtdist.kernels.l1.sparse_codes`. Memory: 24 K bytes a row.
 
     >>> recover_codes(np.eye(2), np.array([[1.0, -3.0]]), 0.5)
     array([[0.75, 0.  ]])

@@ -23,7 +23,8 @@ def fit_layers(
 ) -> tuple[VideoModel, list[Record]]:
     """Fit layers one after another, each on what those below it embed; return the top one and the records of all passes.
 
-    Every pass streams clips through the layers below: no codes are kept. Names of passes begin anew with each layer.
+    Every pass streams clips through the layers below: no codes are kept. Names of passes begin anew with
+    each layer.
     """
     model: VideoModel | None = None
     records: list[Record] = []
@@ -37,9 +38,10 @@ def fit_layers(
 def reconstruction_per_layer(model: VideoModel, rows: Float64) -> list[dict[str, float]]:
     """Return for each layer the SNR in dB of raw patches (n, D) rebuilt from its codes, and of PCA of equal code length.
 
-    `active` is the mean number of active codes, `PCA` that of as many coefficients as the layer below hands on (the number of
-    its components, D for the first) or as there are active codes, whichever is fewer; a code says which atoms are active too.
-    `codes and mean`: with each patch's own mean kept as one coefficient more, which whitening and shrinkage lose first.
+    `active` is the mean number of active codes, `PCA` that of as many coefficients as the layer below hands
+    on (the number of its components, D for the first) or as there are active codes, whichever is fewer; a
+    code says which atoms are active too. `codes and mean`: with each patch's own mean kept as one
+    coefficient more, which whitening and shrinkage lose first.
     """
     lowest = model.layers[0]
     mean = lowest.whitening.mean

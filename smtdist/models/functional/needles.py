@@ -22,9 +22,11 @@ HALF_WIDTH: Final = 0.5
 class Needles:
     """Of K patches of side p, in pixels and radians.
 
-    centre : (K, 2) row and column of the envelope's middle. orientation : (K,) of the stripes, in [0, π), 0 along columns (to the
-    right), from the peak of the Fourier amplitude, across which they run. length : (K,) standard deviation of the envelope along
-    its long axis. frequency : (K,) of the peak, in cycles a pixel. fit : (K,) R² of a Gaussian with the envelope's moments.
+    centre : (K, 2) row and column of the envelope's middle. orientation : (K,) of the stripes, in [0, π), 0
+    along columns (to the right), from the peak of the Fourier amplitude, across which they run. length :
+    (K,) standard deviation of the envelope along
+    its long axis. frequency : (K,) of the peak, in cycles a pixel. fit : (K,) R² of a Gaussian with the
+        envelope's moments.
     """
 
     centre: Float64
@@ -37,8 +39,9 @@ class Needles:
 def needles(dictionary: Float64) -> Needles:
     """Return the needles of atoms (K, p²), square patches: Gaussian envelope and Fourier peak.
 
-    The envelope is the modulus of the analytic signal along the direction of the peak (half of the Fourier plane is kept, and
-    doubled); the Gaussian has the mean and the covariance of its square above half of its peak's height.
+    The envelope is the modulus of the analytic signal along the direction of the peak (half of the Fourier
+    plane is kept, and doubled); the Gaussian has the mean and the covariance of its square above half of
+    its peak's height.
     """
     count, pixels = dictionary.shape
     side = int(np.sqrt(pixels))

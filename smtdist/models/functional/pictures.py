@@ -20,8 +20,8 @@ GROUP = 5
 def draw_groups(model: VideoModel, path: str, kind: str, groups: int = 12, seed: int = 0) -> list[list[int]]:
     """Draw some atoms, unwhitened, with their nearest in the embedding, and all groups as needles; return the groups.
 
-    Each row: an atom and the five others of largest cosine in the embedding, then a box with the needles of its 30 nearest,
-    darker for larger cosines.
+    Each row: an atom and the five others of largest cosine in the embedding, then a box with the needles of
+    its 30 nearest, darker for larger cosines.
     """
     from matplotlib.figure import Figure  # half a second that other uses need not wait
 

@@ -22,11 +22,12 @@ def regularised_codes(
 ) -> Float64:
     """Return the codes of whitened sequences (n, T, D), (n, T, K), each frame inferred with the two before it in view.
 
-    min over α_t >= 0 of ½ ‖x_t - Φ α_t‖² + λ Σ α_t + ½ γ ‖P (α_t - α̃_t)‖², α̃_t = α_{t-1} + (α_{t-1} - α_{t-2}): half of
-    equation 11, so that λ is that of equation 10 and γ = γ₀. It is equation 10 for the dictionary [Φ; √γ P] and the signal
-    [x_t; √γ P α̃_t]. The first two frames of a sequence have no prediction and are coded by equation 10; every frame starts
-    from the code of the one before it. Computed in float32, to a relative duality gap of `gap`. Memory: 12 K bytes a row, and
-    (D + L) K for the dictionary.
+    min over α_t >= 0 of ½ ‖x_t - Φ α_t‖² + λ Σ α_t + ½ γ ‖P (α_t - α̃_t)‖², α̃_t = α_{t-1} + (α_{t-1} -
+    α_{t-2}): half of equation 11, so that λ is that of equation 10 and γ = γ₀. It is equation 10 for the
+    dictionary [Φ; √γ P] and the signal [x_t; √γ P α̃_t]. The first two frames of a sequence have no
+    prediction and are coded by equation 10; every frame starts from the code of the one before it. Computed
+    in float32, to a relative duality gap of `gap`. Memory: 12 K bytes a row, and (D + L) K for the
+    dictionary.
 
     >>> still = np.ones((1, 3, 1))
     >>> regularised_codes(np.eye(1), np.eye(1), still, 0.5, 1.0, gap=1e-6).round(3).ravel().tolist()

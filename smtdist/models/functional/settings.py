@@ -15,13 +15,19 @@ from smtdist.errors import ConfigurationError
 class FunctionalSettings:
     """How a transform of video is fitted (SMT 2018); see `fit_video`.
 
-    patch, length, places : patches of patch x patch pixels, sequences of `length` frames, places in each window of frames.
-    views : of each window a fit learns from, at places of their own: 1, as it is; 2, mirrored too; 4, upside down too; 8, with
-        rows and columns exchanged too. Few clips have few orientations and motions, and P learned from them alone is overfitted.
-    whiten : "zca" of patches, or "fourier", of whole frames before patches are cut, with `low_pass` r₀ in units of the Nyquist
-        frequency. ridge : of ZCA, as a share of the mean variance. atoms, penalty : K and λ of the codes (eq. 10); rounds,
-        batch : of dictionary learning, in sequences. order : of the differences in time. moment : V, "centred" or "second".
-    n_components : rows of P. sgd_rounds : mini-batches of supplement C after the eigensolve, 0 for none; sgd_batch,
+    patch, length, places : patches of patch x patch pixels, sequences of `length` frames, places in each
+        window of frames.
+    views : of each window a fit learns from, at places of their own: 1, as it is; 2, mirrored too; 4,
+        upside down too; 8, with rows and columns exchanged too. Few clips have few orientations and
+        motions, and P learned from them alone is overfitted.
+    whiten : "zca" of patches, or "fourier", of whole frames before patches are cut, with `low_pass` r₀ in
+        units of the Nyquist
+        frequency. ridge : of ZCA, as a share of the mean variance. atoms, penalty : K and λ of the codes
+            (eq. 10); rounds,
+        batch : of dictionary learning, in sequences. order : of the differences in time. moment : V,
+            "centred" or "second".
+    n_components : rows of P. sgd_rounds : mini-batches of supplement C after the eigensolve, 0 for none;
+        sgd_batch,
         sgd_steps, sparsity : see `SgdSettings`. seed : of every draw.
     """
 

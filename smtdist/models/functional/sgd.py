@@ -35,14 +35,17 @@ FIRST: Final = 8
 class SgdSettings:
     """How P is learned from mini-batches.
 
-    rounds, batch : mini-batches and their size in sequences; they are whole chunk rows, and go through all data in an order
-        drawn anew for each epoch (`epoch_batch`).
-    rate : step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened coordinates; below 1. It falls
-        to zero along half a cosine. sparsity : γ₁ over γ₀. steps : steps of a batch, each on the same sums; memory : what a batch
-        leaves of the gradients before it: 0 for those of the batch alone, as printed, 1 for the mean of all so far. Codes cost
-        more than steps, so that several steps on such a mean get further with the same data; many on a batch alone end in
-        functionals that are smooth in that batch only.
-    moment : V is the "centred" covariance of the codes, or their "second" moment. seed : of batches and of a random start.
+    rounds, batch : mini-batches and their size in sequences; they are whole chunk rows, and go through all
+        data in an order drawn anew for each epoch (`epoch_batch`).
+    rate : step in units of 1 / λ, λ the largest eigenvalue of the batch's objective in whitened
+        coordinates; below 1. It falls
+        to zero along half a cosine. sparsity : γ₁ over γ₀. steps : steps of a batch, each on the same sums;
+        memory : what a batch leaves of the gradients before it: 0 for those of the batch alone, as printed,
+        1 for the mean of all so far. Codes cost more than steps, so that several steps on such a mean get
+        further with the same data; many on a batch alone end in functionals that are smooth in that batch
+        only.
+    moment : V is the "centred" covariance of the codes, or their "second" moment. seed : of batches and of
+        a random start.
     """
 
     n_components: int = 64
@@ -101,11 +104,11 @@ def fit_sgd(
 ) -> tuple[Learned, list[Record]]:
     """Minimise γ₀ ‖PAD‖² + γ₁ ‖PW‖₁, W = diag ⟨α⟩, with P V Pᵀ = I, by mini-batches (SMT 2018, eq. 12).
 
-    Each round codes a batch of sequences through the engine (`ValueSums`: exact, so P has the same bits for any number of
-    workers) and then makes the three steps of supplement C (`step`). V and ⟨α⟩ are those of `sums`, or averages of all
-    batches so far. `start` is P to go on from, that of an eigensolve for example; else a random one. P is used as it is where
-    a round begins, so that what is learned here may in turn start anything else. Memory: the pass's, and on the driver
-    5 K² float64.
+    Each round codes a batch of sequences through the engine (`ValueSums`: exact, so P has the same bits for
+    any number of workers) and then makes the three steps of supplement C (`step`). V and ⟨α⟩ are those of
+    `sums`, or averages of all batches so far. `start` is P to go on from, that of an eigensolve for
+    example; else a random one. P is used as it is where a round begins, so that what is learned here may in
+    turn start anything else. Memory: the pass's, and on the driver 5 K² float64.
     """
     if start is not None and start.shape != (settings.n_components, features.size):
         raise ConfigurationError(
@@ -164,8 +167,9 @@ def _updated(
 def epoch_batch(source: Source, size: int, seed: int, number: int) -> Source:
     """Return batch `number` of a source: chunk rows in the order of their hashes of (seed, epoch), each once an epoch.
 
-    A batch is as many rows as `size` samples need; rows that are left at the end of an epoch, fewer than that, join the last
-    batch. A shorter last row takes no part. Where one batch is everything, the source itself.
+    A batch is as many rows as `size` samples need; rows that are left at the end of an epoch, fewer than
+    that, join the last batch. A shorter last row takes no part. Where one batch is everything, the source
+    itself.
 
     >>> from smtdist.data.array import ArraySource
     >>> whole = ArraySource(np.zeros((1300, 4, 4), np.uint8))
@@ -189,9 +193,10 @@ def step(
 ) -> Float64:
     """Return P after one step: whitened gradient, weighted shrinkage, parallel orthogonalisation (supplement C, 1 to 3).
 
-    P ← P - η P C V⁻¹, C = A D Dᵀ Aᵀ of the batch and η = 2 γ₀ η_P; then every entry of column j shrinks by ½ η (γ₁ / γ₀) ⟨α_j⟩,
-    where the paper leaves η_P out: with it the fixed point does not depend on the step; then (P V Pᵀ)^(-1/2) P. The gradient is
-    whitened and the shrinkage is not, as printed, so that the fixed point is near the minimum of equation 12, not at it.
+    P ← P - η P C V⁻¹, C = A D Dᵀ Aᵀ of the batch and η = 2 γ₀ η_P; then every entry of column j shrinks by
+    ½ η (γ₁ / γ₀) ⟨α_j⟩, where the paper leaves η_P out: with it the fixed point does not depend on the
+    step; then (P V Pᵀ)^(-1/2) P. The gradient is whitened and the shrinkage is not, as printed, so that the
+    fixed point is near the minimum of equation 12, not at it.
     """
     moved = P - eta * (P @ scatter) @ inverse
     if sparsity > 0:
@@ -245,7 +250,8 @@ def largest_eigenvalue(scatter: Float64, inverse: Float64, iterations: int = 30)
 def participation(components: Float64, mean: Float64) -> Float64:
     """Return the support of each functional as a share of all codes: (Σ_j w_j)² / (K Σ_j w_j²), w_j = |P_ij| ⟨α_j⟩.
 
-    1 for a functional that weighs all codes alike, 1 / K for one that sees a single code; the participation number of physics.
+    1 for a functional that weighs all codes alike, 1 / K for one that sees a single code; the participation
+    number of physics.
 
     >>> participation(np.array([[1.0, -1.0], [2.0, 0.0]]), np.ones(2)).tolist()
     [1.0, 0.5]

@@ -16,12 +16,13 @@ Float64 = NDArray[np.float64]
 class Straightness:
     """Of sequences: how far points lie from the middle of those before and after them, and how steps turn.
 
-    second_difference : mean of ‖b_t - (b_{t-1} + b_{t+1}) / 2‖² over the variance of b about its mean: 0 on a straight steady
-        path, 1.5 for independent points.
-    bend : the same over the mean square of a step: 0 on a straight steady path, 3/4 for independent points, ½ where one step
-        says nothing of the next, 1 for a point that goes to and fro. What stands still or lies far from the mean does not
-        count in its favour.
-    angle : mean angle in degrees between one step and the next: 0 on a straight path, 120 for independent points.
+    second_difference : mean of ‖b_t - (b_{t-1} + b_{t+1}) / 2‖² over the variance of b about its mean: 0 on
+        a straight steady path, 1.5 for independent points.
+    bend : the same over the mean square of a step: 0 on a straight steady path, 3/4 for independent points,
+        ½ where one step says nothing of the next, 1 for a point that goes to and fro. What stands still or
+        lies far from the mean does not count in its favour.
+    angle : mean angle in degrees between one step and the next: 0 on a straight path, 120 for independent
+        points.
     """
 
     second_difference: float

@@ -21,8 +21,9 @@ def affinity_groups(
 ) -> tuple[NDArray[np.int64], Float64]:
     """Return for every atom the `count` others of largest cosine, the nearest first, (K, count), and the cosines.
 
-    columns : (d, K), the columns p_j of P for affinity groups, or atoms as pixels. `among`: the atoms that may be neighbours, and
-    the only ones that have any; numbers count all K. Columns of no length are nobody's neighbours. Memory: 8 K² bytes.
+    columns : (d, K), the columns p_j of P for affinity groups, or atoms as pixels. `among`: the atoms that
+    may be neighbours, and the only ones that have any; numbers count all K. Columns of no length are
+    nobody's neighbours. Memory: 8 K² bytes.
 
     >>> affinity_groups(np.array([[1.0, 2.0, 0.0], [0.0, 0.1, 1.0]]), 1)[0].ravel().tolist()
     [1, 0, 1]
@@ -62,9 +63,9 @@ def figure_4b(
 ) -> dict[str, Any]:
     """Return Δ length and Δ angle of neighbours in the embedding beside those in pixel space (SMT 2018, figure 4B).
 
-    dictionary : atoms Φ (D, K) as pixels. components : P (L, K). others : further embeddings by name, such as `pooling`. Of the
-    atoms that a Gaussian envelope fits best, at most `best`, all of which have a place in every embedding; neighbours are
-    among these.
+    dictionary : atoms Φ (D, K) as pixels. components : P (L, K). others : further embeddings by name, such
+    as `pooling`. Of the atoms that a Gaussian envelope fits best, at most `best`, all of which have a place
+    in every embedding; neighbours are among these.
     """
     found = needles(dictionary.T)
     spaces = {"embedding": components, "pixels": dictionary, **(others or {})}
@@ -88,8 +89,8 @@ def figure_4b(
 def pooling(covariance: Float64, n_components: int) -> Float64:
     """Return the pooling functionals of Hosoya and Hyvärinen (2016): the leading eigenvectors of the codes' covariance, (L, K).
 
-    Strong dimension reduction by PCA of a layer's outputs: what varies together is pooled, whatever follows in time. Rows are
-    scaled to variance 1, as those of P are.
+    Strong dimension reduction by PCA of a layer's outputs: what varies together is pooled, whatever follows
+    in time. Rows are scaled to variance 1, as those of P are.
 
     >>> pooling(np.diag([1.0, 4.0]), 1).tolist()
     [[0.0, 0.5]]

@@ -43,8 +43,10 @@ SHARED: Final = ("patch", "length", "places", "views", "whiten", "low_pass", "se
 class VideoModel(ValuedTransform):
     """A fitted transform of patches of video.
 
-    coder : whitening, dictionary and codes. whitening, covariance : of the rows that its dictionary sees, raw patches or what the
-    layer below embeds. trace : objective of each round of the dictionary. below : the layer that this one is stacked on.
+    coder : whitening, dictionary and codes. whitening, covariance : of the rows that its dictionary sees,
+        raw patches or what the
+    layer below embeds. trace : objective of each round of the dictionary. below : the layer that this one
+        is stacked on.
     given : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
     """
 
@@ -137,7 +139,8 @@ class VideoModel(ValuedTransform):
     def gain(self) -> float:
         """What makes up for the shrinkage of codes on average: the g of least ⟨‖x - g Φ α‖²⟩ over the rows of the fit.
 
-        An active atom has φᵀ(x - Φ α) = λ (eq. 10), so that ⟨xᵀΦ α⟩ = ⟨‖Φ α‖²⟩ + λ ⟨Σ α⟩: the sums of the codes know it.
+        An active atom has φᵀ(x - Φ α) = λ (eq. 10), so that ⟨xᵀΦ α⟩ = ⟨‖Φ α‖²⟩ + λ ⟨Σ α⟩: the sums of the
+        codes know it.
         """
         square = float(np.vdot(self.coder.dictionary @ self.means.moment, self.coder.dictionary))
         return 1.0 + self.settings.penalty * float(self.means.mean.sum()) / square if square > 0 else 1.0
@@ -224,11 +227,12 @@ def fit_video(
 ) -> tuple[VideoModel, list[Record]]:
     """Fit a transform of video, or a layer of one on what the layers `below` embed; returns it with the records of its passes.
 
-    Passes: `whitening` (Σ x, Σ x xᵀ), `start` and `dictionary-1`, ... (learning), `statistics` (the sums), `solve`, and with
-    `sgd_rounds` `round-1`, ...: mini-batches that start from the eigenvectors and end with functionals of smaller support. The
-    same bits for any number of workers, after losses and after a resume. Memory on a worker: the plan's, stated before each
-    pass; every pass streams clips through the layers below. Rows of a layer above the first are embedded ones, which P has
-    whitened already: they are centred and scaled only.
+    Passes: `whitening` (Σ x, Σ x xᵀ), `start` and `dictionary-1`, ... (learning), `statistics` (the sums),
+    `solve`, and with `sgd_rounds` `round-1`, ...: mini-batches that start from the eigenvectors and end
+    with functionals of smaller support. The same bits for any number of workers, after losses and after a
+    resume. Memory on a worker: the plan's, stated before each pass; every pass streams clips through the
+    layers below. Rows of a layer above the first are embedded ones, which P has whitened already: they are
+    centred and scaled only.
     """
     if below is not None:
         settings = settings.replace(**{name: getattr(below.settings, name) for name in SHARED})

@@ -49,16 +49,17 @@ def judged(
     """Return what a transform does to sequences (n, T, D) as it takes them, in numbers.
 
     raw : the same sequences of unwhitened frames, where the model takes those of frames whitened whole.
-    straightness : of raw and whitened pixels, principal components of the latter scaled to variance 1 as rows of P are, codes,
-        embedding, and PCA pooling, of as many components (`straightness`).
+    straightness : of raw and whitened pixels, principal components of the latter scaled to variance 1 as
+        rows of P are, codes, embedding, and PCA pooling, of as many components (`straightness`).
     ratios : that of each over that of the embedding: above 1 the embedding is straighter.
-    regularised : for each strength of equation 11, straightness of embedding and codes, ratios likewise, and SNR of Φ α.
-    reconstruction : SNR in dB on the patches, of Φ α, of Φ g(β) for each penalty of equation 6, and of PCA with as many
-        coefficients, in raw and in whitened space; about the mean patch, with each patch's own mean left out, and with that
-        mean kept as one coefficient more: whitening leaves the mean, most of what varies in raw patches, one direction among
-        D, and shrinkage takes it first.
-    figure_4b : see `topology.figure_4b`; neighbours by pixels are those of whitened atoms. support : of the functionals.
-    Memory: the codes of all sequences, 8 n T K bytes, a few times.
+    regularised : for each strength of equation 11, straightness of embedding and codes, ratios likewise,
+        and SNR of Φ α.
+    reconstruction : SNR in dB on the patches, of Φ α, of Φ g(β) for each penalty of equation 6, and of PCA
+        with as many coefficients, in raw and in whitened space; about the mean patch, with each patch's own
+        mean left out, and with that mean kept as one coefficient more: whitening leaves the mean, most of
+        what varies in raw patches, one direction among D, and shrinkage takes it first.
+    figure_4b : see `topology.figure_4b`; neighbours by pixels are those of whitened atoms. support : of the
+    functionals. Memory: the codes of all sequences, 8 n T K bytes, a few times.
     """
     if sequences.ndim != 3 or len(sequences) == 0:
         raise DataError(f"Sequences are (n, T, D); these have the shape {sequences.shape}.")
@@ -99,8 +100,9 @@ def judged(
 def principal(model: VideoModel, white: Float64) -> Float64:
     """Return the first principal components of whitened patches, of variance 1, as many as the embedding has (at most D).
 
-    What a linear code of as many coefficients in the same scale does: a measure of paths follows how directions are weighted,
-    and raw pixels weigh the few that are slow by nature, large patterns and the mean, the most.
+    What a linear code of as many coefficients in the same scale does: a measure of paths follows how
+    directions are weighted, and raw pixels weigh the few that are slow by nature, large patterns and the
+    mean, the most.
     """
     # ZCA makes variances nearly equal: they keep the order of those of raw patches
     values, vectors = np.linalg.eigh(_white_covariance(model))

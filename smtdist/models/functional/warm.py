@@ -27,10 +27,10 @@ def eigenvectors_from(
 ) -> tuple[Float64, Float64, int]:
     """Return P (L, K) of the smallest eigenvalues of (C, V), those values ascending, and the iterations, from P at the start.
 
-    Block iterations with V⁻¹ as preconditioner (LOBPCG, Knyazev 2001), in place of a dense solve: for a start that is near,
-    as what mini-batches learned, a few products of C with L rows. Ends where the sum of the eigenvalues fell by less than
-    `tolerance` of itself in ten iterations. Codes that never vary take no part. Memory: one K x K float64. Raises ModelError
-    where 200 iterations do not do.
+    Block iterations with V⁻¹ as preconditioner (LOBPCG, Knyazev 2001), in place of a dense solve: for a
+    start that is near, as what mini-batches learned, a few products of C with L rows. Ends where the sum of
+    the eigenvalues fell by less than `tolerance` of itself in ten iterations. Codes that never vary take no
+    part. Memory: one K x K float64. Raises ModelError where 200 iterations do not do.
 
     >>> P, values, _ = eigenvectors_from(np.eye(2, 6) + 0.1, np.diag(np.arange(1.0, 7.0)), np.eye(6))
     >>> values.round(4).tolist()

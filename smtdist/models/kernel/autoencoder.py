@@ -53,14 +53,16 @@ def autoencoder(
 ) -> tuple[KernelEncoder, KernelDecoder, Convergence]:
     """Minimise ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²), ‖W₁ᵀ φ₁(x_i)‖ = 1, over bottlenecks Z (Theorem 5).
 
-    Given Z, W₂ is ridge regression, and the objective is λ Tr(Xᵀ (K_Z + λ I)⁻¹ X + Zᵀ K_X⁻¹ Z) with rows of Z of length
-    one. It is minimised on the product of spheres, by the gradient projected on their tangents, from the leading
-    eigenvectors of K_X. New points: z* = Zᵀ K_X⁻¹ k(X, x*), x̂* = Xᵀ (K_Z + λ I)⁻¹ k(Z, z*).
+    Given Z, W₂ is ridge regression, and the objective is λ Tr(Xᵀ (K_Z + λ I)⁻¹ X + Zᵀ K_X⁻¹ Z) with rows of
+    Z of length one. It is minimised on the product of spheres, by the gradient projected on their tangents,
+    from the leading eigenvectors of K_X. New points: z* = Zᵀ K_X⁻¹ k(X, x*), x̂* = Xᵀ (K_Z + λ I)⁻¹ k(Z, z*).
 
-    rows : (n, d) what is embedded. clean : (n, d) what is reconstructed, where it differs: the de-noising variant
-    (Remark 2). nugget : share of its mean diagonal added to that of K_X, for rows that are nearly equal; the model is then
-    that of the kernel k(x, y) + nugget [x is y]. Time O(n³) a step, memory 8 matrices of n x n. Raises DataError for a
-    singular K_X or an indefinite kernel, ConfigurationError for a ridge λ that is not positive.
+    rows : (n, d) what is embedded. clean : (n, d) what is reconstructed, where it differs: the de-noising
+        variant
+    (Remark 2). nugget : share of its mean diagonal added to that of K_X, for rows that are nearly equal;
+    the model is then that of the kernel k(x, y) + nugget [x is y]. Time O(n³) a step, memory 8 matrices of
+    n x n. Raises DataError for a singular K_X or an indefinite kernel, ConfigurationError for a ridge λ
+    that is not positive.
     """
     if not ridge > 0:
         raise ConfigurationError(f"The ridge of the autoencoder is {ridge}; it must be a positive number.")

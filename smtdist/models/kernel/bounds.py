@@ -51,9 +51,9 @@ def representer_condition(
 ) -> Condition:
     """Check the condition of Theorem 2 for a loss, by minimising it over WᵀW ≼ I_h in the span of the data.
 
-    value : takes W (rank, h) in orthonormal coordinates of the span (as `gram_root` gives them) and returns loss and
-    gradient. Steps are projected on the constraint by clipping singular values at one. A numerical check: starts may miss
-    a minimiser, and "every minimiser" is looked at by ending each start where it ends.
+    value : takes W (rank, h) in orthonormal coordinates of the span (as `gram_root` gives them) and returns
+    loss and gradient. Steps are projected on the constraint by clipping singular values at one. A numerical
+    check: starts may miss a minimiser, and "every minimiser" is looked at by ending each start where it ends.
 
     >>> form = np.diag([3.0, 1.0, -1.0])
     >>> loss = lambda w: (-float(np.vdot(w, form @ w)), -2 * form @ w)
@@ -102,10 +102,10 @@ def _clipped(weights: Float64) -> Float64:
 def generalisation_terms(model: KernelModel, delta: float = 0.05) -> dict[str, float]:
     """Return the terms of Theorem 6 (contrastive, spectral) or 7 (autoencoder) for an exact model, each without its O.
 
-    Contrastive: ω = ‖W‖, κ the largest k(x, x), α = Σ √(h Tr K) over anchors, positives and negatives; "complexity"
-    ω² √κ α / n and "slack" ω² κ √(log(1/δ) / n). Spectral: "penalty" λ ω², ω³ κ^(3/2) α / n, ω⁴ κ² √(log(1/δ) / n).
-    Autoencoder: "penalty" r = λ (ω₁² + ω₂²), ω₂ √γ / √n with γ the largest k(s, s) on the sphere, √(log(1/δ) / n).
-    Raises ModelError for a model in features, whose rows are not kept.
+    Contrastive: ω = ‖W‖, κ the largest k(x, x), α = Σ √(h Tr K) over anchors, positives and negatives;
+    "complexity" ω² √κ α / n and "slack" ω² κ √(log(1/δ) / n). Spectral: "penalty" λ ω², ω³ κ^(3/2) α / n,
+    ω⁴ κ² √(log(1/δ) / n). Autoencoder: "penalty" r = λ (ω₁² + ω₂²), ω₂ √γ / √n with γ the largest k(s, s)
+    on the sphere, √(log(1/δ) / n). Raises ModelError for a model in features, whose rows are not kept.
     """
     if not 0 < delta < 1:
         raise ConfigurationError(f"delta is {delta}; a probability lies between 0 and 1.")
@@ -167,11 +167,12 @@ def downstream_terms(
 ) -> dict[str, float]:
     """Return what bounds a linear classifier by the contrastive loss, for labelled rows (n, d) (Saunshi et al. 2019).
 
-    With class shares p_c, τ = Σ p_c² is the probability that an independent negative has the anchor's class, and
-    L_sup <= (L_un + terms of Theorem 6) / (1 - τ), for the linear loss -margin of the mean classifier: "supervised" is
-    the mean over rows of f(x)ᵀ (mean of another class - mean of its own), "unsupervised" the mean loss of triplets whose
-    positives and negatives are draws of classes, in closed form. It is for positives of the anchor's class; augmented
-    anchors are that only approximately. Raises DataError where one class is all there is.
+    With class shares p_c, τ = Σ p_c² is the probability that an independent negative has the anchor's
+    class, and L_sup <= (L_un + terms of Theorem 6) / (1 - τ), for the linear loss -margin of the mean
+    classifier: "supervised" is the mean over rows of f(x)ᵀ (mean of another class - mean of its own),
+    "unsupervised" the mean loss of triplets whose positives and negatives are draws of classes, in closed
+    form. It is for positives of the anchor's class; augmented anchors are that only approximately. Raises
+    DataError where one class is all there is.
     """
     if len(labels) != len(rows):
         raise DataError(f"There are {len(rows)} rows but {len(labels)} labels; give one label a row.")

@@ -42,8 +42,9 @@ def choose(
 ) -> Choice:
     """Fit `make(value)` on all rows without labels, and choose the value whose embedding tells the labelled apart best.
 
-    The score is the accuracy of `neighbours`-nearest neighbours on the labelled rows, each left out in turn. Of values that
-    do equally well the middle one is taken. A value whose fit is refused is passed over; DataError where all are.
+    The score is the accuracy of `neighbours`-nearest neighbours on the labelled rows, each left out in
+    turn. Of values that do equally well the middle one is taken. A value whose fit is refused is passed
+    over; DataError where all are.
     """
     rows = np.concatenate([unlabelled, labelled])
     fitted, scores, refused = {}, {}, {}

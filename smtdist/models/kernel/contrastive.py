@@ -48,13 +48,14 @@ def contrastive(
 ) -> tuple[KernelEncoder, Spectrum]:
     """Minimise Σ f(x_i)ᵀ (f(x_i⁻) - f(x_i⁺)) subject to W*W = I_h, f(x) = Wᵀ φ(x), in closed form (Theorem 3).
 
-    With Ψ = (Φ, Φ⁻ - Φ⁺), K₁ = Ψ*Ψ = F ᵀF, F = (F_a, F_b): the columns of V are the eigenvectors with the h largest
-    eigenvalues of N = -½ (F_b F_aᵀ + F_a F_bᵀ), which is K₁^(-1/2) K₂ K₁^(-1/2) on the range of K₁, and A = K₁^(-1/2) V.
-    (As printed, K₁ has K₃ in its lower left block; a Gram matrix has K₃ᵀ there.) A singular K₁, as of a linear kernel or
-    of negatives that are other anchors, is searched on its range, which is the span of the data all the same.
+    With Ψ = (Φ, Φ⁻ - Φ⁺), K₁ = Ψ*Ψ = F ᵀF, F = (F_a, F_b): the columns of V are the eigenvectors with the h
+    largest eigenvalues of N = -½ (F_b F_aᵀ + F_a F_bᵀ), which is K₁^(-1/2) K₂ K₁^(-1/2) on the range of K₁,
+    and A = K₁^(-1/2) V. (As printed, K₁ has K₃ in its lower left block; a Gram matrix has K₃ᵀ there.) A
+    singular K₁, as of a linear kernel or of negatives that are other anchors, is searched on its range,
+    which is the span of the data all the same.
 
-    Time O(n³), memory 8 matrices of 2n x 2n. Raises DataError for an indefinite kernel and where fewer than h eigenvalues
-    are non-negative: then the minimiser would leave the span of the data (Theorem 2).
+    Time O(n³), memory 8 matrices of 2n x 2n. Raises DataError for an indefinite kernel and where fewer than
+    h eigenvalues are non-negative: then the minimiser would leave the span of the data (Theorem 2).
     """
     require_memory(2 * len(triplets.anchors), SQUARES)
     root = gram_root(gram_of_differences(kernel, triplets), kernel.label, tolerance)

@@ -33,8 +33,8 @@ class Convergence:
     converged : whether the gradient fell to the tolerance, or the loss stopped falling to rounding.
     n_iter : steps taken.
     loss : value at the end.
-    gradient_norm : largest entry of the gradient at the end, over that of the start; of mini-batches the relative change
-        of the mean loss over the last tenth of the rounds.
+    gradient_norm : largest entry of the gradient at the end, over that of the start; of mini-batches the
+        relative change of the mean loss over the last tenth of the rounds.
     """
 
     converged: bool
@@ -48,7 +48,8 @@ def descend(
 ) -> tuple[Float64, Convergence]:
     """Minimise a function that returns (value, gradient) from `start`; `tolerance` is relative to the first gradient.
 
-    Raises ConfigurationError for another method, DataError where the value is not finite at the start or the end.
+    Raises ConfigurationError for another method, DataError where the value is not finite at the start or
+    the end.
     """
     if method not in METHODS:
         raise ConfigurationError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")

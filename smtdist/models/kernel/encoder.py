@@ -19,8 +19,8 @@ Float64 = NDArray[np.float64]
 class KernelEncoder:
     """z* = Cᵀ k(R, x*): rows R (m, d) with coefficients C (m, h).
 
-    Theorem 3 has C = (A₁, -A₂, A₂) for R = (X, X⁺, X⁻), A₁ and A₂ the halves of A; Theorems 4 and 5 have C = K⁻¹ Zᵀ.
-    Memory: m values for each row that is embedded.
+    Theorem 3 has C = (A₁, -A₂, A₂) for R = (X, X⁺, X⁻), A₁ and A₂ the halves of A; Theorems 4 and 5 have C
+    = K⁻¹ Zᵀ. Memory: m values for each row that is embedded.
     """
 
     kernel: Kernel

@@ -111,13 +111,15 @@ def samples_of(samples: Any) -> Source:
 class ContrastiveKernel(_KernelEstimator):
     """Contrastive representation in a kernel's space, in closed form (Definition 1, Theorem 3).
 
-    Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors (`noise`, `flip`,
-    `crop`, `mask`), negatives other samples; or pass your own to `fit`. With `features` ("fourier", "relu", "nystroem") one
-    pass over data of any size sums D² numbers. Memory: exact, 8 matrices of 2n x 2n; with features 8 D² bytes a sum.
+    Minimises Σ f(x)ᵀ (f(x⁻) - f(x⁺)) over f(x) = Wᵀ φ(x) with W*W = I. Positives are augmented anchors
+    (`noise`, `flip`, `crop`, `mask`), negatives other samples; or pass your own to `fit`. With `features`
+    ("fourier", "relu", "nystroem") one pass over data of any size sums D² numbers. Memory: exact, 8
+    matrices of 2n x 2n; with features 8 D² bytes a sum.
 
     Attributes
     ----------
-    model_ : KernelModel. eigenvalues_, rank_ : of the contrastive form. passes_ : records of the passes, with features.
+    model_ : KernelModel. eigenvalues_, rank_ : of the contrastive form. passes_ : records of the passes,
+        with features.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> ContrastiveKernel(n_components=2, noise=0.5).fit_transform(rows).shape
@@ -173,15 +175,17 @@ class ContrastiveKernel(_KernelEstimator):
 class SpectralContrastiveKernel(_KernelEstimator):
     """Representation by the spectral contrastive loss in a kernel's space (Definition 2, Theorem 4).
 
-    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ. `negatives`: "one" takes a single negative for each
-    anchor, as printed. That loss has no minimum for a universal kernel (gaussian, laplacian, ntk) and a small λ: along
-    functions that keep each anchor orthogonal to its one negative it falls without end, and the fit ends with a DataError.
-    "all", the default, takes the mean over independent draws of the negative, which is bounded below. With `features` the
-    descent is by mini-batches (`rounds`, `batch`, `learning_rate`).
+    Minimises Σ -2 f(x)ᵀ f(x⁺) + (f(x)ᵀ f(x⁻))² + λ ‖W‖². `ridge` is λ. `negatives`: "one" takes a single
+    negative for each anchor, as printed. That loss has no minimum for a universal kernel (gaussian,
+    laplacian, ntk) and a small λ: along functions that keep each anchor orthogonal to its one negative it
+    falls without end, and the fit ends with a DataError. "all", the default, takes the mean over
+    independent draws of the negative, which is bounded below. With `features` the descent is by
+    mini-batches (`rounds`, `batch`, `learning_rate`).
 
     Attributes
     ----------
-    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with features.
+    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with
+        features.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> SpectralContrastiveKernel().fit(rows).convergence_.converged
@@ -253,13 +257,15 @@ class SpectralContrastiveKernel(_KernelEstimator):
 class KernelAutoencoder(_KernelEstimator):
     """Autoencoder whose encoder and decoder are functions of a kernel's space (Definition 3, Theorem 5).
 
-    Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or `flip`, `crop`,
-    `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the encoder's matrix, as a share of
-    its mean diagonal. With `features` the descent is by mini-batches, and the bottleneck of new data has unit norm too.
+    Minimises ‖X - W₂ᵀ φ₂(W₁ᵀ φ₁(X))‖² + λ (‖W₁‖² + ‖W₂‖²) with a bottleneck of unit norm. With `noise` (or
+    `flip`, `crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
+    encoder's matrix, as a share of its mean diagonal. With `features` the descent is by mini-batches, and
+    the bottleneck of new data has unit norm too.
 
     Attributes
     ----------
-    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with features.
+    model_ : KernelModel. convergence_ : how the descent ended. n_iter_ : its steps. passes_ : records, with
+        features.
 
     >>> rows = np.random.default_rng(0).standard_normal((30, 4))
     >>> fitted = KernelAutoencoder(2).fit(rows)

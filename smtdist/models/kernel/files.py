@@ -33,8 +33,9 @@ Arrays = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 def save_kernel(model: KernelModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a kernel model to one file and return its bytes; an existing file is refused unless `overwrite`.
 
-    Groups: `/encoder` and, of an autoencoder, `/decoder` hold rows, landmarks or frequencies with coefficients; `/embedding`
-    the eigenvalues. Settings, kernels and how the fit ended are JSON attributes. ModelError for a kernel given as a function.
+    Groups: `/encoder` and, of an autoencoder, `/decoder` hold rows, landmarks or frequencies with
+    coefficients; `/embedding` the eigenvalues. Settings, kernels and how the fit ended are JSON attributes.
+    ModelError for a kernel given as a function.
     """
     with (
         whole_file(path, overwrite) as temporary,

@@ -127,7 +127,8 @@ def fit_exact(
 ) -> KernelModel:
     """Fit a model on samples in memory: rows (n, d) or images (n, height, width[, channels]).
 
-    triplets : positives and negatives of your own. clean : what a de-noising autoencoder reconstructs, of your own.
+    triplets : positives and negatives of your own. clean : what a de-noising autoencoder reconstructs, of
+        your own.
     function : a kernel of your own in place of the named one. Raises DataError and ConfigurationError.
     """
     rows = prepared(samples, settings)

@@ -43,8 +43,8 @@ EXACT_SQUARES: Final = {
 def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> list[PassCost]:
     """Return the cost of every pass of a fit and of what the driver does; what cannot fit is refused as the fit would.
 
-    An exact model has no passes: all samples are read into the driver, which works on square matrices of them. In features
-    the costs are those of placeholders as large as what the first pass will draw.
+    An exact model has no passes: all samples are read into the driver, which works on square matrices of
+    them. In features the costs are those of placeholders as large as what the first pass will draw.
     """
     if settings.features is None:
         return [_on_driver(EXACT, exact_bytes(source, settings))]

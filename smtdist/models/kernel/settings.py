@@ -40,14 +40,19 @@ class KernelSettings:
     """Settings of a kernel model.
 
     model : contrastive (Definition 1), spectral (Definition 2) or autoencoder (Definition 3).
-    n_components : h. kernel, bandwidth, degree, offset : see `smtdist.kernels.gram.Kernel`; bandwidth "median" takes the
-    median distance. features, n_features : None for the exact model of data in memory, else the explicit features with
-    which the model is summed over data of any size. noise, flip, crop, mask : the augmentation that makes positives (of
-    the autoencoder: that is taken away again, none by default). copies : triplets of each sample, exact models only.
-    triplets : "given" where a sample is anchor, positive and negative one after the other. negatives : of the spectral
-    loss, "all" for the mean over draws, "one" as printed, which has no minimum for universal kernels and a small ridge.
-    pool : samples that negatives, landmarks and the median are drawn from, with features. ridge : λ, "auto" for the spectral
-    loss. nugget : see `autoencoder`. decoder_... : kernel and features from the bottleneck back. method, tolerance,
+    n_components : h. kernel, bandwidth, degree, offset : see `smtdist.kernels.gram.Kernel`; bandwidth
+        "median" takes the
+    median distance. features, n_features : None for the exact model of data in memory, else the explicit
+    features with which the model is summed over data of any size. noise, flip, crop, mask : the
+    augmentation that makes positives (of the autoencoder: that is taken away again, none by default).
+    copies : triplets of each sample, exact models only.
+    triplets : "given" where a sample is anchor, positive and negative one after the other. negatives : of
+    the spectral loss, "all" for the mean over draws, "one" as printed, which has no minimum for universal
+    kernels and a small ridge.
+    pool : samples that negatives, landmarks and the median are drawn from, with features. ridge : λ, "auto"
+        for the spectral
+    loss. nugget : see `autoencoder`. decoder_... : kernel and features from the bottleneck back. method,
+        tolerance,
     max_iterations : of the descent. rounds, batch, learning_rate : of mini-batches, with features.
     """
 

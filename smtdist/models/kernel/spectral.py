@@ -41,20 +41,22 @@ def spectral(
 ) -> tuple[KernelEncoder, Convergence, float]:
     """Minimise Σ -2 f(x_i)ᵀ f(x_i⁺) + (f(x_i)ᵀ f(x_i⁻))² + λ ‖W‖² over W in the span of the 3n rows (Definition 2).
 
-    With K = FᵀF, F (r, 3n), Z = WᵀF and Tr(Z K⁻¹ Zᵀ) = ‖W‖²: Theorem 4 in coordinates in which K is the identity. It needs
-    no inverse, so that the kernel need not be universal nor its matrix regular, and the gradient is that of Theorem 4
-    times Fᵀ. Returns the encoder, how the descent ended, and λ.
+    With K = FᵀF, F (r, 3n), Z = WᵀF and Tr(Z K⁻¹ Zᵀ) = ‖W‖²: Theorem 4 in coordinates in which K is the
+    identity. It needs no inverse, so that the kernel need not be universal nor its matrix regular, and the
+    gradient is that of Theorem 4 times Fᵀ. Returns the encoder, how the descent ended, and λ.
 
-    As printed the loss need not have a minimum: along functions that keep every anchor orthogonal to its one negative it
-    falls without end, for any universal kernel and λ small enough. `all_negatives` takes the mean over independent draws
-    of the negative among the n anchors instead, Σ_ij (z_iᵀ z_j)² / n (HaoChen et al. 2021), which always has one; the
-    triplets' negatives are then not used, and the rows are 2n.
+    As printed the loss need not have a minimum: along functions that keep every anchor orthogonal to its
+    one negative it falls without end, for any universal kernel and λ small enough. `all_negatives` takes
+    the mean over independent draws of the negative among the n anchors instead, Σ_ij (z_iᵀ z_j)² / n
+    (HaoChen et al. 2021), which always has one; the triplets' negatives are then not used, and the rows are
+    2n.
 
-    The attraction Σ φ(x_i) φ(x_i⁺)ᵀ + φ(x_i⁺) φ(x_i)ᵀ bounds λ: from its largest eigenvalue on, W = 0 is the minimum.
-    "auto" is half of its h-th eigenvalue, so that h directions lower the loss.
+    The attraction Σ φ(x_i) φ(x_i⁺)ᵀ + φ(x_i⁺) φ(x_i)ᵀ bounds λ: from its largest eigenvalue on, W = 0 is
+    the minimum. "auto" is half of its h-th eigenvalue, so that h directions lower the loss.
 
-    Time O(n³) once and O(n r h) a step, memory 6 matrices of 3n x 3n. Raises DataError for an indefinite kernel and for a
-    loss that falls without end, ConfigurationError for a ridge λ that is not positive or leaves W = 0.
+    Time O(n³) once and O(n r h) a step, memory 6 matrices of 3n x 3n. Raises DataError for an indefinite
+    kernel and for a loss that falls without end, ConfigurationError for a ridge λ that is not positive or
+    leaves W = 0.
     """
     if not isinstance(ridge, str) and not ridge > 0:
         raise ConfigurationError(f"The ridge of the spectral loss is {ridge}; it must be a positive number.")

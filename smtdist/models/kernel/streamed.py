@@ -62,9 +62,10 @@ def fit_streamed(
 ) -> tuple[KernelModel, list[Record]]:
     """Fit a kernel model in explicit features; returns it with the records of its passes.
 
-    The first pass draws `pool` samples: negatives, landmarks of Nyström features, and what the median heuristic looks
-    at. Then the contrastive model takes one pass and an eigensolve of D x D on the driver; the others take `rounds`
-    passes over mini-batches of whole chunk rows. Memory on a worker: the plan's, stated before each pass.
+    The first pass draws `pool` samples: negatives, landmarks of Nyström features, and what the median
+    heuristic looks at. Then the contrastive model takes one pass and an eigensolve of D x D on the driver;
+    the others take `rounds` passes over mini-batches of whole chunk rows. Memory on a worker: the plan's,
+    stated before each pass.
     """
     draw, record = engine.reduce(
         "draw", RowDraw(settings.pool, row_length(source, settings), settings.seed), source
@@ -248,8 +249,8 @@ def _descended(
 ) -> tuple[list[Float64], Convergence, list[Record]]:
     """Minimise the mean loss of a sample plus penalty ‖W‖² by rounds over mini-batches; the last step is no longer.
 
-    The step falls to zero along a cosine. Converged means that the mean loss of the last tenth of the rounds is within
-    one part in a hundred of that of the tenth before.
+    The step falls to zero along a cosine. Converged means that the mean loss of the last tenth of the
+    rounds is within one part in a hundred of that of the tenth before.
     """
 
     def make(state: _Adam, number: int) -> tuple[Statistic, Source]:

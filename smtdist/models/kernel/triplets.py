@@ -53,7 +53,8 @@ def drawn_triplets(
 ) -> Triplets:
     """Make triplets: the positive is the augmented anchor, the negative another of the rows, at random.
 
-    rows : (n, d). shape : (height, width, channels) of a row that is an image. copies : triplets of each anchor.
+    rows : (n, d). shape : (height, width, channels) of a row that is an image. copies : triplets of each
+        anchor.
     """
     require_rows(rows)
     whole = np.tile(np.asarray(rows), (copies, 1))

@@ -27,8 +27,9 @@ class Context(NamedTuple):
 def nearest_neighbours(points: NDArray[np.float64], k: int, method: str = "auto") -> Numbers:
     """Return the k nearest others of every point, (N, k), the nearest first.
 
-    `method`: "exact" (scikit-learn), "faiss" (its flat index, exact too but in float32), or "auto": FAISS for more than
-    100,000 points where it is installed. Memory: what the libraries take, and 16 (k + 1) bytes a point.
+    `method`: "exact" (scikit-learn), "faiss" (its flat index, exact too but in float32), or "auto": FAISS
+    for more than 100,000 points where it is installed. Memory: what the libraries take, and 16 (k + 1)
+    bytes a point.
 
     >>> nearest_neighbours(np.array([[0.0], [1.0], [3.0], [4.5]]), 1).ravel()
     array([1, 0, 3, 2])
@@ -116,7 +117,8 @@ def locally_linear_context(
 def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:
     """Return the context of rows in time, for sequences of given lengths laid end to end.
 
-    Order 1: a_t - a_{t+1}. Order 2: a_t - (a_{t-1} + a_{t+1}) / 2; the ends have no column (a point minus itself).
+    Order 1: a_t - a_{t+1}. Order 2: a_t - (a_{t-1} + a_{t+1}) / 2; the ends have no column (a point minus
+    itself).
 
     >>> temporal_context([3, 2]).weights.ravel()
     array([1., 1., 0., 1., 0.])

@@ -1,7 +1,7 @@
 """Point models as open HDF5/NetCDF4 files.
 
-Groups `/features`, `/statistics` and `/embedding` open with `xarray.open_dataset(path, group=..., engine="h5netcdf")`;
-the root's attributes hold settings and provenance as JSON.
+Groups `/features`, `/statistics` and `/embedding` open with `xarray.open_dataset(path, group=...,
+engine="h5netcdf")`; the root's attributes hold settings and provenance as JSON.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ OF_THE_WHOLE: Final = ("knn", "mean", "lle")
 class PointModel(ValuedTransform):
     """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3).
 
-    `settings`, `n_inputs` (numbers of a point), `n_sites` (rows of a sample) and `provenance` are known where it was fitted from
+    `settings`, `n_inputs` (numbers of a point), `n_sites` (rows of a sample) and `provenance` are known
+    where it was fitted from
     settings. `given` : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
     """
 
@@ -193,8 +194,9 @@ def fit_points(
 ) -> tuple[PointModel, list[dict[str, Any]]]:
     """Sum over points and their neighbours in one pass and solve; return the records of both too.
 
-    `moment`: V is the "second" moment, or "centred" about the mean feature, in which the constant has no part, as in slow
-    feature analysis. Noisy pairs count both points in V. Memory: as the pass states, on the driver some 6 K x K arrays.
+    `moment`: V is the "second" moment, or "centred" about the mean feature, in which the constant has no
+    part, as in slow feature analysis. Noisy pairs count both points in V. Memory: as the pass states, on
+    the driver some 6 K x K arrays.
 
     >>> from smtdist.engine.executor import SerialExecutor
     >>> from smtdist.kernels.features import Quadratic

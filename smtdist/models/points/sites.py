@@ -1,7 +1,7 @@
 """Samples of another kind, whose rows are embedded by features: what a package that brings them derives from.
 
-A package names its class as an entry point of the group `smtdist.sites`; `points fit --sites NAME` then finds it. See
-`docs/extending.md`, and `smtdist.testing`, which checks that a class keeps its promises.
+A package names its class as an entry point of the group `smtdist.sites`; `points fit --sites NAME` then
+finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that a class keeps its promises.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROWS_OF_TABLES = "rows"
 class SiteKind(ABC):
     """Which rows of numbers a sample has, and which of them are compared.
 
-    A subclass is a frozen dataclass too. Its fields are its settings, each with a default, which `--set` gives. `NAME` is that of
-    its entry point.
+    A subclass is a frozen dataclass too. Its fields are its settings, each with a default, which `--set`
+    gives. `NAME` is that of its entry point.
     """
 
     NAME: ClassVar[str]

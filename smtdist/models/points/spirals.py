@@ -52,12 +52,12 @@ def fit_spirals(
 def judged(model: PointModel, spirals: Spirals) -> dict[str, Any]:
     """Return what figure 2 shows, in numbers.
 
-    separation : share of points whose sign, in the direction of the first two components that is V-orthogonal to the
-        constant, tells their spiral.
-    monotone : the smaller of both spirals' |Spearman correlation| of the place along it with one combination of the next
-        two components, the best of 360 directions, or the first beyond 0.999.
-    stays, stayed : of the tenth of all points that is nearest a point, the share on its own spiral, by cosine in the
-        embedding and by distance in the plane.
+    separation : share of points whose sign, in the direction of the first two components that is
+        V-orthogonal to the constant, tells their spiral.
+    monotone : the smaller of both spirals' |Spearman correlation| of the place along it with one
+        combination of the next two components, the best of 360 directions, or the first beyond 0.999.
+    stays, stayed : of the tenth of all points that is nearest a point, the share on its own spiral, by
+        cosine in the embedding and by distance in the plane.
     """
     neighbours = len(spirals.points) // 10
     z = model.transform(spirals.points)

@@ -51,14 +51,16 @@ _ROWS: Final = 1024
 class PointSettings:
     """What a fit of a table is asked.
 
-    features : f; one-hot "landmarks"; landmarks within an angle ("threshold"), positive L1 codes over their directions ("l1"),
-        orthogonal matching pursuit over these ("omp"); codes that rebuild a point from its nearest landmarks ("interpolation"),
-        Gaussian bumps around landmarks ("rbf"), random "fourier" features, or all products of two numbers ("quadratic").
+    features : f; one-hot "landmarks"; landmarks within an angle ("threshold"), positive L1 codes over their
+        directions ("l1"), orthogonal matching pursuit over these ("omp"); codes that rebuild a point from
+        its nearest landmarks ("interpolation"), Gaussian bumps around landmarks ("rbf"), random "fourier"
+        features, or all products of two numbers ("quadratic").
     size : landmarks, or random features; of no meaning for quadratic ones.
     width : of the Gaussian of rbf and fourier features.
     threshold : cosine from which a landmark is active. penalty : λ of l1. active : landmarks of an omp code.
-    context : who is near whom; "noise": two noisy copies of each point; "knn": the k nearest, symmetrised; "mean": a point and
-        the mean of those; "lle": a point and what rebuilds it from its k nearest; "time": rows that follow one another.
+    context : who is near whom; "noise": two noisy copies of each point; "knn": the k nearest, symmetrised;
+        "mean": a point and the mean of those; "lle": a point and what rebuilds it from its k nearest;
+        "time": rows that follow one another.
     neighbours : k, and of interpolation the landmarks that rebuild a point.
     noise : standard deviation of the copies.
     order : of differences in time, 1 or 2.
@@ -66,8 +68,9 @@ class PointSettings:
     moment : V; "second", or "centred" about the mean feature, as in slow feature analysis.
     n_components : components of the embedding, the constant among them where V is not centred.
     method : how neighbours are found, "auto", "exact" or "faiss".
-    sites : what samples are: "rows" of a table, or a kind that another package brings, whose own `of_sites` are settings; such
-        samples have rows of their own and say which are compared, so that `context` has no meaning.
+    sites : what samples are: "rows" of a table, or a kind that another package brings, whose own `of_sites`
+        are settings; such samples have rows of their own and say which are compared, so that `context` has
+        no meaning.
     seed : of noise and random features.
     """
 
@@ -129,9 +132,9 @@ def fit_table(
 ) -> tuple[PointModel, list[dict[str, Any]]]:
     """Embed the rows of a table (SMT 2023, eq. 3): one pass over points and neighbours, then a solve.
 
-    `points` are as in `smtdist.data.table.as_table`. Landmarks are rows that tile the others, each the farthest from those
-    before it. Memory: the table in float64 on the driver, for landmarks and neighbours, twice for nearest neighbours; on
-    workers as the pass states. Returns the records of its steps too.
+    `points` are as in `smtdist.data.table.as_table`. Landmarks are rows that tile the others, each the
+    farthest from those before it. Memory: the table in float64 on the driver, for landmarks and neighbours,
+    twice for nearest neighbours; on workers as the pass states. Returns the records of its steps too.
 
     >>> from smtdist.engine.executor import SerialExecutor
     >>> rows = np.random.default_rng(0).uniform(size=(200, 2))
@@ -240,8 +243,8 @@ def embedded(
     """Yield (first point, P f(x) of points, (m, L)) for all rows of a table, in whatever order they end; samples with rows of
     their own have (m, sites, L).
 
-    Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or products. Memory
-    on a worker: the features of 1,024 points, and 16,384 embedded points.
+    Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or
+    products. Memory on a worker: the features of 1,024 points, and 16,384 embedded points.
     """
     if model.kind is None and source.shape[3] != model.n_inputs:
         raise ModelError(

@@ -19,8 +19,9 @@ Changes = dict[str, Any]
 def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[Any]]:
     """Read `key=value,value,...` texts; values are JSON, and bare words are strings.
 
-    Raises ConfigurationError for a key that is no setting (with the nearest known name), one that cannot vary or is
-    named twice, and for a grid without values. Settings of `learnt` codes are checked where they are used.
+    Raises ConfigurationError for a key that is no setting (with the nearest known name), one that cannot
+    vary or is named twice, and for a grid without values. Settings of `learnt` codes are checked where they
+    are used.
 
     >>> parse_grid(["ridge=0.001,0.01", "context=3,whole"])
     {'ridge': [0.001, 0.01], 'context': [3, 'whole']}
@@ -68,8 +69,8 @@ def combinations(
 ) -> list[tuple[Changes, Configuration]]:
     """Return every combination of the grid's values, the last setting varying fastest, with the settings it makes.
 
-    Raises ConfigurationError, before any data are read, for a value that a setting cannot have, and where there are
-    fewer atoms (`n_atoms`, else the dictionary's) than components.
+    Raises ConfigurationError, before any data are read, for a value that a setting cannot have, and where
+    there are fewer atoms (`n_atoms`, else the dictionary's) than components.
     """
     found = []
     for values in itertools.product(*grid.values()):

@@ -49,8 +49,8 @@ def tune_learnt(
 ) -> list[Trial]:
     """Fit every combination on the first images, judge it on the second; return trials, the best first.
 
-    Coders, sums, solves and representations are those of separate fits. Memory: the representations of both groups, refused
-    where they take more than half of it, and the sums of one coder with each context.
+    Coders, sums, solves and representations are those of separate fits. Memory: the representations of both
+    groups, refused where they take more than half of it, and the sums of one coder with each context.
     """
     coders: dict[str, Coder] = {}
     sums: dict[str, ValueStatistics] = {}

@@ -44,7 +44,8 @@ class Learner(Protocol[Found]):
 class Judge(Generic[R]):
     """What judges the representations of a slice, those of the images to learn from and those to judge by.
 
-    whole : takes both at once, (n, features) each; `at_once` may work side by side, each with BLAS on one thread.
+    whole : takes both at once, (n, features) each; `at_once` may work side by side, each with BLAS on one
+        thread.
     begin : takes those to judge by, and the most rows of a block; None for one that needs all at once.
     """
 
@@ -63,12 +64,13 @@ def score(
 ) -> list[R]:
     """Return what `judge` finds for every trial.
 
-    Each image is decoded, whitened and encoded once for all members that fit into memory together and whose codes
-    nest, and embedded once a member; slices normalise and pool by themselves. Memory: the representations of such a
-    group, a third of the limit at most: for a judge that learns block by block those of the images to judge by and
-    of a block, else those of all; what is larger for a single member goes to a temporary file. And what `judge`
-    takes, `at_once` times. Judges run side by side, each with BLAS on one thread: with more, BLAS threads that wait
-    for one another cost several times what they bring where other processes work too.
+    Each image is decoded, whitened and encoded once for all members that fit into memory together and whose
+    codes nest, and embedded once a member; slices normalise and pool by themselves. Memory: the
+    representations of such a group, a third of the limit at most: for a judge that learns block by block
+    those of the images to judge by and of a block, else those of all; what is larger for a single member
+    goes to a temporary file. And what `judge` takes, `at_once` times. Judges run side by side, each with
+    BLAS on one thread: with more, BLAS threads that wait for one another cost several times what they bring
+    where other processes work too.
     """
     members, places = members_of(fitted, trials)
     return _Scoring(members, known, asked, judge, engine).run(places)

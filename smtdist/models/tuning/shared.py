@@ -1,8 +1,9 @@
 """Many fits on the same data that share every pass, sum and solve which the mathematics lets them share.
 
-Σ does not depend on the ridge, nor the random patches on how many are kept; codes at several thresholds and over
-nested dictionaries come from one product; components that are dropped or kept come from one solve. What is shared is
-the same, bit for bit, as what separate fits find; components agree to the rounding of the solver.
+Σ does not depend on the ridge, nor the random patches on how many are kept; codes at several thresholds and
+over nested dictionaries come from one product; components that are dropped or kept come from one solve.
+What is shared is the same, bit for bit, as what separate fits find; components agree to the rounding of the
+solver.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ One = TypeVar("One", bound=Statistic)
 class Fitted:
     """What settings that differ in `n_components` and `drop` only have in common.
 
-    `settings` are the first such, with all components in `n_components` and none dropped; `encoder` is one object
-    for all that share codes; `statistics` are None once solved, unless they are to be kept.
+    `settings` are the first such, with all components in `n_components` and none dropped; `encoder` is one
+    object for all that share codes; `statistics` are None once solved, unless they are to be kept.
     """
 
     settings: Configuration
@@ -69,11 +70,11 @@ def fit_together(
 ) -> list[Fitted]:
     """Fit all settings on a source; return what was found for each, shared objects where nothing differs.
 
-    Passes: one for all second moments, one for all random patches (and the rounds of each k-means dictionary), and
-    one for all sums of codes, or as many as their memory demands. Solves: one for each set of sums. Memory: on a
-    worker up to `STATES_SHARE` of its budget for each copy of the sums; on the driver the sums of one such pass, the
-    solve, and (n_components + drop) x K numbers for each solve. `keep_statistics` keeps all sums.
-    Raises what `fit` raises.
+    Passes: one for all second moments, one for all random patches (and the rounds of each k-means
+    dictionary), and one for all sums of codes, or as many as their memory demands. Solves: one for each set
+    of sums. Memory: on a worker up to `STATES_SHARE` of its budget for each copy of the sums; on the driver
+    the sums of one such pass, the solve, and (n_components + drop) x K numbers for each solve.
+    `keep_statistics` keeps all sums. Raises what `fit` raises.
     """
     stages = _Stages(source, engine, atoms)
     whitenings = stages.whiten(trials)

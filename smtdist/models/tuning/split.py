@@ -41,9 +41,9 @@ def limited(source: Source, limit: int | None, seed: int) -> Part:
 def split(source: Source, share: float, limit: int | None, seed: int) -> tuple[Part, Part]:
     """Return (the part to learn from, the part to judge by): `share` of `limit` samples judges, the rest is learnt from.
 
-    Both parts are whole chunk rows, the last of each cut to the number asked for; no row is in both. Rows come in the
-    order of their hashes of (seed, row), so that the parts do not depend on how they are read. Raises
-    ConfigurationError for a share that is none or leaves a part empty.
+    Both parts are whole chunk rows, the last of each cut to the number asked for; no row is in both. Rows
+    come in the order of their hashes of (seed, row), so that the parts do not depend on how they are read.
+    Raises ConfigurationError for a share that is none or leaves a part empty.
     """
     if not 0 < share < 1:
         raise ConfigurationError(f"The validation share is {share}; it must be a number between 0 and 1.")

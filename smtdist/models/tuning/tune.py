@@ -37,8 +37,8 @@ class Accuracy(Protocol):
 class Classifier(Protocol):
     """Judges representations: learns from the first, says how many of the second it gets right.
 
-    One that has a method `begin(test_z, train_y, test_y, rows)` learns from blocks of at most so many rows instead
-    (`Learner`), and what it learns from need not be held: see `smtdist.evaluate.knn.SoftNeighbours`.
+    One that has a method `begin(test_z, train_y, test_y, rows)` learns from blocks of at most so many rows
+    instead (`Learner`), and what it learns from need not be held: see `smtdist.evaluate.knn.SoftNeighbours`.
     """
 
     def __call__(
@@ -51,8 +51,8 @@ class Classifier(Protocol):
 class Trial:
     """One combination of settings and its accuracy; `changes` are what the grid varied.
 
-    `within` says whether the accuracy lies in the interval of the best: on so many images the two cannot be told
-    apart.
+    `within` says whether the accuracy lies in the interval of the best: on so many images the two cannot be
+    told apart.
     """
 
     changes: Changes
@@ -85,8 +85,8 @@ def tune(
 ) -> list[Trial]:
     """Fit every combination on the first images, judge it on the second; return trials, the best first.
 
-    Statistics, dictionaries and representations are those of separate fits (`fit_together`, `score`), at a fraction
-    of their cost. Equal accuracies keep the order of the grid. `at_once`
+    Statistics, dictionaries and representations are those of separate fits (`fit_together`, `score`), at a
+    fraction of their cost. Equal accuracies keep the order of the grid. `at_once`
     classifiers may work side by side, each on one thread. Memory: as `fit_together` and `score`. Raises
     DataError where labels and images differ in number.
     """

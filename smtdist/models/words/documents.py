@@ -28,14 +28,15 @@ def withdraw_lines(
 ) -> tuple[WordModel, list[Record]]:
     """Withdraw ranges of lines of one file, the first line being 1 and the last of a range included, then solve.
 
-    Paragraphs have no neighbours in one another, so that the sums of the blocks with such lines are taken out, and those of
-    what else is in the first and last of these blocks are put back. Counts, pairs, vectors have the bits of a fit of the file
-    without these lines with this vocabulary, which stays as it is: words that only they had stay too, without
-    neighbours. (A paragraph beyond 16 KiB is cut where blocks end, in a shorter file perhaps elsewhere.) The audit gets an
-    entry for each range, with file, lines and bytes, by which further documents of the file may follow.
+    Paragraphs have no neighbours in one another, so that the sums of the blocks with such lines are taken
+    out, and those of what else is in the first and last of these blocks are put back. Counts, pairs,
+    vectors have the bits of a fit of the file without these lines with this vocabulary, which stays as it
+    is: words that only they had stay too, without neighbours. (A paragraph beyond 16 KiB is cut where
+    blocks end, in a shorter file perhaps elsewhere.) The audit gets an entry for each range, with file,
+    lines and bytes, by which further documents of the file may follow.
 
-    Reads the file up to the last line, then the blocks touched. ModelError for lines that are not in the sums, or
-    not any more.
+    Reads the file up to the last line, then the blocks touched. ModelError for lines that are not in the
+    sums, or not any more.
     """
     if len(source.files) != 1:
         raise ConfigurationError(

@@ -1,7 +1,7 @@
 """Word models as open HDF5/NetCDF4 files, and their vectors in word2vec's text format.
 
-Groups `/vocabulary`, `/statistics` (pairs as CSR: the pairs of word i are `column[start[i]:start[i + 1]]`, all >= i),
-`/embedding` and `/audit` open with `xarray.open_dataset(path, group=..., engine="h5netcdf")`.
+Groups `/vocabulary`, `/statistics` (pairs as CSR: the pairs of word i are `column[start[i]:start[i + 1]]`,
+all >= i), `/embedding` and `/audit` open with `xarray.open_dataset(path, group=..., engine="h5netcdf")`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def load_words(path: str | os.PathLike[str], *, statistics: bool = True) -> Word
 def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write the vectors as word2vec text: "K L", then a word and its L numbers a line; return the bytes.
 
-    Words that take no part are left out. Memory: the vectors. Tokens hold no white space, so that every line parts.
+    Words that take no part are left out. Memory: the vectors. Tokens hold no white space, so that every
+    line parts.
     """
     vectors, words = model.vectors(), model.vocabulary.words
     kept = np.flatnonzero(np.any(vectors != 0, axis=1))

@@ -27,8 +27,8 @@ def fit_words(
 ) -> tuple[WordModel, list[Record]]:
     """Embed the words of a text by whom they occur near (SMT 2023, appendix B); return the records of the passes too.
 
-    With `vocabulary` its words are used and only pairs are counted. Memory: as the passes state, and while solving
-    about 60 bytes a pair and 24 L bytes a word.
+    With `vocabulary` its words are used and only pairs are counted. Memory: as the passes state, and while
+    solving about 60 bytes a pair and 24 L bytes a word.
 
     >>> import pathlib, tempfile
     >>> from smtdist.engine.executor import SerialExecutor
@@ -63,8 +63,8 @@ def plan_words(
 ) -> list[PassCost]:
     """Return the cost of every pass of a fit, or of an update of `base`; none is read. A pass that cannot fit is refused.
 
-    Without `base` the words' counts are not known yet, so the bound on their pairs, which the solve is stated for, is that of the
-    text's size; the fit itself will lower it.
+    Without `base` the words' counts are not known yet, so the bound on their pairs, which the solve is
+    stated for, is that of the text's size; the fit itself will lower it.
     """
     costs, model = [], base
     checkpointed = engine.checkpoint is not None

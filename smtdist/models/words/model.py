@@ -43,11 +43,13 @@ class WordSettings:
     window : tokens before and after a word that are its neighbours, within its paragraph.
     tokens : "basic_english", torchtext's rules, or "given", parted at white space only.
     unknown : what becomes of other tokens: "place" keeps their places, "skip" takes them out.
-    moment : V; "second", the paper's Σ a aᵀ, or "degree", Σ deg a aᵀ, in which a token counts once for each neighbour it
-        has: words that are mostly beside unknown ones or at ends of paragraphs then are not smooth for that alone.
+    moment : V; "second", the paper's Σ a aᵀ, or "degree", Σ deg a aᵀ, in which a token counts once for each
+        neighbour it has: words that are mostly beside unknown ones or at ends of paragraphs then are not
+        smooth for that alone.
     n_components, drop : components of the embedding, and how many before them are left out (the constant: 1).
     max_words : different tokens that memory is set aside for while they are counted.
-    parts : parts of the vocabulary whose pairs are counted apart, one reading of the text each, to save memory.
+    parts : parts of the vocabulary whose pairs are counted apart, one reading of the text each, to save
+        memory.
     """
 
     vocabulary: int = 33_474
@@ -120,8 +122,8 @@ class WordModel:
     def pairs(self, rows: tuple[int, int] | None = None, text_bytes: int | None = None) -> WordPairs:
         """Return the sums that text is added to, with this vocabulary.
 
-        How many different pairs they may hold is known from the words' counts in the text they come from, and for other
-        text from its size, `text_bytes`.
+        How many different pairs they may hold is known from the words' counts in the text they come from,
+        and for other text from its size, `text_bytes`.
         """
         settings, counts = self.settings, self.vocabulary.counts
         if text_bytes is None:
@@ -138,7 +140,8 @@ class WordModel:
     def passes(self, source: TextSource, *, other: bool) -> list[tuple[str, WordPairs]]:
         """Return the passes that count the pairs of a text, by name: "statistics", or one for each part.
 
-        `other`: the text is not the one the vocabulary was counted in, so that its size alone bounds the pairs.
+        `other`: the text is not the one the vocabulary was counted in, so that its size alone bounds the
+        pairs.
         """
         whole = self.pairs(text_bytes=source.text_bytes if other else None)
         counts, settings = self.vocabulary.counts, self.settings

@@ -54,9 +54,10 @@ class Glove:
 def glove(near: scipy.sparse.csr_array, settings: GloveSettings) -> Glove:
     """Minimise Σ f(X_ij) (u_i·v_j + b_i + c_j - log X_ij)² over the X_ij > 0 (GloVe, eq. 8) by AdaGrad.
 
-    f(x) = min(1, (x / most)^power). `near` X is (K, K), symmetric, counts of both orders. The entries are taken in an
-    order drawn from the seed, one at a time, so that a result depends on counts and settings alone. Memory: 32 K L
-    bytes and 36 bytes an entry. Raises ModelError where no two words are near one another.
+    f(x) = min(1, (x / most)^power). `near` X is (K, K), symmetric, counts of both orders. The entries are
+    taken in an order drawn from the seed, one at a time, so that a result depends on counts and settings
+    alone. Memory: 32 K L bytes and 36 bytes an entry. Raises ModelError where no two words are near one
+    another.
 
     >>> near = scipy.sparse.csr_array(np.array([[0, 9, 1], [9, 0, 1], [1, 1, 0]]))
     >>> found = glove(near, GloveSettings(n_components=2, sweeps=50))
@@ -112,7 +113,8 @@ def ppmi_svd(sums: WordSums, n_components: int, power: float = 0.5) -> Float64:
     """Return U_L S_L^power of the singular value decomposition of the positive pointwise mutual information, (K, L).
 
     Levy, Goldberg and Dagan (2015) found powers of 0 and 0.5 better than 1. The matrix is symmetric, so the
-    decomposition is found from its eigenvalues of largest magnitude. Memory: 12 bytes an entry, and what the solve takes.
+    decomposition is found from its eigenvalues of largest magnitude. Memory: 12 bytes an entry, and what
+    the solve takes.
     """
     information = positive_information(sums.cooccurrence())
     values, vectors = largest_eigenvectors(information, n_components, which="LM")

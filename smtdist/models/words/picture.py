@@ -28,9 +28,10 @@ def draw_words(
 ) -> None:
     """Draw a panel a word: its `count` nearest words and the `count` most often beside it (SMT 2023, figure 5).
 
-    To the right is the cosine in the embedding, upwards how often a word is beside the one asked for, on a scale that is linear
-    up to 1 and logarithmic from there, so that 0 has a place. Words that are among both have both marks. `path` is a file or its
-    path, `panel` the inches of a panel. `common` most frequent words are left out of those beside it.
+    To the right is the cosine in the embedding, upwards how often a word is beside the one asked for, on a
+    scale that is linear up to 1 and logarithmic from there, so that 0 has a place. Words that are among
+    both have both marks. `path` is a file or its path, `panel` the inches of a panel. `common` most
+    frequent words are left out of those beside it.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure  # half a second that other uses need not wait
