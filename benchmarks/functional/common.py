@@ -38,4 +38,4 @@ def split(path: str, held_out: list[str], leave_out: list[str]) -> tuple[tuple[C
 def rows_of(source: Source) -> NDArray[np.float32]:
     """Return all sequences, (n, T, d)."""
     with source.opened() as reader:
-        return np.asarray(reader.read(0, source.n_samples)[:, 0], np.float32)
+        return np.asarray(reader.read(0, source.n_samples), np.float32)

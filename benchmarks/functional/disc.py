@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.functional.common import engine
 from benchmarks.record import write_record
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.models.functional.disc import FUNCTIONALS, disc_landmarks, fit_disc, moving_points
 from smtdist.models.functional.disc_judge import judged
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised, participation
@@ -59,7 +59,7 @@ def _sgd(model: Any, paths: Any, options: Any) -> list[dict[str, Any]]:
     """Return objective over that of the eigenvectors, and support, of P learned by mini-batches."""
     sums, analytic = model.means, model.solution
     best = float(analytic.eigenvalues.sum())
-    source = ArraySource(np.ascontiguousarray(paths)[:, None])
+    source = ArraySamples(np.ascontiguousarray(paths))
     rows = [{"start": "eigenvectors", "objective": 1.0, "support": _support(analytic.components, sums)}]
     runs: list[tuple[str, Any, float]] = [("random", None, 0.0)]
     runs += [

@@ -11,7 +11,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.data.writing import check_target, whole_file
 from smtdist.models.functional.disc import FUNCTIONALS, disc_landmarks, fit_disc, moving_points
 from smtdist.models.functional.disc_judge import APART, judged, recovery, sparse_points
@@ -53,7 +53,7 @@ def disc(
             raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
         check_target(out, overwrite)
     places, paths = disc_landmarks(landmarks, seed), moving_points(sequences, seed)
-    with engine_for(Where(workers, cluster, quiet), ArraySource(paths[:, None])) as engine:
+    with engine_for(Where(workers, cluster, quiet), ArraySamples(paths)) as engine:
         model, records = fit_disc(paths, places, engine, functionals)
     components = model.solution.components
     result = judged(components, places, functions=functions, seed=seed)

@@ -176,7 +176,7 @@ def judge(
 def read_samples(source: PatchSequences, chosen: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
     """Return samples of a source by number, (n, T, D)."""
     with source.opened() as reader:
-        return np.concatenate([reader.read(int(one), int(one) + 1)[:, 0] for one in chosen])
+        return np.concatenate([reader.read(int(one), int(one) + 1) for one in chosen])
 
 
 def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:

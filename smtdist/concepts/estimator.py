@@ -146,9 +146,9 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the concepts of new points (m, b), in this process, 4,096 rows at a time."""
         check_is_fitted(self)
         source = as_table(X)
-        if source.shape[3] != self.n_features_in_:
+        if source.shape[1] != self.n_features_in_:
             raise DataError(
-                f"{source.name} has {source.shape[3]} columns, but the concepts were fitted on {self.n_features_in_}; "
+                f"{source.name} has {source.shape[1]} columns, but the concepts were fitted on {self.n_features_in_}; "
                 f"give rows of the same kind."
             )
         parts = [

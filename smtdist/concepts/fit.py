@@ -82,7 +82,7 @@ def _fitted(source: Source, settings: ConceptSettings, engine: Engine, folder: P
     provenance = {
         "source": source.describe(),
         "points": scores.points,
-        "dimensions": source.shape[3],
+        "dimensions": source.shape[1],
         "seconds": seconds,
         **notes,
     }

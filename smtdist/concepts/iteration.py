@@ -121,7 +121,7 @@ def _pass_range(shared: Any, source: Source, start: int, stop: int) -> Passed:
         # opened for each leaf: the pages of a mapped file count as the worker's until it is closed
         with opened_patiently(source) as reader:
             for at in own:
-                rows = reader.read(at, min(at + ROUNDED, last)).reshape(-1, source.shape[3])[:, :used]
+                rows = reader.read(at, min(at + ROUNDED, last)).reshape(-1, source.shape[1])[:, :used]
                 part, count = project(np.ascontiguousarray(rows, np.float32), aim, at, annealing)
                 sums.projected += part
                 sums.total += count

@@ -167,7 +167,7 @@ class Projection(Costs):
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add points (m, 1, 1, r)."""
+        """Add points (m, r)."""
         rows = np.ascontiguousarray(images.reshape(len(images), -1)[:, : self.used], np.float32)
         projected, total = project(rows, self.aim, first_sample, self.annealing)
         state["projected"] += projected

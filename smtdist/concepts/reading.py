@@ -60,7 +60,7 @@ def parallelism(
     _require_points(source, len(concepts))
     chosen = np.arange(concepts.shape[1]) if only is None else np.asarray(only, np.int64)
     s = concepts[:, chosen]
-    b, n = s.shape[1], source.shape[3]
+    b, n = s.shape[1], source.shape[1]
     sums, total = np.zeros((b, b, n)), np.zeros(n)
     for start, stop in _ranges(source):
         rows, part = read_rows(source, start, stop).astype(np.float64), s[start:stop].astype(np.float64)

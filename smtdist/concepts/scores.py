@@ -70,7 +70,7 @@ class TableSums(Costs):
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add rows (m, 1, 1, n), in tiles of a size that no memory limit changes."""
+        """Add rows (m, n), in tiles of a size that no memory limit changes."""
         rows = images.reshape(len(images), -1)
         with single_blas():
             for at in range(0, len(rows), TILE):
@@ -110,7 +110,7 @@ class TableSums(Costs):
 class Scores:
     """X̄V on a grid: `source` holds rint(X̄V grid) as float32, one row a point; X̄ ≈ source Vᵀ / grid."""
 
-    source: Source  # (p, 1, 1, r)
+    source: Source  # (p, r)
     grid: Matrix  # (r,) powers of two, one a column: a weak component keeps its digits
     mean: Matrix  # (n,)
     axes: Matrix  # V (n, r), sign: the largest entry of each column is positive

@@ -140,7 +140,7 @@ def state_of(concepts: Concepts, scores: Scores, engine: Engine) -> State:
 
 
 def _sums_range(packed: Concepts, source: Source, start: int, stop: int) -> tuple[Matrix, Matrix, Matrix]:
-    b, r = 8 * packed.shape[1], source.shape[3]
+    b, r = 8 * packed.shape[1], source.shape[1]
     together, crossed, total = np.zeros((b, b)), np.zeros((r, b)), np.zeros(r)
     with single_blas():
         for at, rows in blocks_of(source, start, stop):

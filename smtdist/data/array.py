@@ -32,7 +32,7 @@ class ArraySource(Source):
 
     array: npt.NDArray[Any]
     name: str = "array"
-    shape: tuple[int, int, int, int] = field(init=False)
+    shape: tuple[int, ...] = field(init=False)
     dtype: np.dtype[Any] = field(init=False)
     chunk_samples: int = field(init=False)
     file_bytes = None
@@ -42,8 +42,11 @@ class ArraySource(Source):
         # frozen: these follow from the array, once
         object.__setattr__(self, "array", array)
         object.__setattr__(self, "dtype", pixel_dtype(array.dtype, self.name))
-        object.__setattr__(self, "shape", image_shape(array.shape, self.name))
+        object.__setattr__(self, "shape", self._shape(array.shape))
         object.__setattr__(self, "chunk_samples", aligned_samples(self.sample_bytes))
+
+    def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return image_shape(shape, self.name)
 
     def describe(self) -> dict[str, Any]:
         """Return kind, name, shape, dtype and alignment as plain JSON."""
@@ -61,6 +64,27 @@ class ArraySource(Source):
     def opened(self) -> Iterator[Reader]:
         """Yield a reader that copies ranges out of the array."""
         yield _ArrayReader(self)
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySamples(ArraySource):
+    """Samples in memory that are no images: rows (n, p), or sequences (n, T, p).
+
+    They are aligned to `aligned` of them, so that they have the leaves of a file that is.
+
+    >>> ArraySamples(np.zeros((10, 4))).shape
+    (10, 4)
+    """
+
+    aligned: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.aligned:
+            object.__setattr__(self, "chunk_samples", self.aligned)
+
+    def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
 
 
 class _ArrayReader(Reader):

@@ -21,15 +21,16 @@ def sample_digests(samples: npt.NDArray[Any]) -> Digests:
     The hash knows the sample alone, not its number or its file, so that a sample is found again wherever it
     was put.
 
-    samples : (m, height, width, channels). Returns uint64 (m,). Zero, which stands for "no sample", is
-        never a hash.
+    samples : (m, height, width, channels); rows (m, n) are hashed as (m, 1, 1, n). Returns uint64 (m,).
+        Zero, which stands for "no sample", is never a hash.
 
     >>> one = np.zeros((1, 2, 2, 1), np.uint8)
     >>> bool(sample_digests(one)[0] == sample_digests(np.concatenate([one + 1, one]))[1])
     True
     """
     little = np.ascontiguousarray(samples, samples.dtype.newbyteorder("<"))
-    kind = repr((little.shape[1:], little.dtype.name)).encode()
+    lengths = (1,) * (4 - little.ndim) + little.shape[1:]
+    kind = repr((lengths, little.dtype.name)).encode()
     start = hashlib.blake2b(kind, digest_size=DIGEST_BYTES)
     result = np.empty(len(little), np.uint64)
     for number, row in enumerate(little.reshape(len(little), -1).view(np.uint8)):

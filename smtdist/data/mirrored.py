@@ -26,7 +26,7 @@ class WithMirrored(Source):
 
     source: Source
     name: str = field(init=False)
-    shape: tuple[int, int, int, int] = field(init=False)
+    shape: tuple[int, ...] = field(init=False)
     dtype: np.dtype[Any] = field(init=False)
     chunk_samples: int = field(init=False)
     file_bytes: int | None = field(init=False)

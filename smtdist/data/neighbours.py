@@ -20,7 +20,7 @@ ALIGNED: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class NeighbourSource(Source):
-    """Points of a table, each with k neighbours: samples of shape (1, 1 + k, d + 1), float64.
+    """Points of a table, each with k neighbours: samples of shape (1 + k, d + 1), float64.
 
     Row 0 is the point, the others are neighbours; the last column is 1 for the point and the weight for a
     neighbour, 0 where a point has fewer. Memory: the table once while it is read, and 16 k bytes a point
@@ -53,9 +53,9 @@ class NeighbourSource(Source):
         return cls(table, numbers, weights)
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
-        """(N, 1, 1 + k, d + 1)."""
-        return self.table.n_samples, 1, 1 + self.numbers.shape[1], self.table.shape[3] + 1
+    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
+        """(N, 1 + k, d + 1)."""
+        return self.table.n_samples, 1 + self.numbers.shape[1], self.table.shape[1] + 1
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -89,15 +89,15 @@ class _NeighbourReader(Reader):
         numbers = np.concatenate([np.arange(start, stop)[:, None], self.source.numbers[start:stop]], axis=1)
         first = int(numbers.min())
         rows = self._table.read(first, int(numbers.max()) + 1)
-        out[:, 0, :, :-1] = rows[numbers - first, 0, 0]
-        out[:, 0, 0, -1] = 1.0
-        out[:, 0, 1:, -1] = self.source.weights[start:stop]
+        out[:, :, :-1] = rows[numbers - first]
+        out[:, 0, -1] = 1.0
+        out[:, 1:, -1] = self.source.weights[start:stop]
         return int(rows.nbytes)
 
 
 @dataclass(frozen=True, eq=False)
 class NoisePairs(Source):
-    """Two noisy copies of every point of a table, as neighbours: samples (1, 2, d + 1), float64 (SMT 2023, section 2).
+    """Two noisy copies of every point of a table, as neighbours: samples (2, d + 1), float64 (SMT 2023, section 2).
 
     The noise is Gaussian, of standard deviation `noise`, and a function of the seed and of the point
     itself: a point has the same noise in any table, so that it can be withdrawn from sums by whichever
@@ -116,9 +116,9 @@ class NoisePairs(Source):
             raise ConfigurationError(f"noise is {self.noise}; give a standard deviation of at least 0.")
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]
-        """(N, 1, 2, d + 1)."""
-        return self.table.n_samples, 1, 2, self.table.shape[3] + 1
+    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]
+        """(N, 2, d + 1)."""
+        return self.table.n_samples, 2, self.table.shape[1] + 1
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -153,5 +153,5 @@ class _NoiseReader(Reader):
         out[..., -1] = 1.0
         for key, row, to in zip(sample_digests(rows.astype(np.float64)), rows, out, strict=True):
             draw = np.random.Generator(np.random.Philox(key=[self.source.seed, key]))
-            to[0, :, :-1] = row[0, 0] + self.source.noise * draw.standard_normal((2, row.shape[-1]))
+            to[:, :-1] = row + self.source.noise * draw.standard_normal((2, row.shape[-1]))
         return int(rows.nbytes)

@@ -24,7 +24,7 @@ class ArrayPiece(Source):
     array: npt.NDArray[Any]
     first: int
     name: str
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_samples: int
     file_bytes = None

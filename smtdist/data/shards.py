@@ -35,7 +35,7 @@ class ShardedSource(Source):
     shards: tuple[Source, ...]
     label: str
     dataset: str
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_samples: int
 

@@ -19,18 +19,19 @@ ALIGNED_SAMPLES: Final = 256
 
 
 class Source:
-    """Images by name or by value: small, frozen and picklable, so that tasks can carry it.
+    """Samples by name or by value: small, frozen and picklable, so that tasks can carry it.
 
     Attributes
     ----------
-    shape : (samples, height, width, channels); images without a channel axis have one channel.
+    shape : (samples, lengths of a sample): of images (samples, height, width, channels), where those without
+        a channel axis have one channel; of rows (samples, numbers); of sequences (samples, time, numbers).
     dtype : uint8, float16, float32 or float64, in native byte order.
     chunk_samples : reads and leaves that start at multiples of it touch each stored chunk once.
     name : what messages call it, "path:dataset" or "array".
     file_bytes : size its file had, to notice that it was replaced; None where there is no single file.
     """
 
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_samples: int
     name: str
@@ -99,7 +100,7 @@ class Reader:
         self.n_reads = 0
 
     def read(self, start: int, stop: int, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """Return samples `start` to `stop` (excluded) as a C-contiguous (m, H, W, C) array.
+        """Return samples `start` to `stop` (excluded) as a C-contiguous array, (m, H, W, C) of images.
 
         Memory: m times `sample_bytes`, or nothing with `out`, a C-contiguous array of the source's dtype with
         room for at least m samples, whose first m are overwritten and returned. A range outside the source
@@ -131,6 +132,20 @@ def aligned_samples(sample_bytes: int) -> int:
     (256, 16, 1)
     """
     return int(min(ALIGNED_SAMPLES, 2 ** max(0, (ALIGNMENT_BYTES // sample_bytes).bit_length() - 1)))
+
+
+def sample_lengths(shape: tuple[int, ...], name: str) -> tuple[int, int, int]:
+    """Return (height, width, channels) of a source's samples, or raise a DataError if they are no images.
+
+    >>> sample_lengths((60000, 28, 28, 1), "a.h5:images")
+    (28, 28, 1)
+    """
+    if len(shape) != 4:
+        what = (
+            "rows of numbers" if len(shape) == 2 else f"samples of {' x '.join(map(str, shape[1:]))} numbers"
+        )
+        raise DataError(f"{name} holds {what}, not images; give images (samples, height, width, channels).")
+    return shape[1], shape[2], shape[3]
 
 
 def image_shape(shape: tuple[int, ...] | None, name: str) -> tuple[int, int, int, int]:

@@ -20,7 +20,7 @@ class ChunkSubset(Source):
 
     whole: Source
     chunks: tuple[int, ...]
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_samples: int
     name: str

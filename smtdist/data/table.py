@@ -1,4 +1,4 @@
-"""Rows of numbers, such as embeddings or word vectors: a source whose samples have one position and n channels."""
+"""Rows of numbers, such as embeddings or word vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.data.hdf5 import open_dataset, require_plain
 from smtdist.data.source import Reader, Source, aligned_samples
 from smtdist.errors import DataError
@@ -25,13 +25,12 @@ TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
 class StoredTable(Source):
     """The rows of an HDF5 dataset or a .npy file, carried by name; make it with `as_table`.
 
-    A row is a sample of shape (1, 1, n), so that engine, leaves and fingerprints need to know nothing of
-    tables; further axes of the stored array are flattened.
+    A row is a sample of n numbers; further axes of the stored array are flattened.
     """
 
     path: str
     dataset: str | None  # None for a .npy file
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_samples: int
     stored_shape: tuple[int, ...]
@@ -92,18 +91,6 @@ class _TableReader(Reader):
         return out.nbytes
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayTable(ArraySource):
-    """Rows in memory, aligned to `aligned` of them, so that they have the leaves of a file that is."""
-
-    aligned: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.aligned:
-            object.__setattr__(self, "chunk_samples", self.aligned)
-
-
 def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     """Return the source of a 2-D array, a DataArray, a (path, dataset) pair of an HDF5 file, or a .npy path.
 
@@ -111,11 +98,11 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     an array or a .npy file, by default about 256. Raises DataError for anything that is not rows of numbers.
 
     >>> as_table(np.zeros((5, 3))).shape
-    (5, 1, 1, 3)
+    (5, 3)
     """
     if isinstance(rows, Source):
-        if rows.shape[1:3] != (1, 1):
-            raise DataError(f"{rows.name} has the shape {rows.shape}, but rows are (samples, 1, 1, n).")
+        if len(rows.shape) != 2:
+            raise DataError(f"{rows.name} has the shape {rows.shape}, but rows are (samples, n).")
         return rows
     if isinstance(rows, tuple) and len(rows) == 2 and isinstance(rows[1], str):
         path = os.path.abspath(os.fspath(rows[0]))
@@ -131,14 +118,13 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
     if array.dtype.kind in "biu" and array.dtype != np.uint8:
         array = array.astype(np.float64)
     shape = _table_shape(array.shape, array.dtype, "array")
-    return ArrayTable(np.ascontiguousarray(array).reshape(shape), aligned=aligned or 0)
+    return ArraySamples(np.ascontiguousarray(array).reshape(shape), aligned=aligned or 0)
 
 
 def read_rows(source: Source, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
     """Return rows [start, stop) of a table as (m, n), in memory."""
     with source.opened() as reader:
-        block = reader.read(start, source.n_samples if stop is None else stop)
-    return block.reshape(len(block), source.shape[3])
+        return reader.read(start, source.n_samples if stop is None else stop)
 
 
 def _npy(path: str) -> npt.NDArray[Any]:
@@ -161,12 +147,12 @@ def _stored_table(path: str, dataset: str | None, shape: Any, dtype: Any, chunk:
         dataset,
         full,
         native,
-        chunk or aligned_samples(full[3] * native.itemsize),
+        chunk or aligned_samples(full[1] * native.itemsize),
         tuple(int(length) for length in shape),
     )
 
 
-def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int, int, int]:
+def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int]:
     if shape is None or len(shape) < 2 or 0 in shape:
         raise DataError(
             f"{name} has the shape {shape}, but rows of numbers are (points, dimensions), neither of them empty; "
@@ -177,7 +163,7 @@ def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int, int, int]
         raise DataError(
             f"{name} has the type {kind.name}, but rows are one of {', '.join(TABLE_DTYPES)}; convert them to float32."
         )
-    return int(shape[0]), 1, 1, math.prod(int(length) for length in shape[1:])
+    return int(shape[0]), math.prod(int(length) for length in shape[1:])
 
 
 def _require_same(source: StoredTable, shape: tuple[int, ...]) -> None:

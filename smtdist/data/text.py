@@ -58,7 +58,7 @@ class TextSource(Source):
     """
 
     files: tuple[TextFile, ...]
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, int]
     dtype = np.dtype(np.uint8)
     chunk_samples = CHUNK_BLOCKS
     file_bytes = None
@@ -77,7 +77,7 @@ class TextSource(Source):
         files = tuple(file for file in found if file.size)
         if not files:
             raise DataError(f"{found[0].path} holds no text; give a file that does.")
-        return cls(files, (sum(file.n_blocks for file in files), 1, 1, WIDTH))
+        return cls(files, (sum(file.n_blocks for file in files), WIDTH))
 
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
@@ -132,8 +132,7 @@ class _TextReader(Reader):
         self._first = [0, *accumulate(file.n_blocks for file in source.files)]
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        rows = out.reshape(len(out), WIDTH)
-        read = 0
+        rows, read = out, 0
         number = int(np.searchsorted(self._first, start, side="right")) - 1
         while start < stop:
             first, end = self._first[number], self._first[number + 1]

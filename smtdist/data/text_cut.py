@@ -39,9 +39,9 @@ class TextCut(Source):
     file_bytes = None
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
-        """(blocks, 1, 1, bytes)."""
-        return len(self.blocks), 1, 1, WIDTH
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]  # a field of the base class, computed here
+        """(blocks, bytes)."""
+        return len(self.blocks), WIDTH
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -87,7 +87,7 @@ class _CutReader(Reader):
         breaks = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
         for first, end in pairwise([0, *breaks, len(numbers)]):
             self._reader.read(numbers[first], numbers[end - 1] + 1, out[first:end])
-            rows = out[first:end].reshape(end - first, WIDTH)
+            rows = out[first:end]
             for row, (left, right) in zip(rows, pairwise(self._reader.edges), strict=True):
                 self._cut(row, left, right)
         return int(self._reader.read_bytes - before)

@@ -82,7 +82,7 @@ def _clip(path: str, group: Any, name: str) -> Clip:
 
 @dataclass(frozen=True, eq=False)
 class PatchSequences(Source):
-    """Patches at one place of `length` consecutive frames: samples of shape (1, length, patch²), float32.
+    """Patches at one place of `length` consecutive frames: samples of shape (length, patch²), float32.
 
     Windows of `length` frames follow one another within each shot; each has `places` places, drawn by
     hashes of the seed, the name of the clip in its file and the first frame: a clip has the same places
@@ -135,9 +135,9 @@ class PatchSequences(Source):
         object.__setattr__(self, "windows", tuple(found))
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
-        """(windows x views x places, 1, length, patch²)."""
-        return len(self.windows) * self.chunk_samples, 1, self.length, self.patch**2
+    def shape(self) -> tuple[int, int, int]:  # type: ignore[override]  # a field of the base class, computed here
+        """(windows x views x places, length, patch²)."""
+        return len(self.windows) * self.chunk_samples, self.length, self.patch**2
 
     @property
     def chunk_samples(self) -> int:  # type: ignore[override]
@@ -211,9 +211,7 @@ class _SequenceReader(Reader):
             for view in np.unique(views):
                 rows = np.flatnonzero(views == view)
                 here = slice(low - start + int(rows[0]), low - start + int(rows[-1]) + 1)
-                out[here, 0] = seen(cut[rows[0] : rows[-1] + 1], int(view)).reshape(
-                    len(rows), source.length, -1
-                )
+                out[here] = seen(cut[rows[0] : rows[-1] + 1], int(view)).reshape(len(rows), source.length, -1)
         return taken
 
     def _load(self, window: int) -> int:

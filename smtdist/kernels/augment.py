@@ -48,16 +48,18 @@ class Augmentation:
             )
 
     def __call__(self, samples: NDArray[np.generic], first_sample: int, seed: int) -> Float32:
-        """Augment samples (m, height, width, channels), numbered from `first_sample`; a row of numbers is (m, 1, 1, n).
+        """Augment samples (m, height, width, channels) or rows of numbers (m, n), numbered from `first_sample`.
 
-        >>> rows = np.zeros((6, 1, 1, 3), np.float32)
+        >>> rows = np.zeros((6, 3), np.float32)
         >>> whole, part = Augmentation()(rows, 0, 7), Augmentation()(rows[4:], 4, 7)
         >>> bool((whole[4:] == part).all())
         True
         """
         batch = np.array(samples, np.float32)
         shape = batch.shape
-        if shape[1:3] == (1, 1):
+        if batch.ndim == 2:
+            batch = batch.reshape(shape[0], 1, shape[1], 1)
+        elif shape[1:3] == (1, 1):
             batch = batch.reshape(shape[0], 1, shape[3], 1)
         if self.crop:
             batch = _cropped(batch, self.crop, first_sample, seed)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import VOTING, Configuration
 from smtdist.data.fingerprint import Digests, array_hash
-from smtdist.data.source import Source
+from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
@@ -267,9 +267,9 @@ def code_sums(model: Model, n_samples: int) -> CodeSums:
     return CodeSums(model.encoder, settings.context, settings.order, settings.flip, n_samples)
 
 
-def image_geometry(settings: Configuration, shape: tuple[int, int, int, int], name: str) -> Geometry:
+def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -> Geometry:
     """Return the patches of images of this shape, or say why there are none, none with a neighbour, or too few to pool."""
-    _, height, width, channels = shape
+    height, width, channels = sample_lengths(shape, name)
     if settings.context != "whole" and int(settings.context) < settings.stride:
         raise ConfigurationError(
             f"The context of {settings.context} pixels reaches no other patch on a stride of {settings.stride}; "

@@ -19,7 +19,7 @@ _DRAW = 17
 def as_rows(samples: NDArray[np.generic]) -> Float32:
     """Return samples (m, ...) as rows (m, d) in float32; uint8 is divided by 255.
 
-    >>> as_rows(np.full((1, 1, 1, 2), 51, np.uint8))
+    >>> as_rows(np.full((1, 2), 51, np.uint8))
     array([[0.2, 0.2]], dtype=float32)
     """
     rows = samples.reshape(len(samples), -1).astype(np.float32)

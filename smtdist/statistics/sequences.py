@@ -38,15 +38,15 @@ class FrameMoments(Costs):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add sequences, some two thousand rows at a time."""
-        step = max(1, ROWS // images.shape[2])
+        step = max(1, ROWS // images.shape[1])
         for start in range(0, len(images), step):
-            rows = images[start : start + step].reshape(-1, images.shape[3]).astype(np.float64)
+            rows = images[start : start + step].reshape(-1, images.shape[2]).astype(np.float64)
             with single_blas():
                 rows = rows if self.through is None else self.through(rows)
                 state["moment"] += rows.T @ rows
             state["total"] += rows.sum(axis=0)
             state["n"] += len(rows)
-        return int(images.shape[0] * images.shape[2])
+        return int(images.shape[0] * images.shape[1])
 
     def merge(self, left: State, right: State) -> State:
         """Add the sums of both."""
@@ -118,10 +118,10 @@ class DictionarySums(Costs):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add sequences."""
-        every = max(1, images.shape[2] // 2)
+        every = max(1, images.shape[1] // 2)
         for start in range(0, len(images), ROWS // 2):
-            chosen = images[start : start + ROWS // 2, 0, ::every][:, :2]
-            rows = chosen.reshape(-1, images.shape[3]).astype(np.float64)
+            chosen = images[start : start + ROWS // 2, ::every][:, :2]
+            rows = chosen.reshape(-1, images.shape[2]).astype(np.float64)
             with single_blas():
                 codes, x = self.coder(rows), self.coder.whitened(rows)
                 rest = x - codes @ self.coder.dictionary.T

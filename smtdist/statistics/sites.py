@@ -40,16 +40,16 @@ class Sites(Protocol):
 
 @dataclass(frozen=True)
 class Sequences:
-    """Rows in time: samples (1, T, p)."""
+    """Rows in time: samples (T, p)."""
 
     width: int
 
     def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
         """Yield whole sequences, about two thousand rows at a time."""
-        length = images.shape[2]
+        length = images.shape[1]
         step = max(1, ROWS // length)
         for start in range(0, len(images), step):
-            yield Group(images[start : start + step].reshape(-1, images.shape[3]).astype(np.float64), length)
+            yield Group(images[start : start + step].reshape(-1, images.shape[2]).astype(np.float64), length)
 
     def group_bytes(self, numbers: int) -> int:
         """Return the bytes of two thousand rows."""
@@ -58,16 +58,16 @@ class Sequences:
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """Points with their neighbours: samples (1, 1 + k, p + 1), weights in the last column."""
+    """Points with their neighbours: samples (1 + k, p + 1), weights in the last column."""
 
     width: int
 
     def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
         """Yield points with their neighbours, about a thousand rows at a time."""
-        members = images.shape[2]
+        members = images.shape[1]
         step = max(1, ROWS // 2 // members)
         for start in range(0, len(images), step):
-            part = images[start : start + step, 0].astype(np.float64)
+            part = images[start : start + step].astype(np.float64)
             rows = np.ascontiguousarray(part[..., :-1]).reshape(len(part) * members, -1)
             yield Group(rows, members, part[:, 1:, -1])
 

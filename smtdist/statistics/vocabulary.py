@@ -44,10 +44,10 @@ class TokenCounts(Costs):
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add the tokens of blocks of text, (blocks, 1, 1, bytes)."""
+        """Add the tokens of blocks of text, (blocks, bytes)."""
         table = self._table(state)
         tokens = 0
-        for row in images.reshape(len(images), images.shape[-1]):
+        for row in images:
             tokens += table.add_text(row.astype(np.uint8, copy=False), self.rules)
             table.require_at_most(self.max_words, BYTES_A_WORD * self.max_words)
         self._store(state, table)
@@ -105,7 +105,7 @@ def most_frequent(state: State, size: int, min_count: int = 1) -> Vocabulary:
 
     >>> counts = TokenCounts(Normalisation())
     >>> state = counts.zero()
-    >>> text = np.frombuffer(b"b a b c a d", np.uint8).reshape(1, 1, 1, -1)
+    >>> text = np.frombuffer(b"b a b c a d", np.uint8).reshape(1, -1)
     >>> counts.update(state, text, 0)
     6
     >>> most_frequent(state, 3).words, most_frequent(state, 9, min_count=2).words

@@ -94,12 +94,12 @@ class WordPairs(Costs):
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add blocks of text, (blocks, 1, 1, bytes)."""
+        """Add blocks of text, (blocks, bytes)."""
         n_words = len(self.words)
         counter = PairCounter(
             (state["pair"], state["count"]), n_words, self.window, self.rows or (0, n_words)
         )
-        counter.add([self.encoded(row) for row in images.reshape(len(images), images.shape[-1])])
+        counter.add([self.encoded(row) for row in images])
         state["pair"], state["count"] = counter.counts
         state["activity"] += counter.activity
         state["n_positions"] += counter.n_positions
@@ -136,7 +136,7 @@ class _Rehearsal(WordPairs):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add blocks of text, and one of all its words."""
-        spelled = np.frombuffer(" ".join(self.words).encode(), np.uint8).reshape(1, 1, 1, -1)
+        spelled = np.frombuffer(" ".join(self.words).encode(), np.uint8).reshape(1, -1)
         return sum(super(_Rehearsal, self).update(state, one, first_sample) for one in (images, spelled))
 
 

@@ -24,7 +24,7 @@ class Windows(SiteKind):
     step: int = 4
 
     def rows(self, samples):
-        signals = samples.reshape(len(samples), -1).astype(np.float64)
+        signals = samples.astype(np.float64)
         found = np.lib.stride_tricks.sliding_window_view(signals, self.length, axis=1)[:, :: self.step]
         return found - found.mean(axis=2, keepdims=True)
 

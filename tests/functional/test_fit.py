@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 from scipy.optimize import nnls
 
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.data.table import as_table
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
@@ -25,8 +25,8 @@ def engine():
 
 def walks(count=300, length=5, seed=0):
     draw = np.random.default_rng(seed)
-    return np.cumsum(draw.standard_normal((count, 1, length, 2)) * 0.3, axis=2) + draw.standard_normal(
-        (count, 1, 1, 2)
+    return np.cumsum(draw.standard_normal((count, length, 2)) * 0.3, axis=1) + draw.standard_normal(
+        (count, 1, 2)
     )
 
 
@@ -34,8 +34,8 @@ def walks(count=300, length=5, seed=0):
 def test_components_are_scipys(order):
     features = RadialBasis(np.random.default_rng(2).standard_normal((9, 2)), 0.7)
     sequences = walks()
-    model, _ = fit_sequences(ArraySource(sequences), features, engine(), order=order, n_components=3)
-    codes = np.exp(-((sequences[..., None, :] - features.points) ** 2).sum(axis=-1) / (2 * 0.7**2))[:, 0]
+    model, _ = fit_sequences(ArraySamples(sequences), features, engine(), order=order, n_components=3)
+    codes = np.exp(-((sequences[..., None, :] - features.points) ** 2).sum(axis=-1) / (2 * 0.7**2))
     bent = np.diff(codes, axis=1) if order == 1 else np.diff(codes, 2, axis=1) / 2
     n = codes.shape[0] * codes.shape[1]
     V = np.cov(codes.reshape(n, 9).T, bias=True)
@@ -49,7 +49,7 @@ def test_components_are_scipys(order):
 def test_points_with_neighbours_in_time_have_the_same_sums():
     landmarks, paths = disc_landmarks(40), moving_points(200, 0)
     sequences, _ = fit_sequences(
-        ArraySource(paths[:, None]), Triangulated(landmarks), engine(), n_components=4, moment="second"
+        ArraySamples(paths), Triangulated(landmarks), engine(), n_components=4, moment="second"
     )
     context = temporal_context([4] * 200, order=2)
     points, _ = fit_points(
@@ -65,8 +65,8 @@ def test_points_with_neighbours_in_time_have_the_same_sums():
 
 def test_zca_whitens_and_comes_back():
     draw = np.random.default_rng(3)
-    rows = draw.standard_normal((200, 1, 4, 6)) @ draw.standard_normal((6, 6)) + 2
-    whitening, covariance, _ = fit_whitening(ArraySource(rows), engine(), ridge=1e-9)
+    rows = draw.standard_normal((200, 4, 6)) @ draw.standard_normal((6, 6)) + 2
+    whitening, covariance, _ = fit_whitening(ArraySamples(rows), engine(), ridge=1e-9)
     flat = rows.reshape(-1, 6)
     np.testing.assert_allclose(covariance, np.cov(flat.T, bias=True), atol=1e-10)
     white = whitening(flat)
@@ -75,12 +75,12 @@ def test_zca_whitens_and_comes_back():
         whitening.whiten, scipy.linalg.inv(scipy.linalg.sqrtm(np.cov(flat.T, bias=True))), rtol=1e-5
     )
     np.testing.assert_allclose(whitening.back(white), flat, atol=1e-6)
-    scaled, _, _ = fit_whitening(ArraySource(rows), engine(), "scale")
+    scaled, _, _ = fit_whitening(ArraySamples(rows), engine(), "scale")
     assert np.var(scaled(flat), axis=0).mean() == pytest.approx(1)
     with pytest.raises(ConfigurationError, match="zca or scale"):
-        fit_whitening(ArraySource(rows), engine(), "pca")
+        fit_whitening(ArraySamples(rows), engine(), "pca")
     with pytest.raises(DataError, match="variance"):
-        fit_whitening(ArraySource(np.ones((5, 1, 3, 2))), engine())
+        fit_whitening(ArraySamples(np.ones((5, 3, 2))), engine())
 
 
 def test_codes_are_those_of_equation_10():
@@ -103,21 +103,21 @@ def test_codes_are_those_of_equation_10():
 
 def test_sequences_too_short_are_refused():
     with pytest.raises(DataError, match="longer"):
-        fit_sequences(ArraySource(walks(5, 2)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1)
+        fit_sequences(ArraySamples(walks(5, 2)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1)
     with pytest.raises(ConfigurationError, match="moment"):
         fit_sequences(
-            ArraySource(walks(5)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1, moment="x"
+            ArraySamples(walks(5)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1, moment="x"
         )
 
 
 def test_dictionary_sums_are_those_of_the_rows_that_are_coded():
     draw = np.random.default_rng(5)
-    sequences = draw.standard_normal((30, 1, 6, 8)).astype(np.float32)
+    sequences = draw.standard_normal((30, 6, 8)).astype(np.float32)
     dictionary = draw.standard_normal((8, 15))
     dictionary /= np.linalg.norm(dictionary, axis=0)
     coder = SparseCoder(dictionary, 0.3, gap=1e-6)
-    partial, _ = engine().reduce("dictionary", DictionarySums(coder), ArraySource(sequences))
-    rows = sequences[:, 0, [0, 3]].reshape(-1, 8).astype(np.float64)
+    partial, _ = engine().reduce("dictionary", DictionarySums(coder), ArraySamples(sequences))
+    rows = sequences[:, [0, 3]].reshape(-1, 8).astype(np.float64)
     codes = coder(rows)
     state = partial.state
     assert state["n"] == 60
@@ -132,14 +132,14 @@ def test_a_learned_dictionary_finds_what_patches_are_made_of():
     truth = draw.standard_normal((24, 16))
     truth /= np.linalg.norm(truth, axis=0)
     codes = np.where(draw.uniform(size=(1500, 16)) < 0.07, draw.uniform(1, 3, (1500, 16)), 0.0)
-    still = (codes @ truth.T)[:, None, None].repeat(3, axis=2) + 0.01 * draw.standard_normal((1500, 1, 3, 24))
+    still = (codes @ truth.T)[:, None].repeat(3, axis=1) + 0.01 * draw.standard_normal((1500, 3, 24))
     plain = Whitening(np.zeros(24), np.eye(24), np.eye(24))
     found, trace, _ = learn_dictionary(
-        ArraySource(still), plain, engine(), atoms=16, penalty=0.2, rounds=30, batch=768, seed=2
+        ArraySamples(still), plain, engine(), atoms=16, penalty=0.2, rounds=30, batch=768, seed=2
     )
     np.testing.assert_allclose(np.linalg.norm(found, axis=0), 1)
     assert trace[-1] < 0.8 * trace[0]
     cosines = (truth.T @ found).max(axis=1)
     assert (cosines > 0.97).sum() >= 13
     with pytest.raises(DataError, match="fewer"):
-        learn_dictionary(ArraySource(still[:10]), plain, engine(), atoms=40, penalty=0.1)
+        learn_dictionary(ArraySamples(still[:10]), plain, engine(), atoms=40, penalty=0.1)

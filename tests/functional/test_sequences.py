@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from blas_threads import bits_by_blas_threads
 
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -36,12 +36,12 @@ def printed_operator(length, order):
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_sums_are_those_of_the_printed_operator(order):
-    rows = np.random.default_rng(0).standard_normal((40, 1, 6, 3))
+    rows = np.random.default_rng(0).standard_normal((40, 6, 3))
     sums = sequence_sums(FEATURES, order)
-    partial, _ = Engine(SerialExecutor()).reduce("codes", sums, ArraySource(rows))
+    partial, _ = Engine(SerialExecutor()).reduce("codes", sums, ArraySamples(rows))
     found = finish(partial.state, sums).means()
     moment, scatter, mean = np.zeros((7, 7)), np.zeros((7, 7)), np.zeros(7)
-    for sequence in rows[:, 0]:
+    for sequence in rows:
         A = np.exp(-((sequence[:, None] - FEATURES.points) ** 2).sum(axis=2) / 2).T
         AD = A @ printed_operator(6, order)
         moment += A @ A.T
@@ -54,11 +54,11 @@ def test_sums_are_those_of_the_printed_operator(order):
 
 
 def test_cuts_between_sequences_are_respected():
-    rows = np.random.default_rng(2).standard_normal((50, 1, 4, 3))
+    rows = np.random.default_rng(2).standard_normal((50, 4, 3))
     sums = sequence_sums(FEATURES, 2)
     apart, joined = sums.zero(), sums.zero()
     sums.update(apart, rows, 0)
-    sums.update(joined, rows.reshape(1, 1, 200, 3), 0)
+    sums.update(joined, rows.reshape(1, 200, 3), 0)
     # the same frames as one long sequence have differences across the joints, and other sums
     assert not np.array_equal(joined["context_scatter_low"], apart["context_scatter_low"])
     assert np.array_equal(joined["second_moment_low"], apart["second_moment_low"])
@@ -85,12 +85,12 @@ def test_codes_too_large_for_exact_sums_are_refused():
 
     sums = sequence_sums(Large(), 1, 1)
     with pytest.raises(DataError, match="variance around 1"):
-        sums.update(sums.zero(), np.zeros((2, 1, 3, 1)), 0)
+        sums.update(sums.zero(), np.zeros((2, 3, 1)), 0)
 
 
 def test_frame_moments_are_those_of_all_rows():
-    rows = np.random.default_rng(3).standard_normal((300, 1, 4, 5)).astype(np.float32)
-    partial, _ = Engine(SerialExecutor()).reduce("whitening", FrameMoments(5), ArraySource(rows))
+    rows = np.random.default_rng(3).standard_normal((300, 4, 5)).astype(np.float32)
+    partial, _ = Engine(SerialExecutor()).reduce("whitening", FrameMoments(5), ArraySamples(rows))
     flat = rows.reshape(-1, 5).astype(np.float64)
     np.testing.assert_allclose(partial.state["moment"], flat.T @ flat, rtol=1e-12)
     np.testing.assert_allclose(partial.state["total"], flat.sum(axis=0), rtol=1e-9)
@@ -131,6 +131,6 @@ def test_sums_do_not_follow_the_threads_of_blas(name):
         "dictionary": DictionarySums(coder),
         "whitening": FrameMoments(90, coder),
     }[name]
-    rows = draw.standard_normal((700, 1, 3, 64)).astype(np.float32)
+    rows = draw.standard_normal((700, 3, 64)).astype(np.float32)
     one, two, three = bits_by_blas_threads(statistic, rows)
     assert one == two == three

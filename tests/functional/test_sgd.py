@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
@@ -37,8 +37,8 @@ def engine():
 def moving():
     """Points on the disc with 80 landmarks, and the analytic solution from all of them."""
     features = Triangulated(disc_landmarks(80))
-    source = ArraySource(moving_points(6000, 0, 0.35)[:, None])
-    statistic = ValueSums(Sequences(source.shape[3]), features, Temporal(2))
+    source = ArraySamples(moving_points(6000, 0, 0.35))
+    statistic = ValueSums(Sequences(source.shape[2]), features, Temporal(2))
     partial, _ = engine().reduce("codes", statistic, source)
     sums = finish(partial.state, statistic).means()
     return source, features, sums, smallest_components(sums.scatter, sums.moment, 10)

@@ -36,7 +36,7 @@ def test_sequences_are_patches_of_consecutive_frames_and_respect_cuts(clips):
     assert [clip.fps for clip in source.clips] == [25.0, 25.0]
     # shots of 9, 14 and 10 frames have 2 + 3 + 2 windows of 4
     assert source.windows == ((0, 0), (0, 4), (0, 9), (0, 13), (0, 17), (1, 0), (1, 4))
-    assert source.shape == (35, 1, 4, 36)
+    assert source.shape == (35, 4, 36)
     with source.opened() as reader:
         rows = reader.read(0, 35)
     with h5py.File(clips) as file:
@@ -46,7 +46,7 @@ def test_sequences_are_patches_of_consecutive_frames_and_respect_cuts(clips):
         for place, (r, c) in enumerate(source.corners(window)):
             for t in range(4):
                 patch = frames[start + t, r : r + 6, c : c + 6].astype(np.float32) / np.float32(255)
-                assert np.array_equal(rows[5 * window + place, 0, t], patch.ravel())
+                assert np.array_equal(rows[5 * window + place, t], patch.ravel())
     assert source.clip_of(np.array([0, 24, 25, 34])).tolist() == [0, 0, 1, 1]
 
 
@@ -72,7 +72,7 @@ def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, view
     plain = patch_sequences(clips, patch=6, length=4, places=5, seed=3)
     source = patch_sequences(clips, patch=6, length=4, places=5, seed=3, views=views)
     assert source.windows == plain.windows
-    assert source.shape == (35 * views, 1, 4, 36)
+    assert source.shape == (35 * views, 4, 36)
     with source.opened() as reader:
         whole = reader.read(0, source.n_samples)
     with source.opened() as reader:
@@ -81,9 +81,7 @@ def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, view
         ]
     assert np.array_equal(np.concatenate(parts), whole)
     with plain.opened() as reader:
-        assert np.array_equal(
-            whole.reshape(7, views, 5, 4, 36)[:, 0].reshape(35, 1, 4, 36), reader.read(0, 35)
-        )
+        assert np.array_equal(whole.reshape(7, views, 5, 4, 36)[:, 0].reshape(35, 4, 36), reader.read(0, 35))
     with h5py.File(clips) as file:
         frames = file["one"]["frames"][9:13].astype(np.float32) / np.float32(255)
     turns = (
@@ -101,7 +99,7 @@ def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, view
     for number, (row, column) in enumerate(corners):
         for t in range(4):
             patch = turns[number // 5](frames[t, row : row + 6, column : column + 6])
-            assert np.array_equal(whole[2 * 5 * views + number, 0, t], patch.ravel())
+            assert np.array_equal(whole[2 * 5 * views + number, t], patch.ravel())
     assert source.clip_of(np.array([0, 25 * views - 1, 25 * views])).tolist() == [0, 0, 1]
     assert source.describe()["views"] == views
 

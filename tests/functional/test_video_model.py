@@ -85,7 +85,7 @@ def test_a_file_holds_all_of_it(model, tmp_path):
 def test_embedding_recovery_and_regularised_inference_fit_together(model, path):
     source = model.sequences(open_clips(path))
     with source.opened() as reader:
-        rows = reader.read(0, 20)[:, 0]
+        rows = reader.read(0, 20)
     codes = model.codes(rows)
     assert codes.shape == (20, 4, 40)
     np.testing.assert_allclose(model.embed(rows), codes @ model.components.T)
@@ -125,7 +125,7 @@ def test_the_gain_is_that_of_least_squares(model, path):
     # worked out from the optimality of the codes alone: no row is looked at again
     source = model.sequences(open_clips(path))
     with source.opened() as reader:
-        rows = reader.read(0, source.n_samples)[:, 0].reshape(-1, 36).astype(np.float64)
+        rows = reader.read(0, source.n_samples).reshape(-1, 36).astype(np.float64)
     fit, white = model.coder(rows) @ model.coder.dictionary.T, model.whitening(rows)
     assert model.gain == pytest.approx(np.vdot(fit, white) / np.vdot(fit, fit), rel=2e-3)
     assert model.gain > 1.02

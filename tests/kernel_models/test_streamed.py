@@ -412,7 +412,7 @@ def test_memory_changes_neither_batch_nor_bits_and_is_refused_with_numbers():
 
 def test_tables_are_read_by_name(stored):
     source = as_table((stored, "x"))
-    assert source.shape == (1300, 1, 1, 4)
+    assert source.shape == (1300, 4)
     with source.opened() as reader:
         np.testing.assert_array_equal(reader.read(5, 9).reshape(4, 4), rows_of(7, 1300)[5:9])
         assert reader.read_bytes == 64

@@ -389,14 +389,14 @@ BASIS = RadialBasis(DRAW.normal(size=(6, 3)), 1.0)
 
 
 def clips(seed, n):
-    return np.cumsum(np.random.default_rng(seed).normal(size=(n, 1, 5, 3)), axis=2)
+    return np.cumsum(np.random.default_rng(seed).normal(size=(n, 5, 3)), axis=1)
 
 
 def neighbourhoods(seed, n):
     """Points of 3 numbers with 4 neighbours each, of which some weigh nothing."""
     rng = np.random.default_rng(seed)
-    found = rng.uniform(-1, 1, (n, 1, 5, 4))
-    found[..., -1] = rng.choice([0.0, 0.25, 0.5], (n, 1, 5))
+    found = rng.uniform(-1, 1, (n, 5, 4))
+    found[..., -1] = rng.choice([0.0, 0.25, 0.5], (n, 5))
     return found
 
 
@@ -441,8 +441,8 @@ PIECES = ("a", "b", "c", "dd", "Emu", ".", "don't", "\n", "<br />", "\t", "é", 
 
 def text(seed, n):
     """Rows of bytes: words that are known and others, marks, letters of two bytes, ends of lines; one row has no word."""
-    rng, rows = np.random.default_rng(seed), np.zeros((n, 1, 1, 110), np.uint8)
-    for row in rows[: max(1, n - 1), 0, 0]:
+    rng, rows = np.random.default_rng(seed), np.zeros((n, 110), np.uint8)
+    for row in rows[: max(1, n - 1)]:
         said = " ".join(["a", "b", *rng.choice(PIECES, rng.integers(1, 12))]).encode()
         row[: len(said)] = np.frombuffer(said, np.uint8)
     return rows
@@ -455,7 +455,7 @@ def pairs(**changes):
 
 def many_words():
     said = " ".join(map(str, np.random.default_rng(4).integers(0, 10**6, 9000)))
-    return TokenCounts(RULES, 2**14), np.frombuffer(said.encode(), np.uint8).reshape(1, 1, 1, -1)
+    return TokenCounts(RULES, 2**14), np.frombuffer(said.encode(), np.uint8).reshape(1, -1)
 
 
 TEXT = {

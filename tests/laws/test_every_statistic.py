@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from laws.every_statistic import CASES, EXACT, FLOATS, SAMPLES, arrays_of
 
 import smtdist
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.engine import worker
 from smtdist.engine.tree import Node
 from smtdist.kernels.threads import set_threads, threads
@@ -232,7 +232,7 @@ def test_workers_change_no_sum_that_they_are_given(name):
     """A start and both sides of a merge may be another task's too: they are copied, and give what one task gives."""
     case, statistic = CASES[name], CASES[name].statistic
     samples = case.samples(4, 4)
-    job = worker.Job(statistic, ArraySource(samples), "law", (0, 2, 4), 2, 2, threads(), False, None)
+    job = worker.Job(statistic, ArraySamples(samples), "law", (0, 2, 4), 2, 2, threads(), False, None)
     how = {"report": lambda _: None, "permit": contextlib.nullcontext}
 
     def leaf(at, start=None):

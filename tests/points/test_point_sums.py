@@ -170,7 +170,7 @@ def test_noisy_pairs_are_a_column_of_d_each(name, n, seed):
     source = noisy_pairs(points, 0.2, seed)
     state = summed(point_sums(FEATURES[name], 1, pairs=True), source)
     with source.opened() as reader:
-        copies = reader.read(0, n)[:, 0, :, :2].reshape(2 * n, 2)
+        copies = reader.read(0, n)[:, :, :2].reshape(2 * n, 2)
     A = grid(FEATURES[name](copies)).T
     D = np.zeros((2 * n, n), object)
     D[2 * np.arange(n), np.arange(n)], D[2 * np.arange(n) + 1, np.arange(n)] = 1, -1
@@ -202,7 +202,7 @@ def test_noisy_pairs_count_both_points_and_their_noise_is_gaussian():
     source = noisy_pairs(points, 0.5, 2)
     with source.opened() as reader:
         rows = reader.read(0, 4000)
-    noise = rows[:, 0, :, 0] - points
+    noise = rows[:, :, 0] - points
     assert noise.std() == pytest.approx(0.5, rel=0.03)
     assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
     statistic = point_sums(Landmarks(np.array([[-1.0], [1.0]])), 1, pairs=True)

@@ -190,7 +190,7 @@ def test_straightness_is_that_of_the_sequences_of_the_fit(at):
     ((layer, codes, embedded, ratio),) = page.tables["How straight paths run"][1:]
     model, clips = load_video(at / "video.h5"), open_clips(str(at / "clips.h5"))
     with model.sequences(clips).opened() as reader:
-        rows = reader.read(0, reader.source.n_samples)[:, 0]
+        rows = reader.read(0, reader.source.n_samples)
     alone = model.codes(rows)
     expected = [straightness(one).second_difference for one in (alone, alone @ model.components.T)]
     np.testing.assert_allclose([float(codes), float(embedded)], expected, rtol=2e-3)

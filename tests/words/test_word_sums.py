@@ -44,9 +44,9 @@ texts = st.lists(st.one_of(RAGGED, SPACED), min_size=1, max_size=5)
 
 def rows(texts):
     encoded = [text.encode() for text in texts]
-    out = np.zeros((len(encoded), 1, 1, max(map(len, encoded)) + 1), np.uint8)
+    out = np.zeros((len(encoded), max(map(len, encoded)) + 1), np.uint8)
     for row, text in zip(out, encoded, strict=True):
-        row[0, 0, : len(text)] = np.frombuffer(text, np.uint8)
+        row[: len(text)] = np.frombuffer(text, np.uint8)
     return out
 
 

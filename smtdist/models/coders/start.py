@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist.codes.coder import Record, patch_rows
 from smtdist.codes.settings import StartSettings
-from smtdist.data.source import Source
+from smtdist.data.source import Source, sample_lengths
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -85,7 +85,7 @@ def _drawn(units: int) -> int:
 
 def image_shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
     """Return (height, width, channels) of a source's images, or say why a coder cannot be fitted to them."""
-    height, width, channels = source.shape[1:]
+    height, width, channels = sample_lengths(source.shape, source.name)
     if settings.patch > min(height, width):
         raise ConfigurationError(
             f"patch is {settings.patch}, but {source.name} has images of {height} x {width}; use a smaller patch."

@@ -55,7 +55,7 @@ def learn_dictionary(
     drawn, record = engine.reduce(
         "start", RowDraw(int(SPARES * atoms), int(np.prod(source.shape[1:])), seed), source
     )
-    width = source.shape[3]
+    width = source.shape[2]
     # a sequence gives one patch: its frames are nearly the same
     first = drawn.state["rows"][:, :width].astype(np.float64)
     white = whitening(first)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import Delaunay
 
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArraySamples
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import Features
@@ -130,5 +130,5 @@ def fit_disc(
     V is the second moment: every code sums to 1, so the constant lies in the null space of their
     covariance, and figure 2 has it as its first row. Differences never cross from one path to the next.
     """
-    source = ArraySource(np.ascontiguousarray(paths)[:, None])
+    source = ArraySamples(np.ascontiguousarray(paths))
     return fit_sequences(source, Triangulated(landmarks), engine, n_components=n_components, moment="second")

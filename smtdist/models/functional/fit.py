@@ -46,12 +46,12 @@ def fit_sequences(
     keeps the constant where codes sum to 1. Memory: 16 K² bytes a sum, and what the solve takes
     (`smtdist.solve.generalized.solve_bytes`).
     """
-    if source.shape[2] <= order:
+    if source.shape[1] <= order:
         raise DataError(
-            f"{source.name} has sequences of {source.shape[2]} frames, which have no difference of order {order}; "
+            f"{source.name} has sequences of {source.shape[1]} frames, which have no difference of order {order}; "
             f"make them longer."
         )
-    sums = ValueSums(Sequences(source.shape[3]), features, Temporal(order))
+    sums = ValueSums(Sequences(source.shape[2]), features, Temporal(order))
     return fit_sums(sums, source, engine, n_components, moment)
 
 
@@ -107,7 +107,7 @@ def fit_whitening(
     """
     if kind not in ("zca", "scale"):
         raise ConfigurationError(f"The whitening is {kind!r}; choose zca or scale.")
-    width = source.shape[3] if width is None else width
+    width = source.shape[2] if width is None else width
     partial, record = engine.reduce("whitening", FrameMoments(width, through), source)
     count, total, moment = int(partial.state["n"]), partial.state["total"], partial.state["moment"]
     mean = total / count

@@ -232,8 +232,6 @@ def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple
     def solved() -> KernelModel:
         with source.opened() as reader:
             samples = reader.read(0, source.n_samples)
-        if source.shape[1:3] == (1, 1):
-            samples = samples.reshape(len(samples), -1)
         return fit_exact(samples, settings)
 
     with engine.run((EXACT,), facts):

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.source import Source
+from smtdist.data.source import Source, sample_lengths
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
@@ -224,8 +224,9 @@ def _autoencoder(
 
 
 def _sample_shape(source: Source, settings: KernelSettings) -> tuple[int, int, int]:
-    height, width, channels = source.shape[1:]
-    return (1, 1, int(np.prod(source.shape[1:])) // 3) if given(settings) else (height, width, channels)
+    if given(settings) or len(source.shape) != 4:
+        return 1, 1, int(np.prod(source.shape[1:])) // (3 if given(settings) else 1)
+    return sample_lengths(source.shape, source.name)
 
 
 @dataclass

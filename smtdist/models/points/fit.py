@@ -110,11 +110,12 @@ class PointModel(ValuedTransform):
         self._require_local()
         if self.kind is not None:
             return  # the pass looks at the rows of samples itself
-        width = source.table.shape[3] if isinstance(source, NeighbourSource | NoisePairs) else source.shape[3]
-        if source.shape[1] != 1 or width != self.n_inputs:
+        table = source.table if isinstance(source, NeighbourSource | NoisePairs) else source
+        if table.shape[1:] != (self.n_inputs,):
+            found = " x ".join(map(str, table.shape[1:]))
             raise DataError(
-                f"{source.name} has points of {width} numbers, the model takes points of {self.n_inputs}; give rows like those "
-                f"it was fitted on."
+                f"{source.name} has points of {found} numbers, the model takes points of {self.n_inputs}; give rows like "
+                f"those it was fitted on."
             )
 
     def require_addable(self, other: PointModel, name: str) -> None:
@@ -210,7 +211,7 @@ def fit_points(
     """
     context = Listed(order, pairs=isinstance(source, NoisePairs))
     return fit_sums(
-        ValueSums(Neighbourhoods(source.shape[3] - 1), features, context, FINE),
+        ValueSums(Neighbourhoods(source.shape[2] - 1), features, context, FINE),
         source,
         engine,
         n_components,

@@ -41,7 +41,7 @@ class SiteKind(ABC):
 
     @abstractmethod
     def rows(self, samples: NDArray[np.generic]) -> NDArray[np.float64]:
-        """Return the rows of samples (m, H, W, C), (m, sites, p): the same numbers for a sample beside whichever others."""
+        """Return the rows of samples (m, ...), as (m, sites, p): the same numbers for a sample beside whichever others."""
 
     @abstractmethod
     def operator(self, sites: int, order: int) -> Factors:

@@ -246,9 +246,9 @@ def embedded(
     Every f is defined at any point: a new one has the code of its nearest landmarks, its bumps, waves or
     products. Memory on a worker: the features of 1,024 points, and 16,384 embedded points.
     """
-    if model.kind is None and source.shape[3] != model.n_inputs:
+    if model.kind is None and source.shape[1] != model.n_inputs:
         raise ModelError(
-            f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[3]}; give rows like those "
+            f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[1]}; give rows like those "
             f"it was fitted on."
         )
     step = source.chunk_samples * max(1, RANGE // source.chunk_samples)
