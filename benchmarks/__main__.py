@@ -63,10 +63,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="groups or benchmarks")
     parser.add_argument("--gpu", action="store_true", help="those for a CUDA device")
-    parser.add_argument("--tiny", action="store_true", help="small sizes, made-up data, all in this process")
+    parser.add_argument(
+        "--tiny", action="store_true", help="small sizes, made-up data, all in this process"
+    )
     parser.add_argument("--data", help="folder of real data")
     parser.add_argument("--peer", help="checkout of as821/sparse-manifold-transform")
-    parser.add_argument("--repeats", type=int, help="turns of each; without it as many as each benchmark has")
+    parser.add_argument(
+        "--repeats", type=int, help="turns of each; without it as many as each benchmark has"
+    )
     parser.add_argument("--out", default=str(HERE / "results"), help="folder for the dated results")
     parser.add_argument("--readme", default=str(HERE / "README.md"), help="file that holds the table")
     parser.add_argument("--table", action="store_true", help="only write the table anew")

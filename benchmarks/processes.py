@@ -45,7 +45,9 @@ def watched(
         process.returncode = os.waitstatus_to_exitcode(status)
         lines = read().decode(errors="replace").splitlines()
     if process.returncode:
-        raise SystemExit(f"{command[:3]} ended with {process.returncode}; its output ends with {lines[-3:]}")
+        raise SystemExit(
+            f"{command[:3]} ended with {process.returncode}; its output ends with {lines[-3:]}"
+        )
     return {
         "seconds": time.perf_counter() - started,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,

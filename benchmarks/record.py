@@ -66,4 +66,6 @@ def _place(folder: Path, name: str, command: str) -> Path:
     paths = (
         folder / f"{name}{end}.json" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
     )
-    return next(one for one in paths if not one.exists() or json.loads(one.read_text())["command"] == command)
+    return next(
+        one for one in paths if not one.exists() or json.loads(one.read_text())["command"] == command
+    )

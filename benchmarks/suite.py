@@ -123,7 +123,9 @@ def memory_rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 part["seconds"],
                 projected_bytes=part["projected_bytes"],
             )
-            rows.append({**made, "ours_peak_bytes": part["peak_bytes"], "asked": "peak at most as projected"})
+            rows.append(
+                {**made, "ours_peak_bytes": part["peak_bytes"], "asked": "peak at most as projected"}
+            )
     return rows
 
 
@@ -175,7 +177,9 @@ MNIST: Final = "mnist.h5"
 _SMALL: Final = ("--images", "8", "--batch", "4", "--repeats", "1", "--atoms", "48")
 
 BENCHES: Final = (
-    Bench("pass3", "kernels", "benchmarks.kernels.pass3", ("--repeats", "7"), _SMALL, CIFAR, rows=pass_rows),
+    Bench(
+        "pass3", "kernels", "benchmarks.kernels.pass3", ("--repeats", "7"), _SMALL, CIFAR, rows=pass_rows
+    ),
     Bench(
         "pass3-grey",
         "kernels",
@@ -275,7 +279,10 @@ BENCHES: Final = (
         "end to end",
         "benchmarks.quality.mnist_vq",
         ("run", "--train", "10000", "--test", "2000"),
-        (*("--set", "dictionary_rounds=1", "run"), *("--train", "300", "--test", "60", "--dictionary", "64")),
+        (
+            *("--set", "dictionary_rounds=1", "run"),
+            *("--train", "300", "--test", "60", "--dictionary", "64"),
+        ),
         MNIST,
         rows=quality_rows,
         needs_file=True,

@@ -105,7 +105,8 @@ def main() -> None:
     parts = [f"smtdist.{part.name}" for part in pkgutil.iter_modules(smtdist.__path__)]
     pdoc.pdoc("smtdist", *parts, output_directory=folder / "api")
     print(
-        *(folder / name for name in ("commands.md", "settings.md", "gallery.md", "api/index.html")), sep=", "
+        *(folder / name for name in ("commands.md", "settings.md", "gallery.md", "api/index.html")),
+        sep=", ",
     )
 
 

@@ -100,7 +100,9 @@ def jupyter_lab(folder: Path) -> Iterator[str]:
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
     with (folder / "lab.log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+        process = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder
+        )
         try:
             until(lambda: answers(f"http://127.0.0.1:{port}/api?token={token}"), "JupyterLab to start")
             yield f"http://127.0.0.1:{port}/lab/tree/{{}}?token={token}&reset"
@@ -150,7 +152,9 @@ class Notebook:
 
     def until_open(self) -> None:
         """Wait until the notebook is there and its kernel idle; asked in one go, as JupyterLab draws cells anew."""
-        shown = "return [...document.querySelectorAll(arguments[0])].some((one) => one.offsetParent !== null)"
+        shown = (
+            "return [...document.querySelectorAll(arguments[0])].some((one) => one.offsetParent !== null)"
+        )
         until(lambda: self.js(shown, ".jp-Notebook .jp-CodeCell .cm-content"), "the notebook to open")
         self.until_idle()
 

@@ -58,7 +58,9 @@ def _is_int(x: object) -> bool:
 
 
 def _is_range(x: Any) -> bool:
-    return isinstance(x, tuple) and len(x) == 2 and all(isinstance(v, int | float) for v in x) and x[0] < x[1]
+    return (
+        isinstance(x, tuple) and len(x) == 2 and all(isinstance(v, int | float) for v in x) and x[0] < x[1]
+    )
 
 
 _FLAG: Final = (lambda x: isinstance(x, bool), "true or false")

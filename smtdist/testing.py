@@ -23,12 +23,13 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Landmarks
+from smtdist.models import merge as merging
+from smtdist.models.coders import fit, manifold
 from smtdist.models.coders.files import CoderFiles
-from smtdist.models.coders.fit import fit_coder
-from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
-from smtdist.models.merge import update
+from smtdist.models.coders.manifold import ManifoldSettings
+from smtdist.models.points import sites as point_sites
 from smtdist.models.points.landmarks import spread_points
-from smtdist.models.points.sites import RowsOfSamples, SiteKind, rows_of
+from smtdist.models.points.sites import RowsOfSamples, SiteKind
 from smtdist.statistics.operators import Factors
 from smtdist.statistics.sites import Group
 from smtdist.statistics.values import ValueSums
@@ -47,7 +48,7 @@ def check_encoder(cls: type[PatchEncoder], images: NDArray[np.generic], **settin
     AssertionError says which promise is not kept. Memory: all images twice.
     """
     asked = cls.Settings(**settings)
-    encoder, _ = fit_coder(cls, ArraySource(images), asked, Engine(SerialExecutor(1)))
+    encoder, _ = fit.fit_coder(cls, ArraySource(images), asked, Engine(SerialExecutor(1)))
     rows = encoder.rows(images[:3])
     codes = to_host(encoder(rows))
     assert codes.shape == (len(rows), encoder.size), (
@@ -84,13 +85,13 @@ def _check_growing(encoder: PatchEncoder, images: NDArray[np.generic]) -> None:
     half = len(images) // 2
     wanted = ManifoldSettings(n_components=1, pool_size=1)
     serial, threads = (Engine(SerialExecutor(count)) for count in (1, 2))
-    model, _ = fit_manifold(ArraySource(images[:half]), encoder, wanted, serial)
-    again, _ = fit_manifold(ArraySource(images[:half]), encoder, wanted, threads)
+    model, _ = manifold.fit_manifold(ArraySource(images[:half]), encoder, wanted, serial)
+    again, _ = manifold.fit_manifold(ArraySource(images[:half]), encoder, wanted, threads)
     assert model.statistics is not None and again.statistics is not None  # noqa: PT018
     assert model.statistics.activity.any(), "no patch has a code that is not zero"
     _same_sums(model.statistics, again.statistics, "sums follow the number of threads")
-    grown, _ = update(model, ArraySource(images[half:]), serial)
-    back, _ = update(grown, ArraySource(images[half:]), serial, withdraw=True)
+    grown, _ = merging.update(model, ArraySource(images[half:]), serial)
+    back, _ = merging.update(grown, ArraySource(images[half:]), serial, withdraw=True)
     _same_sums(model.statistics, back.statistics, "what was added cannot be withdrawn exactly")
 
 
@@ -152,12 +153,16 @@ def check_sites(
     source = as_table(samples) if samples.ndim == 2 else ArraySource(samples)
     with source.opened() as reader:
         block = reader.read(0, source.n_samples)
-    rows = rows_of(kind, block)
+    rows = point_sites.rows_of(kind, block)
     for at in range(min(10, len(rows))):
         _same(
-            rows_of(kind, block[at : at + 1])[0], rows[at], "a sample has other rows alone than beside others"
+            point_sites.rows_of(kind, block[at : at + 1])[0],
+            rows[at],
+            "a sample has other rows alone than beside others",
         )
-    _same(rows_of(pickle.loads(pickle.dumps(kind)), block), rows, "rows change when it is pickled")
+    _same(
+        point_sites.rows_of(pickle.loads(pickle.dumps(kind)), block), rows, "rows change when it is pickled"
+    )
     sites, width = rows.shape[1:]
     check_context(lambda count, columns, order: kind.operator(count, order), 1, sites, orders)
     features = Landmarks(spread_points(rows.reshape(-1, width), min(8, len(rows))))

@@ -25,7 +25,10 @@ def coded_images(draw, kind=("gq", "vq"), leave_out=True, images=3, side=4):
     """Draw binary codes A (K, rows x columns) of a few images; a column of zeros is a position left out."""
     rows, columns, K = draw(st.integers(1, side)), draw(st.integers(1, side)), draw(st.integers(1, 6))
     n, rng = rows * columns, np.random.default_rng(draw(st.integers(0, 2**32)))
-    feature, share = draw(st.sampled_from(kind)), draw(st.sampled_from([0.0, 0.3, 0.9])) if leave_out else 0.0
+    feature, share = (
+        draw(st.sampled_from(kind)),
+        draw(st.sampled_from([0.0, 0.3, 0.9])) if leave_out else 0.0,
+    )
     out = []
     for _ in range(draw(st.integers(1, images))):
         A = (rng.random((K, n)) < 0.4).astype(np.int64) * (feature == "gq")

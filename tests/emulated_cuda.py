@@ -40,7 +40,15 @@ def library(text):
         path = Path(folder) / "kernels.cpp"
         path.write_text("\n".join([f'#include "{HEADER}"', text, *launchers(text)]))
         made = path.with_suffix(".so")
-        command = [compiler, "-std=c++17", "-O1", "-Wall", "-Werror", "-Wno-parentheses", "-Wno-sign-compare"]
+        command = [
+            compiler,
+            "-std=c++17",
+            "-O1",
+            "-Wall",
+            "-Werror",
+            "-Wno-parentheses",
+            "-Wno-sign-compare",
+        ]
         found = subprocess.run(
             [*command, "-shared", "-fPIC", str(path), "-o", str(made)], capture_output=True, text=True
         )

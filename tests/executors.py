@@ -52,7 +52,9 @@ class LossyExecutor(SerialExecutor):
         if self._losses and fate < 0.2:
             self._losses -= 1
             return Finished(None, TaskLost("before"))
-        if self._losses and fate > 0.8 and self._ended:  # a machine dies with a result that was there already
+        if (
+            self._losses and fate > 0.8 and self._ended
+        ):  # a machine dies with a result that was there already
             self._losses -= 1
             forgotten = self._random.choice(self._ended)
             forgotten.value, forgotten.error = None, TaskLost("forgotten")
@@ -61,7 +63,9 @@ class LossyExecutor(SerialExecutor):
         if self._losses and fate < 0.4 and done.error is None:
             self._losses -= 1
             return Finished(None, TaskLost("after"))
-        return super().submit(function, *arguments, near=near) if fate > 0.9 and done.error is None else done
+        return (
+            super().submit(function, *arguments, near=near) if fate > 0.9 and done.error is None else done
+        )
 
     def wait(self, handles, timeout):
         return self._random.choice(handles) if handles else None

@@ -93,7 +93,15 @@ def make_files(folder):
     changes = [word for text in SETTINGS for word in ("--set", text)]
     model = folder / "model <b>.h5"
     printed = run(
-        "fit", folder / "data.h5", "--dataset", "train/images", "--out", model, *changes, "--json", "--quiet"
+        "fit",
+        folder / "data.h5",
+        "--dataset",
+        "train/images",
+        "--out",
+        model,
+        *changes,
+        "--json",
+        "--quiet",
     )
     (folder / "fit.json").write_text(printed)
     run(
@@ -144,7 +152,14 @@ def make_files(folder):
     changes = [word for text in natural for word in ("--set", text)]
     run("fit", folder / "colour-data.h5", *images, "--out", folder / "colour.h5", *changes)
     run(
-        "kernel", "fit", folder / "data.h5", *images, "--out", folder / "kernel.h5", "--set", "n_components=3"
+        "kernel",
+        "fit",
+        folder / "data.h5",
+        *images,
+        "--out",
+        folder / "kernel.h5",
+        "--set",
+        "n_components=3",
     )
     clips = make_clips(folder / "clips.h5")
     moving = ["patch=6", "length=4", "places=4", "atoms=24", "rounds=2", "batch=60", "n_components=4"]

@@ -297,7 +297,9 @@ def test_a_full_disk_leaves_nothing(model, tmp_path, share):
         refused(fit_arguments(data, tmp_path / "m.h5"), tmp_path, full)
         refused(["merge", model, "--out", tmp_path / "m.h5"], tmp_path, full)
     with largest_file(int(share * 30_000)):
-        refused(["transform", model, data, "--dataset", "images", "--out", tmp_path / "z.h5"], tmp_path, full)
+        refused(
+            ["transform", model, data, "--dataset", "images", "--out", tmp_path / "z.h5"], tmp_path, full
+        )
     with largest_file(int(share * size / 8)):
         command = [*fit_arguments(data, tmp_path / "m.h5"), "--checkpoint", tmp_path / "checkpoint"]
         result = CliRunner().invoke(app, [str(word) for word in command])

@@ -473,7 +473,16 @@ def test_original_and_greyscale_side_by_side(tmp_path):
         for group in ("train", "test"):
             file[f"{group}/images"] = images
             file[f"{group}/labels"] = np.arange(40) % 4
-    words = ["--set", "patch=3", "--set", "dictionary=10", "--set", "n_components=3", "--set", "pool_size=2"]
+    words = [
+        "--set",
+        "patch=3",
+        "--set",
+        "dictionary=10",
+        "--set",
+        "n_components=3",
+        "--set",
+        "pool_size=2",
+    ]
     for name, grey in (("colour", "false"), ("grey", "true")):
         out = ["--out", str(tmp_path / f"{name}.h5")]
         grey_set = ["--set", f"grey={grey}", "--set", "drop=1"]

@@ -2,7 +2,15 @@
 
 import pytest
 
-from smtdist.configuration import _RULES, FIELDS, PRESET_NOTES, PRESETS, Configuration, parse_setting, preset
+from smtdist.configuration import (
+    _RULES,
+    FIELDS,
+    PRESET_NOTES,
+    PRESETS,
+    Configuration,
+    parse_setting,
+    preset,
+)
 from smtdist.errors import ConfigurationError
 
 BAD = {

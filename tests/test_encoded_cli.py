@@ -43,7 +43,10 @@ def data(tmp_path_factory):
         with source.opened() as reader:
             images = reader.read(0, source.n_samples)
         with h5py.File(path, "a") as file:
-            file[f"plain/{group}/images"], file[f"plain/{group}/labels"] = images, file[f"{group}/labels"][()]
+            file[f"plain/{group}/images"], file[f"plain/{group}/labels"] = (
+                images,
+                file[f"{group}/labels"][()],
+            )
     return path
 
 
@@ -66,12 +69,30 @@ def test_plan_counts_encoded_bytes(data):
 def test_evaluate_and_transform_take_the_settings_of_the_model(data, model, tmp_path):
     found = run("evaluate", model, data, "--train", "train", "--test", "test", "--neighbours", 5, "--json")
     plain = run(
-        "evaluate", model, data, "--train", "plain/train", "--test", "plain/test", "--neighbours", 5, "--json"
+        "evaluate",
+        model,
+        data,
+        "--train",
+        "plain/train",
+        "--test",
+        "plain/test",
+        "--neighbours",
+        5,
+        "--json",
     )
     assert found == plain
     assert found["top1"] > 0.5
     for name in ("test", "plain/test"):
-        run("transform", model, data, "--dataset", name, "--out", tmp_path / name.replace("/", "-"), "--json")
+        run(
+            "transform",
+            model,
+            data,
+            "--dataset",
+            name,
+            "--out",
+            tmp_path / name.replace("/", "-"),
+            "--json",
+        )
     with h5py.File(tmp_path / "test") as one, h5py.File(tmp_path / "plain-test") as other:
         assert np.array_equal(one["z"], other["z"])
 
@@ -120,7 +141,14 @@ def test_bad_input_is_one_sentence(data, tmp_path, dataset, setting, sentence):
 
 def test_crop_larger_than_resize_is_refused(data, tmp_path):
     error = run(
-        "fit", data, "--dataset", "train", *settings("resize=8", "crop=9"), "--out", tmp_path / "m.h5", code=1
+        "fit",
+        data,
+        "--dataset",
+        "train",
+        *settings("resize=8", "crop=9"),
+        "--out",
+        tmp_path / "m.h5",
+        code=1,
     )
     assert "crop is 9, larger than resize = 8" in " ".join(error.split())
 

@@ -81,7 +81,15 @@ def test_import_then_fit(root, images, tmp_path):
     models = []
     for dataset in ("train/images", "encoded"):
         out, _ = run(
-            "fit", data, "--dataset", dataset, "--out", tmp_path / "m.h5", "--overwrite", "--json", *arguments
+            "fit",
+            data,
+            "--dataset",
+            dataset,
+            "--out",
+            tmp_path / "m.h5",
+            "--overwrite",
+            "--json",
+            *arguments,
         )
         models.append(smtdist.load(tmp_path / "m.h5"))
     np.testing.assert_array_equal(models[0].dictionary.grid, models[1].dictionary.grid)

@@ -67,7 +67,11 @@ def others(tmp_path_factory):
     return {
         "points": (noise, [at / "1.npy"], [at / "2.npy"]),
         "video": (["video", "fit", at / "clips1.h5", *words], [at / "clips1.h5"], [at / "clips2.h5"]),
-        "words": (["words", at / "1.txt", "--window", 2, "--components", 3], [at / "1.txt"], [at / "2.txt"]),
+        "words": (
+            ["words", at / "1.txt", "--window", 2, "--components", 3],
+            [at / "1.txt"],
+            [at / "2.txt"],
+        ),
     }
 
 

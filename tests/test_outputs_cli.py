@@ -94,7 +94,9 @@ def test_lists_folders_patterns_and_manifests_mean_their_files(at, tmp_path_fact
     assert made.exit_code == 0, made.output
     for data in (elsewhere / "list.txt", elsewhere / "all.json", at, f"{at}/?.h5", f"file://{at}/b.h5"):
         refused(at, "fit", data, "--dataset", "images", "--out", at / "b.h5")
-    refused(elsewhere, "fit", elsewhere / "list.txt", "--dataset", "images", "--out", elsewhere / "list.txt")
+    refused(
+        elsewhere, "fit", elsewhere / "list.txt", "--dataset", "images", "--out", elsewhere / "list.txt"
+    )
 
 
 def test_files_of_a_virtual_dataset_are_inputs(at):

@@ -51,7 +51,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr("smtdist.models.forecast.SECONDS", 2.0)
+    monkeypatch.setattr("smtdist.engine.calibration.SECONDS", 2.0)
 
 
 def run(data, *arguments, code=0, **changes):

@@ -163,7 +163,9 @@ def test_evaluate_with_the_linear_probe(data, tmp_path):
     assert "linear (C =" in out
     assert "linear: 600 samples" in err
     run(*common, "--validation", 0, code=2)
-    _, err = run("evaluate", model, data, "--train", "single", "--test", "test", "--metric", "linear", code=1)
+    _, err = run(
+        "evaluate", model, data, "--train", "single", "--test", "test", "--metric", "linear", code=1
+    )
     assert "only class 0" in err
 
 

@@ -34,7 +34,9 @@ def random_partial_cube(rng: np.random.Generator, dimension: int, size: int) -> 
     """Grow an isometric subgraph of a cube corner by corner."""
     nodes = np.zeros((1, dimension), np.uint8)
     while len(nodes) < size:
-        near = np.unique((nodes[:, None] ^ np.eye(dimension, dtype=np.uint8)).reshape(-1, dimension), axis=0)
+        near = np.unique(
+            (nodes[:, None] ^ np.eye(dimension, dtype=np.uint8)).reshape(-1, dimension), axis=0
+        )
         near = near[hamming(near, nodes).min(1) > 0]
         for at in rng.permutation(len(near)):
             grown = np.vstack([nodes, near[at]])

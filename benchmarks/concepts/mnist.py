@@ -150,7 +150,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--penalty", type=float, default=0.01)
     parser.add_argument("--sweeps", type=int, default=60)
     parser.add_argument("--raw", action="store_true", help="pixels in place of the embedding")
-    parser.add_argument("--keep", type=Path, help="folder to go on from; concept_seconds are the last run's")
+    parser.add_argument(
+        "--keep", type=Path, help="folder to go on from; concept_seconds are the last run's"
+    )
     parser.add_argument("--only-represent", action="store_true", help="leave the representation in --keep")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)

@@ -203,10 +203,18 @@ def summarised(entries: list[dict[str, Any]], options: argparse.Namespace) -> li
         options.kinds, options.points, options.snr, options.methods
     ):
         place = (kind, p, snr, method)
-        chosen = [one for one in entries if (one["kind"], one["points"], one["snr"], one["method"]) == place]
+        chosen = [
+            one for one in entries if (one["kind"], one["points"], one["snr"], one["method"]) == place
+        ]
         if not chosen:
             continue
-        row: dict[str, Any] = {"kind": kind, "points": p, "snr": snr, "method": method, "seeds": len(chosen)}
+        row: dict[str, Any] = {
+            "kind": kind,
+            "points": p,
+            "snr": snr,
+            "method": method,
+            "seeds": len(chosen),
+        }
         for name in ("hamming", "hamming_larger", "cka", "cka_clean", "cka_true", "seconds"):
             if not all(name in one for one in chosen):
                 continue  # kept from before it was measured

@@ -58,7 +58,9 @@ def embedded(rng: np.random.Generator, s: Concepts, n: int, snr: float) -> tuple
     return clean + noise, clean
 
 
-def scored(found: Concepts, weights: Matrix, true: Concepts, noisy: Matrix, clean: Matrix) -> dict[str, Any]:
+def scored(
+    found: Concepts, weights: Matrix, true: Concepts, noisy: Matrix, clean: Matrix
+) -> dict[str, Any]:
     """Return the normalised Hamming distance to the true concepts after permutation and flips, and the CKA with both kernels.
 
     Each true concept is matched to a found one, or to none at the distance 1/2. "hamming_larger" is the mean over true

@@ -147,7 +147,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         curve.append(row)
     best = pairs[0] if pairs else None
     squares = (
-        [] if best is None else quadruplets(model.concepts, int(best["first"]), int(best["second"]), count=50)
+        []
+        if best is None
+        else quadruplets(model.concepts, int(best["first"]), int(best["second"]), count=50)
     )
     shown = [
         [words[point] for point in one.points]

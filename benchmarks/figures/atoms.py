@@ -27,7 +27,9 @@ CIFAR_ATOMS: Final = (345, 209)
 
 def mnist_settings(work: Work) -> Configuration:
     """Return the settings of the fit of digits."""
-    return preset("mnist-vq").replace(dictionary=work.sizes.mnist_atoms, dictionary_rounds=work.sizes.rounds)
+    return preset("mnist-vq").replace(
+        dictionary=work.sizes.mnist_atoms, dictionary_rounds=work.sizes.rounds
+    )
 
 
 def cifar_settings(work: Work) -> Configuration:

@@ -51,7 +51,9 @@ class Mistakes:
 
 def settings_of(work: Work) -> Configuration:
     """Return the settings of the fit."""
-    return preset("cifar10-gq").replace(dictionary=work.sizes.cifar_atoms, n_components=work.sizes.components)
+    return preset("cifar10-gq").replace(
+        dictionary=work.sizes.cifar_atoms, n_components=work.sizes.components
+    )
 
 
 def looked(work: Work) -> Mistakes:
@@ -114,7 +116,9 @@ def figure_of(look: Mistakes, figure: int) -> tuple[NDArray[np.uint8], dict[str,
     ]
     right = [enlarged(_shown(image, same.mean(axis=0), look.model), SCALE)]
     right[0] = framed(right[0], 3, RED)
-    right += [enlarged(_shown(one, row, look.model), SCALE) for one, row in zip(pictures, same, strict=True)]
+    right += [
+        enlarged(_shown(one, row, look.model), SCALE) for one, row in zip(pictures, same, strict=True)
+    ]
     of_found, of_own = int((classes == found).sum()), int((classes == own).sum())
     title = f"a {CLASSES[own]} taken for a {CLASSES[found]}; of {len(near)} neighbours {of_found} {CLASSES[found]}"
     title += f", {of_own} {CLASSES[own]} (blue)" if own != found else ""

@@ -39,7 +39,10 @@ def figure_2(work: Work) -> tuple[NDArray[np.uint8], dict[str, Any]]:
     _draw_landmarks(axes[0, 1], landmarks, points[chosen])
     axes[0, 1].set_title("(b) landmarks, a noisy pair")
     unit = z / np.linalg.norm(z, axis=1, keepdims=True)
-    for place, rows, title in ((2, points, "(e) near in the plane"), (3, unit, "(f) near in the embedding")):
+    for place, rows, title in (
+        (2, points, "(e) near in the plane"),
+        (3, unit, "(f) near in the embedding"),
+    ):
         near = np.argsort(squared_distances(rows[[chosen]], rows)[0], kind="stable")[: len(rows) // 10]
         axes[0, place].scatter(*points.T, c="0.8", s=1, linewidths=0)
         axes[0, place].scatter(*points[near].T, c="tab:orange", s=4, linewidths=0)

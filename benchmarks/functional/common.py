@@ -27,7 +27,9 @@ def small_clips(data: str, folder: Path, levels: int) -> str:
     return str(out)
 
 
-def split(path: str, held_out: list[str], leave_out: list[str]) -> tuple[tuple[Clip, ...], tuple[Clip, ...]]:
+def split(
+    path: str, held_out: list[str], leave_out: list[str]
+) -> tuple[tuple[Clip, ...], tuple[Clip, ...]]:
     """Return the clips to learn from, and those held out; others are left out of both."""
     clips = [clip for clip in open_clips(path) if clip.dataset.split("/")[0] not in leave_out]
     apart = {clip: clip.dataset.split("/")[0] in held_out for clip in clips}

@@ -81,7 +81,12 @@ def _sgd(model: Any, paths: Any, options: Any) -> list[dict[str, Any]]:
         reached = orthogonalised(learned.components, sums.moment)
         objective = float(np.vdot(reached @ sums.scatter, reached)) / best
         rows.append(
-            {"start": start, "sparsity": sparsity, "objective": objective, "support": _support(reached, sums)}
+            {
+                "start": start,
+                "sparsity": sparsity,
+                "objective": objective,
+                "support": _support(reached, sums),
+            }
         )
     return rows
 

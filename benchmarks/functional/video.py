@@ -89,7 +89,9 @@ def _sgd(model: Any, clips: Any, wanted: FunctionalSettings, options: Any) -> li
             n_components=len(model.components), rounds=options.sgd_rounds, batch=wanted.sgd_batch, steps=wanted.sgd_steps,
             memory=1.0, sparsity=sparsity,
         )  # fmt: skip
-        learned, _ = fit_sgd(model.sequences(clips), model.coder, engine(), settings, start=start, sums=sums)
+        learned, _ = fit_sgd(
+            model.sequences(clips), model.coder, engine(), settings, start=start, sums=sums
+        )
         P = orthogonalised(learned.components, sums.covariance)
         objective = float(np.vdot(P @ sums.scatter, P)) / best
         rows.append(

@@ -100,7 +100,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--features", type=int, default=2048)
     parser.add_argument("--inputs", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--sgemm-share", type=float, default=0.05, help="share of the product that is timed")
+    parser.add_argument(
+        "--sgemm-share", type=float, default=0.05, help="share of the product that is timed"
+    )
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
     settings = KernelSettings(features="fourier", n_features=options.features, noise=0.3)

@@ -37,7 +37,14 @@ WITH_BANDWIDTH = ("gaussian", "laplacian")
 def cubes(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return n points about the corners of a cube, two corners a class: the paper names scikit-learn and no settings."""
     rows, labels = make_classification(
-        n, 3, n_informative=3, n_redundant=0, n_clusters_per_class=2, class_sep=1.5, flip_y=0, random_state=0
+        n,
+        3,
+        n_informative=3,
+        n_redundant=0,
+        n_clusters_per_class=2,
+        class_sep=1.5,
+        flip_y=0,
+        random_state=0,
     )
     return rows, labels
 

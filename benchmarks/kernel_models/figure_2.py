@@ -49,7 +49,9 @@ def one_split(
     unlabelled, labelled, test = split(labels, seed)
     fitted_on = rows[np.concatenate([unlabelled, labelled])]
     known, asked = labels[labelled], labels[test]
-    found: dict[str, dict[str, float]] = {"raw": {"raw": accuracy(rows[labelled], known, rows[test], asked)}}
+    found: dict[str, dict[str, float]] = {
+        "raw": {"raw": accuracy(rows[labelled], known, rows[test], asked)}
+    }
     triplets = drawn_triplets(fitted_on, Augmentation(noise), seed)
     parts = (triplets.anchors, triplets.positives, triplets.negatives)
     for method in METHODS:
@@ -86,7 +88,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--steps", type=int, default=300, help="of a network's training")
     parser.add_argument("--noise", type=float, default=0.1)
     parser.add_argument(
-        "--bandwidths", type=float, nargs="+", default=[0.1, 0.3, 1.0, 3.0, 10.0], help="shares of the median"
+        "--bandwidths",
+        type=float,
+        nargs="+",
+        default=[0.1, 0.3, 1.0, 3.0, 10.0],
+        help="shares of the median",
     )
     parser.add_argument("--hidden", type=int, default=128, help="units of a network's hidden layer")
     parser.add_argument("--parts", help="folder for finished parts")

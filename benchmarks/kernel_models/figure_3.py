@@ -77,7 +77,9 @@ def kernel_error(kernel: str, components: int, grid: tuple[Any, ...], parts: Par
         return lambda rows: np.asarray(model.inverse_transform(model.transform(rows)))
 
     most = len(parts.noisy) - len(parts.noisy) // 5
-    held = {one: error(fitted(one[0], one[1], most)(parts.noisy[most:]), parts.clean[most:]) for one in grid}
+    held = {
+        one: error(fitted(one[0], one[1], most)(parts.noisy[most:]), parts.clean[most:]) for one in grid
+    }
     best = min(held, key=held.__getitem__)
     model = fitted(best[0], best[1], len(parts.noisy))
     return {
@@ -131,7 +133,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=500, help="of a network's training, at most")
     parser.add_argument("--ridges", type=float, nargs="+", default=[0.3, 1.0, 3.0, 10.0])
-    parser.add_argument("--bandwidths", type=float, nargs="+", default=[0.5, 1.0, 2.0], help="of the decoder")
+    parser.add_argument(
+        "--bandwidths", type=float, nargs="+", default=[0.5, 1.0, 2.0], help="of the decoder"
+    )
     parser.add_argument("--uncentred", action="store_true", help="leave the mean image")
     parser.add_argument("--parts", help="folder for finished parts")
     parser.add_argument("--json", help="folder for the dated result")
@@ -163,7 +167,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     return table
 
 
-def one_cell(name: str, rows: np.ndarray, components: int, deviation: float, options: Any) -> dict[str, Any]:
+def one_cell(
+    name: str, rows: np.ndarray, components: int, deviation: float, options: Any
+) -> dict[str, Any]:
     """Return errors by method for one data set, bottleneck and noise, over the repeats.
 
     "kernel" is, in each repeat, the kernel whose error on what was held out is least.
@@ -176,7 +182,9 @@ def one_cell(name: str, rows: np.ndarray, components: int, deviation: float, opt
         parts = parts_of(rows, n, deviation, seed, centred=not options.uncentred)
         found = {}
         for method, compute in methods_of(components, grid, options.steps, seed, parts).items():
-            part = f"figure-3-{name}-{components}-{deviation:.2g}-{seed}-{re.sub('[^a-z0-9]+', '-', method)}"
+            part = (
+                f"figure-3-{name}-{components}-{deviation:.2g}-{seed}-{re.sub('[^a-z0-9]+', '-', method)}"
+            )
             found[method] = kept(options.parts, part, told, compute)
         chosen = min(KERNELS, key=lambda kernel: found[kernel]["held"])
         found = {"kernel": {**found[chosen], "kernel": chosen}, **found}

@@ -8,7 +8,9 @@ import numpy as np
 from smtdist.data.opening import open_source
 
 
-def first_classes(path: str, classes: int, n: int, *, group: str = "train") -> tuple[np.ndarray, np.ndarray]:
+def first_classes(
+    path: str, classes: int, n: int, *, group: str = "train"
+) -> tuple[np.ndarray, np.ndarray]:
     """Return n images of the first so many classes, about as many of each, as rows (n, pixels), and labels."""
     with h5py.File(path, "r") as file:
         labels = file[f"{group}/labels"][: 40 * n].reshape(-1)

@@ -84,7 +84,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         )
         for cell, (word, difference) in one["against_kernel_pca"].items():
             print(f"  {cell:<24} {word:<6} {100 * difference:+5.1f} points against Kernel PCA")
-    print("cells against Kernel PCA:", ", ".join(f"{count} {word}" for word, count in found["cells"].items()))
+    print(
+        "cells against Kernel PCA:", ", ".join(f"{count} {word}" for word, count in found["cells"].items())
+    )
     if options.json:
         write_record(options.json, "kernel-figure-1-compared", {**found, "record": options.record.name})
     return found

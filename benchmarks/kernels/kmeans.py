@@ -170,7 +170,9 @@ def compare(options: argparse.Namespace, atoms: int) -> dict[str, Any]:
     found = contest(
         sides, options.repeats, threads=options.threads, apart=not options.here, warm=not options.cold
     )
-    found.update({name: per_iteration(found[name], options.iterations) for name in found if name != "floor"})
+    found.update(
+        {name: per_iteration(found[name], options.iterations) for name in found if name != "floor"}
+    )
     facts: dict[str, Any] = {"patches": options.patches, "iterations": options.iterations}
     if "peer" in found:
         facts["inertia_ratio"] = found["ours"].facts["inertia"] / found["peer"].facts["inertia"]

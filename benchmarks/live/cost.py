@@ -174,7 +174,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--follow", action="store_true", help="others look on: smtdist watch, and the page")
-    parser.add_argument("--more", action="store_true", help="add to the record of the same day and settings")
+    parser.add_argument(
+        "--more", action="store_true", help="add to the record of the same day and settings"
+    )
     parser.add_argument("--out", default="benchmarks/results")
     chosen = parser.parse_args(arguments)
     data = images(chosen.samples, chosen.side)

@@ -146,7 +146,10 @@ def peer_run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     )
     spent = json.loads(times.read_text())
     summing = (
-        spent["construct_diff_op"] + spent["_get_inv_sqrt_cov"] + spent["_calc_inner"] - spent["mx_inv_sqrt"]
+        spent["construct_diff_op"]
+        + spent["_get_inv_sqrt_cov"]
+        + spent["_calc_inner"]
+        - spent["mx_inv_sqrt"]
     )
     lines = found.pop("lines")
     found["facts"] |= {
@@ -256,7 +259,10 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     options = parser.parse_args(arguments)
     ours, peer = Outcome(), Outcome()
     for turn in range(max(options.repeats, options.peer_repeats)):
-        for outcome, run, count in ((ours, our_run, options.repeats), (peer, peer_run, options.peer_repeats)):
+        for outcome, run, count in (
+            (ours, our_run, options.repeats),
+            (peer, peer_run, options.peer_repeats),
+        ):
             if turn < count:
                 with tempfile.TemporaryDirectory(prefix="smtdist-peer-") as name:
                     write_data(options, Path(name))

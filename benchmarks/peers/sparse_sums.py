@@ -70,7 +70,9 @@ def scipy_product(data: str | None, images: int, atoms: int) -> Work:
     codes = codes_of(data, images, atoms)
     entries = np.ones(len(codes.indices), np.float32)
     shape = codes.n_patches, atoms
-    matrix = csr_array((entries, codes.indices.astype(np.int32), codes.indptr.astype(np.int32)), shape=shape)
+    matrix = csr_array(
+        (entries, codes.indices.astype(np.int32), codes.indptr.astype(np.int32)), shape=shape
+    )
     transposed = matrix.T.tocsr()
 
     def work() -> dict[str, Any]:

@@ -260,7 +260,9 @@ def compared(
                 sides = sides[1], sides[0]
             gap = ahead(sides[0].mean(axis=0), sides[1].mean(axis=0), generator, draws)
             if options.seeds:
-                gap["by_seed"] = [round(100 * float(each), 2) for each in (sides[0] - sides[1]).mean(axis=1)]
+                gap["by_seed"] = [
+                    round(100 * float(each), 2) for each in (sides[0] - sides[1]).mean(axis=1)
+                ]
             found.append({"table": table, "group": group, "votes": votes, **names, **gap})
     return found
 
@@ -306,7 +308,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--judge", choices=[TEST, BATCH_5], default=TEST, help="images to judge by")
     parser.add_argument("--votes", nargs="+", choices=list(VOTES), default=["paper"])
     parser.add_argument("--mirrored", action="store_true", help="mirrored training images vote too")
-    parser.add_argument("--k", type=int, default=0, help="neighbours that vote, in place of those of --votes")
+    parser.add_argument(
+        "--k", type=int, default=0, help="neighbours that vote, in place of those of --votes"
+    )
     parser.add_argument("--temperature", type=float, default=0.0, help="of their votes, likewise")
     parser.add_argument("--leading", type=int, default=0, help="directions in which is compared; 0: all")
     parser.add_argument("--whiten", type=float, default=Directions.whiten, help="of leading directions")

@@ -64,7 +64,8 @@ def _solved_again(work: Steps, asked: Fit, components: int, path: Path) -> bool:
     # the passes are the other's, but for the solve
     known = work.facts(f"models/{other}.json", dict)["passes"]
     passes = [
-        {**one, "seconds": time.perf_counter() - started} if one["name"] == "solve" else one for one in known
+        {**one, "seconds": time.perf_counter() - started} if one["name"] == "solve" else one
+        for one in known
     ]
     work.keep(f"models/{asked.key}.json", {"passes": passes, "settings": asked.settings.to_dict()})
     return True
@@ -93,7 +94,9 @@ def components_of(work: Steps, model: Model, part: Part) -> NDArray[np.float32]:
         return np.eye(n_atoms, dtype=np.float32)
     if part.solve == "spectral":
         assert model.embedding is not None
-        return np.ascontiguousarray(model.embedding.components[: part.drop + part.n_components].T, np.float32)
+        return np.ascontiguousarray(
+            model.embedding.components[: part.drop + part.n_components].T, np.float32
+        )
     values, vectors = _eigen(work, model, part.fit)
     kept = int((values > RANK * values[0]).sum())
     last = min(part.drop + part.n_components, kept) if part.n_components else kept

@@ -138,7 +138,9 @@ class Family:
             if not ways:
                 continue
             # members of a fit have its encoder, and share its codes
-            flats = represent_slices(slices_of(tuple(ways.values()), self.engine), images.source, start, stop)
+            flats = represent_slices(
+                slices_of(tuple(ways.values()), self.engine), images.source, start, stop
+            )
             assert flats is not None
             for (made, member), flat in zip(ways.items(), flats, strict=True):
                 found = member.views(flat, stop - start)

@@ -66,7 +66,9 @@ def differences(folder: Path) -> dict[str, list[str]]:
         for one in json.loads(path.read_text())["result"].get("compared", []):
             low, high = one["interval"]
             seeds = (
-                f"; by seed {', '.join(f'{each:.1f}' for each in one['by_seed'])}" if "by_seed" in one else ""
+                f"; by seed {', '.join(f'{each:.1f}' for each in one['by_seed'])}"
+                if "by_seed" in one
+                else ""
             )
             said = f"{one['other']} by {one['points']:.1f} ({low:.1f} to {high:.1f}{seeds})"
             group = f"{one['group']}, {CALLED[one['votes']]}" if "votes" in one else one["group"]
@@ -191,7 +193,9 @@ def _cost(plan: dict[str, Any], cell: dict[str, Any]) -> str:
         if "refused" in part:
             said.append(f"{size}: refused: {part['refused']}")
         else:
-            said.append(f"{size}: fit {_seconds(part['seconds'])}, {part['peak_bytes'] / 1e9:.1f} GB by plan")
+            said.append(
+                f"{size}: fit {_seconds(part['seconds'])}, {part['peak_bytes'] / 1e9:.1f} GB by plan"
+            )
     return "; ".join(said).replace("|", "\\|")
 
 

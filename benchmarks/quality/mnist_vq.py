@@ -178,14 +178,20 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     commands.choices["choose"].add_argument(
         "--leading", type=int, nargs="+", default=[], help="compare in so many directions too"
     )
-    commands.choices["choose"].add_argument("--whiten", type=float, nargs="+", default=[0.25, 0.5, 0.75, 1.0])
+    commands.choices["choose"].add_argument(
+        "--whiten", type=float, nargs="+", default=[0.25, 0.5, 0.75, 1.0]
+    )
     options = parser.parse_args(arguments)
     settings = preset("mnist-vq").replace(
         dictionary=options.dictionary, **dict(map(parse_setting, options.set))
     )
     result: dict[str, Any] = options.work(options, settings)
     print(
-        {key: value for key, value in result.items() if key not in ("passes", "configuration", "validation")}
+        {
+            key: value
+            for key, value in result.items()
+            if key not in ("passes", "configuration", "validation")
+        }
     )
     if options.json:
         write_record(

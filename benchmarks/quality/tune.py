@@ -49,7 +49,9 @@ def separate(
     fitted = time.perf_counter()
     z = []
     for source, _ in (known, asked):
-        own = np.empty((source.n_samples, *model.feature_shape(settings.n_components)), dtype=settings.dtype)
+        own = np.empty(
+            (source.n_samples, *model.feature_shape(settings.n_components)), dtype=settings.dtype
+        )
         for first, values in transform(model, source, engine):
             own[first : first + len(values)] = values
         z.append(own.reshape(len(own), -1))
@@ -88,7 +90,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--train", type=int, default=2000)
     parser.add_argument("--validation", type=int, default=500)
     parser.add_argument("--dictionary", type=int, default=1024)
-    parser.add_argument("--separate", type=int, default=4, help="combinations that are fitted by themselves")
+    parser.add_argument(
+        "--separate", type=int, default=4, help="combinations that are fitted by themselves"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--grid", action="append", metavar="KEY=VALUE,VALUE")
     parser.add_argument("--json", help="folder for the dated result")

@@ -61,7 +61,9 @@ class Way:
         """Return the numbers of a few ramps, slow and fast: where a search begins."""
         paces = ((0.1, 0.3, 0.5), (0.1, 0.8, 0.8), (0.3, 0.6, 0.5), (0.3, 1.0, 0.6), (0.5, 0.5, 0.5))
         return [
-            np.array(pace if self.steps else (*pace, 0.8, max(0.3, pace[0]), min(pace[1], 0.7), pace[2], 0.5))
+            np.array(
+                pace if self.steps else (*pace, 0.8, max(0.3, pace[0]), min(pace[1], 0.7), pace[2], 0.5)
+            )
             for pace in paces
         ]
 
@@ -78,7 +80,9 @@ class Way:
                 rows, model, h, self.steps, preconditioned=self.method == "preconditioned"
             )
         s = tuple((values[half:-1] + values[-2:-1] * count)[:count])
-        return iterate_tile(rows, model, Schedule(h, s, values[-1], BLOCK if self.method == "blocks" else 0))
+        return iterate_tile(
+            rows, model, Schedule(h, s, values[-1], BLOCK if self.method == "blocks" else 0)
+        )
 
     def curves(
         self,

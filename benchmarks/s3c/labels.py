@@ -161,7 +161,9 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 name, validated, [(one["labels"], round(100 * one["mean"], 1)) for one in sweep], flush=True
             )
         result["sweeps"][model] = found
-    result["beside_first"] = {name: beside_first(result["sweeps"], SWEEPS[name]) for name in options.scalings}
+    result["beside_first"] = {
+        name: beside_first(result["sweeps"], SWEEPS[name]) for name in options.scalings
+    }
     return result
 
 

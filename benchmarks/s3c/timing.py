@@ -112,7 +112,9 @@ def found_damping(
     }
 
 
-def prepared(steps: Steps, size: Size, before: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def prepared(
+    steps: Steps, size: Size, before: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
     """Return what is to be timed: dampings of every way and share, and the iterations they take on every set."""
     told = steps.facts(f"{size.name}-bests.json", lambda: bests(size.groups, size.model, options.long))
     others = steps.facts(f"{size.name}-bests-sets.json", lambda: bests(size.sets, size.model, options.long))

@@ -141,7 +141,9 @@ class Exchange:
                 {
                     "merges": len(met),
                     "seconds": max(story["ended"] for story in stories) - started,
-                    "adding_seconds": float(np.mean([story["ended"] - story["began"] for story in stories])),
+                    "adding_seconds": float(
+                        np.mean([story["ended"] - story["began"] for story in stories])
+                    ),
                 }
             )
             peaks += [story["peak"] - before[places[2 * i]] for i, story in enumerate(stories)]

@@ -91,7 +91,9 @@ def connected(cluster: ManyWorkers) -> Client:
 
 def _schedule(pipe: Connection, settings: dict[str, Any]) -> None:
     async def run() -> None:
-        async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0") as scheduler:
+        async with Scheduler(
+            host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0"
+        ) as scheduler:
             pipe.send(scheduler.address)
             await _closed(pipe)
 

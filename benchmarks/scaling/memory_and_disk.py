@@ -110,7 +110,9 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
             print(f"{result['samples']:>8} {record['name']:<12} {record['seconds']:8.1f} s  {memory}")
         print({key: value for key, value in result.items() if key != "passes"})
     if options.json:
-        write_record(options.json, "memory-and-disk", {"runs": results, "configuration": settings.to_dict()})
+        write_record(
+            options.json, "memory-and-disk", {"runs": results, "configuration": settings.to_dict()}
+        )
     return results
 
 

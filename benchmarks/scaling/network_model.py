@@ -155,7 +155,9 @@ def row_of(case: Case, constants: Constants) -> dict[str, Any]:
     }
 
 
-def fit(simulated: list[dict[str, Any]], exchanged: list[dict[str, Any]]) -> tuple[Constants, dict[str, Any]]:
+def fit(
+    simulated: list[dict[str, Any]], exchanged: list[dict[str, Any]]
+) -> tuple[Constants, dict[str, Any]]:
     """Return the constants, and how far the model is from what they were fitted to.
 
     Copy and addition: seconds a byte of the largest exchange. Driver: processor seconds a task of the driver or the scheduler,
@@ -194,7 +196,10 @@ def fit(simulated: list[dict[str, Any]], exchanged: list[dict[str, Any]]) -> tup
         }
         for run, want, per_worker in zip(simulated, wanted, rounds, strict=True)
     ]
-    return constants, {"residuals": residuals, "loopback_bytes_per_second": largest["bytes_per_second_each"]}
+    return constants, {
+        "residuals": residuals,
+        "loopback_bytes_per_second": largest["bytes_per_second_each"],
+    }
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -231,7 +236,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--simulated", nargs="+", required=True, help="records of benchmarks.scaling.simulated"
     )
-    parser.add_argument("--exchange", nargs="+", required=True, help="records of benchmarks.scaling.exchange")
+    parser.add_argument(
+        "--exchange", nargs="+", required=True, help="records of benchmarks.scaling.exchange"
+    )
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 3, 10, 30, 100, 300, 1000, 3000])
     parser.add_argument("--atoms", type=int, nargs="+", default=[8192, 65_536])
     parser.add_argument("--gigabits", type=float, nargs="+", default=[10, 100])

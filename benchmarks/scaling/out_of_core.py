@@ -151,7 +151,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--limit", type=float, default=2.0, metavar="GB", help="memory of a worker")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where the file is made and deleted; default: temporary")
+    parser.add_argument(
+        "--folder", type=Path, help="where the file is made and deleted; default: temporary"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)

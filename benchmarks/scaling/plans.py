@@ -211,7 +211,14 @@ def fitted(job: dict[str, Any], path: str, folder: str) -> dict[str, Any]:
         baselines.append(found.baseline_bytes)
         return found
 
-    words = ["fit", *words_of(job, path, folder), "--out", str(Path(folder, "model.h5")), "--quiet", "--json"]
+    words = [
+        "fit",
+        *words_of(job, path, folder),
+        "--out",
+        str(Path(folder, "model.h5")),
+        "--quiet",
+        "--json",
+    ]
     session.executor_for, Engine.limits = counting, limits  # type: ignore[assignment,method-assign]
     try:
         with Resident() as resident, redirect_stdout(io.StringIO()) as said:
@@ -268,7 +275,10 @@ def compared(plan: dict[str, Any], found: dict[str, Any], workers: int) -> dict[
                     sum(one["sent_bytes"] for one in real),
                 ],
                 "written_bytes": [cost["written_bytes"], sum(one["written_bytes"] for one in real)],
-                "baseline_bytes": [cost["baseline_bytes"], max(one.get("baseline_bytes", 0) for one in real)],
+                "baseline_bytes": [
+                    cost["baseline_bytes"],
+                    max(one.get("baseline_bytes", 0) for one in real),
+                ],
                 "peak_bytes": [cost["projected_bytes"], peak],
                 "peak_share": peak / cost["projected_bytes"],
                 "seconds": [cost["seconds"], seconds],
@@ -296,7 +306,9 @@ def cut(path: Path, dataset: str, samples: int, target: str) -> None:
         else:
             stored = source[dataset]
             chunks = stored.chunks and (min(samples, stored.chunks[0]), *stored.chunks[1:])
-            part.create_dataset(dataset, data=stored[:samples], chunks=chunks, compression=stored.compression)
+            part.create_dataset(
+                dataset, data=stored[:samples], chunks=chunks, compression=stored.compression
+            )
 
 
 def mebibytes(pair: list[int]) -> str:

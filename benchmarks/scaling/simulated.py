@@ -287,7 +287,9 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--arrays", type=int, default=3, help="K x K sums of 8 bytes in a state")
     parser.add_argument("--atoms", type=int, default=8192)
     parser.add_argument("--gigabits", type=float, default=10.0, help="network of a worker, each way")
-    parser.add_argument("--add-rate", type=float, default=2e9, help="bytes of a sum added or copied a second")
+    parser.add_argument(
+        "--add-rate", type=float, default=2e9, help="bytes of a sum added or copied a second"
+    )
     parser.add_argument("--factor", type=float, default=10.0, help="all sleeping is shortened by this")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="folder for the dated result")

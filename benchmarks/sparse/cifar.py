@@ -52,7 +52,9 @@ def judged(z: list[Any], y: list[Any], engine: Engine) -> dict[str, float]:
     }
 
 
-def on_l1(images: list[Any], options: argparse.Namespace, engine: Engine) -> tuple[list[Any], dict[str, Any]]:
+def on_l1(
+    images: list[Any], options: argparse.Namespace, engine: Engine
+) -> tuple[list[Any], dict[str, Any]]:
     """Learn a dictionary, embed its codes."""
     started = time.perf_counter()
     settings = SparseSettings(
@@ -65,12 +67,15 @@ def on_l1(images: list[Any], options: argparse.Namespace, engine: Engine) -> tup
     )  # fmt: skip
     model, _ = fit_manifold(ArraySource(images[0]), coder, embedding, engine)
     z = [
-        represented(representing(model), ArraySource(part), engine).reshape(len(part), -1) for part in images
+        represented(representing(model), ArraySource(part), engine).reshape(len(part), -1)
+        for part in images
     ]
     return z, {"seconds": time.perf_counter() - started, "active": coder.active}
 
 
-def on_gq(images: list[Any], options: argparse.Namespace, engine: Engine) -> tuple[list[Any], dict[str, Any]]:
+def on_gq(
+    images: list[Any], options: argparse.Namespace, engine: Engine
+) -> tuple[list[Any], dict[str, Any]]:
     """Fit the spine's f_gq with as many atoms, the same positions and pooling."""
     started = time.perf_counter()
     settings = Configuration(

@@ -128,7 +128,11 @@ def fista_and_sgemms(
             codes[:] = 1e-3
     best = {name: min(each) for name, each in times.items()}
     flops = 4 * steps * len(x) * atoms.size
-    return {**best, "ratio": best["fista"] / best["sgemms"], "gflops_of_sgemms": flops / best["sgemms"] / 1e9}
+    return {
+        **best,
+        "ratio": best["fista"] / best["sgemms"],
+        "gflops_of_sgemms": flops / best["sgemms"] / 1e9,
+    }
 
 
 def _at_gap(dictionary: Any, x: Any, penalty: float, gap: float, repeats: int) -> dict[str, Any]:

@@ -110,7 +110,9 @@ def end_group(process: subprocess.Popen[Any]) -> None:
 class Driver:
     """A fit or resume in a process of its own; `on_event` is called with each of its events, in a thread."""
 
-    def __init__(self, arguments: list[str], on_event: Callable[[Event], None] = lambda event: None) -> None:
+    def __init__(
+        self, arguments: list[str], on_event: Callable[[Event], None] = lambda event: None
+    ) -> None:
         self._on_event = on_event
         self.events: list[Event] = []
         self.errors: list[BaseException] = []

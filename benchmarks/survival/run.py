@@ -80,7 +80,16 @@ def bits(path: Path) -> str:
 
 def fit_words(folder: Path, data: Path, out: str, cluster: str | None, checkpoint: Path) -> list[str]:
     """Return the command line of a fit."""
-    words = ["fit", str(data), "--dataset", "x", "--out", str(folder / out), "--checkpoint", str(checkpoint)]
+    words = [
+        "fit",
+        str(data),
+        "--dataset",
+        "x",
+        "--out",
+        str(folder / out),
+        "--checkpoint",
+        str(checkpoint),
+    ]
     words += [word for setting in SETTINGS for word in ("--set", setting)]
     return [*words, *(["--workers", "0"] if cluster is None else ["--cluster", cluster])]
 

@@ -234,7 +234,9 @@ def told(context: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Compare on every seed."""
     train, test = read(options.data, "train", options.train), read(options.data, "test", options.test)
-    base = preset("mnist-vq").replace(dictionary=options.dictionary, **dict(map(parse_setting, options.set)))
+    base = preset("mnist-vq").replace(
+        dictionary=options.dictionary, **dict(map(parse_setting, options.set))
+    )
     asked = {**vars(options), "data": Path(options.data).name}
     free = ("minutes", "work", "json", "workers", "seeds", "context")
     steps = Steps(folder, options.minutes)
@@ -263,7 +265,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--train", type=int, default=60_000)
     parser.add_argument("--test", type=int, default=10_000)
     parser.add_argument("--dictionary", type=int, default=16_384)
-    parser.add_argument("--context", nargs="+", default=["3", "whole"], help="pixels, or whole; one or more")
+    parser.add_argument(
+        "--context", nargs="+", default=["3", "whole"], help="pixels, or whole; one or more"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sweeps", type=int, default=25)
     parser.add_argument("--most", type=float, default=100.0, help="GloVe's x_max")

@@ -33,7 +33,13 @@ from smtdist.engine.session import executor_for
 from smtdist.models.words.files import load_words, save_words
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordModel, WordSettings, unit
-from smtdist.models.words.others import GloveSettings, glove, positive_information, ppmi_svd, rank_correlation
+from smtdist.models.words.others import (
+    GloveSettings,
+    glove,
+    positive_information,
+    ppmi_svd,
+    rank_correlation,
+)
 from smtdist.models.words.solving import solve_words
 from smtdist.solve.iterative import largest_eigenvectors
 from smtdist.statistics.word_pairs import WordSums
@@ -60,7 +66,9 @@ def judgements() -> dict[str, list[tuple[str, str, float]]]:
     result = {}
     for name, file in JUDGED.items():
         rows = [
-            line.split("\t") for line in (folder / file).read_text().splitlines() if not line.startswith("#")
+            line.split("\t")
+            for line in (folder / file).read_text().splitlines()
+            if not line.startswith("#")
         ]
         result[name] = [
             (row[0].lower(), row[1].lower(), float(row[2]))
@@ -157,7 +165,9 @@ def information_vectors(sums: WordSums, count: int, drop: int) -> NDArray[np.flo
     return vectors[:, drop:]
 
 
-def embeddings(options: argparse.Namespace, model: WordModel) -> dict[str, Callable[[], NDArray[np.float64]]]:
+def embeddings(
+    options: argparse.Namespace, model: WordModel
+) -> dict[str, Callable[[], NDArray[np.float64]]]:
     """Return the methods, each a way to vectors from the same counts."""
     sums, settings, count = model.statistics, model.settings, options.components
     assert sums is not None
@@ -166,7 +176,9 @@ def embeddings(options: argparse.Namespace, model: WordModel) -> dict[str, Calla
         return solve_words(sums, replace(settings, moment="degree")).components[settings.drop :].T
 
     def trained() -> NDArray[np.float64]:
-        return glove(sums.cooccurrence(), GloveSettings(n_components=count, sweeps=options.sweeps)).vectors()
+        return glove(
+            sums.cooccurrence(), GloveSettings(n_components=count, sweeps=options.sweeps)
+        ).vectors()
 
     return {
         "smt": model.vectors,
@@ -246,7 +258,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--least", type=int, default=200, help="occurrences of the words asked")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--work", help="folder that keeps counts and vectors, so that the command can go on")
+    parser.add_argument(
+        "--work", help="folder that keeps counts and vectors, so that the command can go on"
+    )
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="smtdist-semantics-") as name:

@@ -66,7 +66,9 @@ def command(text: Path, folder: Path, *options: str) -> dict[str, Any]:
     started = time.perf_counter()
     out = ["--out", str(folder / f"{text.stem}.h5")]
     words = ["words", str(text), "--json", "--quiet", "--workers", "0", *out, *options]
-    done = subprocess.run([sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=True
+    )
     result = json.loads(done.stdout)
     return {
         "megabytes": text.stat().st_size / 1e6,

@@ -14,7 +14,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.hdf5 import open_dataset
+from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
@@ -152,14 +152,13 @@ def _search(path: Path, query: str, json: bool) -> None:
 
 
 def _draw(path: Path, text: str, names: str | None, figure: Path, overwrite: bool, json: bool) -> None:
-    from smtdist.concepts import files
-    from smtdist.concepts.drawing import draw_points
+    from smtdist.concepts import drawing, files
 
     model = files.load(path)
     label = None if names is None else _names(names, model.points)
     points = [_point(word.strip(), label, model.points) for word in text.split(",")]
     try:
-        kinds, paths = draw_points(model, points, figure, names=label, overwrite=overwrite)
+        kinds, paths = drawing.draw_points(model, points, figure, names=label, overwrite=overwrite)
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
     if json:
@@ -182,7 +181,7 @@ def _names(text: str, points: int) -> list[str]:
     path, colon, dataset = text.rpartition(":")
     if not colon:
         raise WrongUsage(f"{text!r} names no dataset; write FILE.h5:DATASET.")
-    with open_dataset(path, dataset) as stored:
+    with hdf5.open_dataset(path, dataset) as stored:
         if stored.shape != (points,) or stored.dtype.kind not in "OS":
             raise DataError(f"{text} does not hold {points:,} names; give one text for each point.")
         return [str(name) for name in stored.asstr()[()]]

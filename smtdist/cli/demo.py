@@ -27,7 +27,8 @@ from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
-from smtdist.evaluate.run import Labelled, Neighbours, classified, evaluated
+from smtdist.evaluate import run
+from smtdist.evaluate.run import Labelled, Neighbours
 from smtdist.models import files
 from smtdist.models.fit import fit
 from smtdist.monitor import tables
@@ -98,8 +99,10 @@ def _run(folder: Path, out: Path, where: Where, overwrite: bool) -> dict[str, An
     with engine_for(where, known.source) as engine:
         model, records = fit(known.source, SETTINGS, engine)
         written = files.save(model, out, overwrite=overwrite)
-        knn = evaluated(model, known, asked, engine, NEIGHBOURS)
-        raw = classified(_pixels(known), known.labels, _pixels(asked), asked.labels, engine, RAW_NEIGHBOURS)
+        knn = run.evaluated(model, known, asked, engine, NEIGHBOURS)
+        raw = run.classified(
+            _pixels(known), known.labels, _pixels(asked), asked.labels, engine, RAW_NEIGHBOURS
+        )
     return {
         "knn": knn.to_dict(),
         "raw_knn": raw.to_dict(),

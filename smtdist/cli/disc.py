@@ -13,8 +13,8 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.array import ArraySamples
 from smtdist.data.writing import check_target, whole_file
-from smtdist.models.functional.disc import FUNCTIONALS, disc_landmarks, fit_disc, moving_points
-from smtdist.models.functional.disc_judge import APART, judged, recovery, sparse_points
+from smtdist.models.functional import disc as unit_disc
+from smtdist.models.functional import disc_judge
 from smtdist.models.functional.disc_picture import draw_disc
 from smtdist.monitor import tables
 
@@ -29,7 +29,7 @@ def disc(
     sequences: Annotated[int, typer.Option(min=100, help="Straight paths of a point.")] = 10000,
     functionals: Annotated[
         int, typer.Option(min=10, help="Functionals, the rows of the embedding.")
-    ] = FUNCTIONALS,
+    ] = unit_disc.FUNCTIONALS,
     functions: Annotated[
         int, typer.Option(min=1, help="Sparse functions to recover, for each number of functionals.")
     ] = 100,
@@ -52,16 +52,18 @@ def disc(
         if kind not in FORMATS:
             raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
         check_target(out, overwrite)
-    places, paths = disc_landmarks(landmarks, seed), moving_points(sequences, seed)
+    places, paths = unit_disc.disc_landmarks(landmarks, seed), unit_disc.moving_points(sequences, seed)
     with engine_for(Where(workers, cluster, quiet), ArraySamples(paths)) as engine:
-        model, records = fit_disc(paths, places, engine, functionals)
+        model, records = unit_disc.fit_disc(paths, places, engine, functionals)
     components = model.solution.components
-    result = judged(components, places, functions=functions, seed=seed)
+    result = disc_judge.judged(components, places, functions=functions, seed=seed)
     result["eigenvalues"] = model.solution.eigenvalues.tolist()
     result["passes"] = records
     if out is not None:
-        drawn = recovery(
-            components, places, sparse_points(4, 1, seed, APART * float(result["landmark_spacing"]))
+        drawn = disc_judge.recovery(
+            components,
+            places,
+            disc_judge.sparse_points(4, 1, seed, disc_judge.APART * float(result["landmark_spacing"])),
         )
         with whole_file(out, overwrite) as temporary:
             draw_disc(components, places, drawn, result, temporary, kind)
@@ -75,7 +77,10 @@ def disc(
             "functionals 1 to 10 and Zernike polynomials of orders 0 to 3: cosine",
             _least(result["zernike_cosines"]),
         ),
-        ("share of one angular frequency in each of functionals 11 on", _least(result["angular_share"][10:])),
+        (
+            "share of one angular frequency in each of functionals 11 on",
+            _least(result["angular_share"][10:]),
+        ),
         ("position error of 1-sparse functions", _ends(result["one_sparse"])),
         ("position error of 4-sparse functions", _ends(result["four_sparse"])),
         ("spacing of landmarks", f"{result['landmark_spacing']:.4f}"),

@@ -15,19 +15,10 @@ from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
+from smtdist.evaluate import run
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import (
-    Directions,
-    Labelled,
-    Linear,
-    Neighbours,
-    Settings,
-    Svm,
-    classifier,
-    evaluated,
-    require_neighbours,
-)
+from smtdist.evaluate.run import Directions, Labelled, Linear, Neighbours, Settings, Svm
 from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.models.transform import Represents, represented
 from smtdist.monitor import tables
@@ -147,7 +138,12 @@ def evaluate(
     if whiten is not None and leading is None:
         raise WrongUsage("--whiten is for leading directions; give --leading too.")
     opt.refuse_idle(
-        metric, neighbours=neighbours, temperature=temperature, vote=vote, folds=folds, validation=validation
+        metric,
+        neighbours=neighbours,
+        temperature=temperature,
+        vote=vote,
+        folds=folds,
+        validation=validation,
     )
     if labels and (metric is not Metric.svm or leading or mirrored or with_):
         raise WrongUsage("--labels goes with --metric svm, and without --leading, --mirrored and --with.")
@@ -177,7 +173,7 @@ def evaluate(
     seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
     known, asked = _opened(data, train, test, fitted, settings, mirrored)
     with engine_for(where, known.source) as engine:
-        found = evaluated(
+        found = run.evaluated(
             fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
         )
     say_evaluation(found, model, "images", json, seen, mirrored)
@@ -200,7 +196,9 @@ def _few_labels(
 
     known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
     sources = [known.source, asked.source]
-    require_room(fitted.representation_shape(components, drop), sources, "smtdist transform and a classifier")
+    require_room(
+        fitted.representation_shape(components, drop), sources, "smtdist transform and a classifier"
+    )
     with engine_for(where, known.source) as engine:
         z, far = (
             represented(fitted, one, engine, n_components=components, drop=drop).reshape(one.n_samples, -1)
@@ -229,7 +227,7 @@ def _opened(
     """Return the images to learn from, mirrored ones too if asked, and those to judge by."""
     known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
     known = known.and_mirrored() if mirrored else known
-    require_neighbours(settings, known.source.n_samples)
+    run.require_neighbours(settings, known.source.n_samples)
     return known, asked
 
 
@@ -245,7 +243,9 @@ def _settings(
     """Return the settings of the metric: as given, else as the model says."""
     if metric is Metric.knn:
         return Neighbours.of(of, neighbours, temperature, vote and vote.value)
-    return Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
+    return (
+        Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
+    )
 
 
 def _evaluate_kernel(
@@ -275,7 +275,7 @@ def say_evaluation(
         title += ", mirrored images too"
     if seen is not None:
         title += f", {seen.count:,} leading directions"
-    result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
+    result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
     if isinstance(found, LinearEvaluation) and not found.converged:
         line = (
             f"The {found.metric} classifier has not converged in {found.n_iter} iterations; with more its accuracy could "

@@ -15,8 +15,8 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import print_json, result_console
 from smtdist.data.writing import check_target
+from smtdist.models import loading
 from smtdist.models.export import arrays, onnx, torch
-from smtdist.models.loading import load_transform
 from smtdist.models.model import Model
 from smtdist.monitor import tables
 
@@ -56,7 +56,7 @@ def export(
     """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,))
-    fitted = load_transform(model, statistics=False)
+    fitted = loading.load_transform(model, statistics=False)
     if not isinstance(fitted, Model) and format in (Format.onnx, Format.torch):
         raise WrongUsage(
             f"{model} has a learned code, which is found by iterations that {format} does not take; export its arrays as zarr or "

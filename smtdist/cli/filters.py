@@ -12,8 +12,8 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import print_json, result_console
 from smtdist.codes.coder import Coder
 from smtdist.data.writing import check_target
+from smtdist.models import loading
 from smtdist.models.coders.manifold import Manifold
-from smtdist.models.loading import load
 
 
 def filters(
@@ -32,7 +32,7 @@ def filters(
     from smtdist.plot.filters import save_filters
 
     check_target(out, overwrite, inputs=(model,))
-    found = load(model, statistics=False)
+    found = loading.load(model, statistics=False)
     coder = found.coder if isinstance(found, Manifold) else found
     if isinstance(coder, Coder):
         drawn = coder.whitened_filters() if whitened else coder.filters()

@@ -9,20 +9,19 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.configuration import CODED, FEATURES
-from smtdist.data.locations import full_location
-from smtdist.data.opening import open_source
+from smtdist.data import locations, opening
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError
-from smtdist.models import files
+from smtdist.models import files, plugins
+from smtdist.models import model as smt_model
 from smtdist.models.coders.files import kind_in
 from smtdist.models.fit import fit as fit_model
 from smtdist.models.fit import run_facts
-from smtdist.models.model import Model, image_geometry
-from smtdist.models.plugins import ENCODERS, is_brought
+from smtdist.models.model import Model
 from smtdist.monitor import tables
 
 SMT = "smt"
@@ -62,7 +61,7 @@ def fit(
     spike-and-slab, or two that it is compared with), then a transform of that code. smtdist settings
     --feature l1 lists the settings of both steps.
     """
-    opt.refuse_model(model, (SMT, *CODED))
+    opt.refuse_model(model, (SMT, *configuration.CODED))
     feature = coded_feature(set_)
     where = Where(workers, cluster, quiet, events)
     coder = from_model if from_model is not None and kind_in(from_model) else None
@@ -92,8 +91,12 @@ def fit(
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
     bad = opt.bad_chunk(on_bad_chunk) or "raise"
-    source = open_source(full_location(data), dataset, settings, skip_damaged=bad == "skip")
-    image_geometry(settings, source.shape, source.name)  # refused before a checkpoint folder is this run's
+    source = opening.open_source(
+        locations.full_location(data), dataset, settings, skip_damaged=bad == "skip"
+    )
+    smt_model.image_geometry(
+        settings, source.shape, source.name
+    )  # refused before a checkpoint folder is this run's
     with engine_for(where, source, checkpoint, lambda: run_facts(source, settings, given, base)) as engine:
         engine.on_bad_chunk, engine.solve_on = bad, opt.solver_place(solve_on) or "driver"
         found, records = fit_model(source, settings, engine, atoms=given, base=base)
@@ -107,13 +110,13 @@ def coded_feature(assignments: list[str] | None) -> str | None:
     """Return the learned code that --set feature= asks for, if it does: one of ours, or of another package."""
     given = [text.partition("=") for text in assignments or []]
     found = [value for name, _, value in given if name == "feature"]
-    if not found or found[-1] in FEATURES:
+    if not found or found[-1] in configuration.FEATURES:
         return None
-    if found[-1] in CODED or is_brought(ENCODERS, found[-1]):
+    if found[-1] in configuration.CODED or plugins.is_brought(plugins.ENCODERS, found[-1]):
         return found[-1]
     raise WrongUsage(
-        f"feature is {found[-1]!r}; it must be one of {', '.join((*FEATURES, *CODED))}, or the name of an encoder that an "
-        f"installed package brings."
+        f"feature is {found[-1]!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "
+        f"or the name of an encoder that an installed package brings."
     )
 
 
@@ -134,7 +137,9 @@ def read_atoms(path: Path) -> NDArray[np.floating[Any]]:
     except FileNotFoundError:
         raise DataError(f"The file {path} does not exist; give the atoms as an .npy file.") from None
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable .npy file ({error}); write it with numpy.save.") from error
+        raise DataError(
+            f"{path} is not a readable .npy file ({error}); write it with numpy.save."
+        ) from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind != "f":
         raise DataError(
             f"{path} does not hold atoms; give a floating-point array of the shape (atoms, pixels)."

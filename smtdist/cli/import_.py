@@ -15,9 +15,10 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import error_console, print_json, result_console, stopping_on_signals
+from smtdist.data.importers import run
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.items import Listing
-from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_images
+from smtdist.data.importers.run import ImportOptions, ImportResult
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.same_file import require_apart
 from smtdist.engine.events import EventStream
@@ -162,7 +163,7 @@ def import_(
     if not append:  # a group that is added replaces nothing
         require_apart(out, (*source, labels))
     if shard_samples is None:
-        check_target(out, chosen)
+        run.check_target(out, chosen)
     else:
         _require_manifest(out, append)
     wanted = Selection(
@@ -214,9 +215,11 @@ def _imported(
         if not quiet:
             events.subscribe(stack.enter_context(ProgressView(error_console())))
         total = listing.n_items or 0
-        events.emit("pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0})
+        events.emit(
+            "pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0}
+        )
         try:
-            write = import_images
+            write = run.import_images
             if shard_samples is not None:
                 write = partial(import_shards, shard_items=shard_samples)
             result = write(

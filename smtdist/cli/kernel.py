@@ -23,9 +23,8 @@ from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, write_features
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data import opening, remote
 from smtdist.data.labels import read_labels
-from smtdist.data.opening import labels_name, open_labels
-from smtdist.data.remote import full_path
 from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
@@ -34,9 +33,10 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import size_of
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.evaluate import run
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Linear, Neighbours, Settings, classified, classifier, require_neighbours
+from smtdist.evaluate.run import Linear, Neighbours, Settings
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, fit_model
@@ -92,7 +92,7 @@ def fit(
     The printed spectral loss (negatives=one) need not have a minimum; the default negatives=all always has.
     """
     check_target(out, overwrite, data=data)
-    settings, source = settings_from(model, set_), samples_of((full_path(data), dataset))
+    settings, source = settings_from(model, set_), samples_of((remote.full_path(data), dataset))
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         found, records = fit_model(source, settings, engine)
@@ -233,7 +233,7 @@ def evaluate(
         print_json({**found.to_dict(), "model": str(model.absolute())})
         return
     title = f"{found.n_test:,} test samples, {found.n_train:,} training samples, {found.n_classes} classes"
-    result_console().print(tables.accuracy_table(title, [(classifier(found), found.to_dict())]))
+    result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
 
 
 def judged(
@@ -242,25 +242,25 @@ def judged(
     """Return how well classes are told apart in the embedding of a kernel model, held in memory."""
     fitted = load_kernel(model)
     parts = [(samples_of((data, name)), name) for name in (train, test)]
-    require_neighbours(settings, parts[0][0].n_samples)
+    run.require_neighbours(settings, parts[0][0].n_samples)
     with engine_for(where, parts[0][0]) as engine:
         z = [collected(embedded(fitted, source, engine), source, fitted) for source, _ in parts]
         y = [
             checked_labels(_labels(data, name, source), source.n_samples, f"labels of {name}")
             for source, name in parts
         ]
-        return classified(z[0], y[0], z[1], y[1], engine, settings)
+        return run.classified(z[0], y[0], z[1], y[1], engine, settings)
 
 
 def _labels(data: str, dataset: str, source: Source) -> NDArray[np.int64]:
     if isinstance(source, ShardedSource):
-        return open_labels(data, dataset, source)
+        return opening.open_labels(data, dataset, source)
     return read_labels(data, labels_beside(data, dataset), source.n_samples)
 
 
 def labels_beside(path: str, dataset: str) -> str:
     """Return the name of the labels beside samples: `labels`, or `y` as tables have it."""
-    name = labels_name(path, dataset)
+    name = opening.labels_name(path, dataset)
     beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
     for candidate in (name, beside):
         try:
@@ -273,9 +273,9 @@ def labels_beside(path: str, dataset: str) -> str:
 
 def samples_exist(path: str, dataset: str) -> None:
     """Raise a DataError where there is no such dataset."""
-    from smtdist.data.hdf5 import open_dataset
+    from smtdist.data import hdf5
 
-    with open_dataset(path, dataset):
+    with hdf5.open_dataset(path, dataset):
         pass
 
 

@@ -13,7 +13,8 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import error_console, print_json, result_console
-from smtdist.data.locations import Files, Parsed, resolved
+from smtdist.data import locations
+from smtdist.data.locations import Files, Parsed
 from smtdist.data.manifest import Manifest, describe_files, write_manifest
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
@@ -49,7 +50,7 @@ def manifest(
         if out.suffix != ".json":
             raise WrongUsage(f"--out {out} is no name of a manifest; let it end in .json.")
         check_target(out, overwrite, data=data)
-    found = resolved(data)
+    found = locations.resolved(data)
     if out is None:
         if not isinstance(found, Parsed):
             raise WrongUsage(
@@ -78,7 +79,9 @@ def _counted(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     with ExitStack() as stack:
         if not quiet:
             events.subscribe(stack.enter_context(ProgressView(error_console())))
-        events.emit("pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0})
+        events.emit(
+            "pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0}
+        )
         yield lambda done: events.emit("progress", **{"pass": PASS, "n_samples": done, "n_positions": done})
 
 

@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.configuration import parse_setting
 from smtdist.data.writing import check_target
 from smtdist.errors import ConfigurationError
+from smtdist.models import merge as merging
 from smtdist.models.additions import kind_of
-from smtdist.models.merge import fit_alone, merged, require_memory, resolved, with_settings
-from smtdist.models.merge import update as updated
 from smtdist.monitor import tables
 
 
@@ -55,15 +54,15 @@ def merge(
     kind = kind_of(models[0])
     first = kind.load(models[0])
     if first.statistics is not None:
-        require_memory(first.statistics.held_bytes, len(first.statistics.activity))
+        merging.require_memory(first.statistics.held_bytes, len(first.statistics.activity))
     try:
-        first = with_settings(first, dict(parse_setting(text) for text in set_ or []))
+        first = merging.with_settings(first, dict(configuration.parse_setting(text) for text in set_ or []))
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
-    model, total = merged(
+    model, total = merging.merged(
         (str(models[0]), first), _loaded(models[1:]), _loaded(subtract or []), repeats=allow_repeats
     )
-    result = resolved(model, total)
+    result = merging.resolved(model, total)
     written = kind.save(result, out, overwrite=overwrite)
     _report(result, out, {"bytes": written, "seconds": time.perf_counter() - started}, json)
 
@@ -120,9 +119,11 @@ def update(
     with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
         engine.on_bad_chunk = bad
         if alone:
-            result, records = fit_alone(present, source, engine)
+            result, records = merging.fit_alone(present, source, engine)
         else:
-            result, records = updated(present, source, engine, withdraw=withdraw, repeats=allow_repeats)
+            result, records = merging.update(
+                present, source, engine, withdraw=withdraw, repeats=allow_repeats
+            )
     written = kind.save(result, target, overwrite=out is None or overwrite)
     _report(result, target, {"bytes": written, "passes": records}, json)
 

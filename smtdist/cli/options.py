@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from smtdist import configuration
 from smtdist.cli.errors import DEBUG, WrongUsage
-from smtdist.configuration import Configuration, parse_setting, preset
+from smtdist.configuration import Configuration
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import ConfigurationError
 
@@ -76,7 +77,8 @@ PlanOnly = Annotated[
     ),
 ]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
 ]
 SetAfter = Annotated[
     list[str] | None,
@@ -129,7 +131,8 @@ ClusterConfig = Annotated[
     ),
 ]
 Tls = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Certificates for --cluster, made by smtdist tls init.")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Certificates for --cluster, made by smtdist tls init."),
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Accept connections to other machines without encryption.")
@@ -176,7 +179,11 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard 
 Debug = Annotated[
     bool,
     typer.Option(
-        "--debug", callback=_debug, is_eager=True, expose_value=False, help="Show the traceback of an error."
+        "--debug",
+        callback=_debug,
+        is_eager=True,
+        expose_value=False,
+        help="Show the traceback of an error.",
     ),
 ]
 Components = Annotated[
@@ -186,7 +193,8 @@ Components = Annotated[
     ),
 ]
 Drop = Annotated[
-    int | None, typer.Option(min=0, help="Leading components to leave out. Default: as the model was fitted.")
+    int | None,
+    typer.Option(min=0, help="Leading components to leave out. Default: as the model was fitted."),
 ]
 NeighboursThatVote = Annotated[
     int | None, typer.Option(min=1, help="Neighbours that vote, k. Default: as the model says, else 30.")
@@ -260,9 +268,9 @@ def _chosen(
 
 def other_models(paths: list[Path] | None) -> list[Transform | Pooled]:
     """Return the models whose representations are appended."""
-    from smtdist.models.loading import load_encoder
+    from smtdist.models import loading
 
-    return [load_encoder(path) for path in paths or []]
+    return [loading.load_encoder(path) for path in paths or []]
 
 
 def bad_chunk(asked: str | None) -> str | None:
@@ -314,12 +322,12 @@ def settings_from(
 ) -> Configuration:
     """Return the settings that the options add up to; what has no meaning is wrong usage."""
     try:
-        changes = dict(parse_setting(text) for text in assignments or [])
+        changes = dict(configuration.parse_setting(text) for text in assignments or [])
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
         if base is not None:
             return _settings_of_base(base, preset_name, changes)
-        start = preset(preset_name) if preset_name else Configuration()
+        start = configuration.preset(preset_name) if preset_name else Configuration()
         return _solvable(start.replace(**changes), None if atoms is None else len(atoms))
     except (ConfigurationError, TypeError) as error:
         # a value of another type, such as patch=six, fails in a comparison

@@ -10,35 +10,19 @@ from smtdist.cli.coders import asked_for, changed
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.codes.coder import Coder
+from smtdist.data import opening
 from smtdist.data.locations import Location
-from smtdist.data.opening import open_source
 from smtdist.data.writing import check_target
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.models.coded import (
-    CodedSettings,
-    changeable,
-    code_of,
-    coded_facts,
-    coded_settings,
-    feature_of,
-    files_of,
-    fit_coded,
-    load_coded,
-    require_pooled,
-)
-from smtdist.models.coders.fit import coder_facts, fit_coder
-from smtdist.models.coders.manifold import (
-    Manifold,
-    ManifoldSettings,
-    fit_manifold,
-    require_pools,
-    require_size,
-)
+from smtdist.models import coded as learned_codes
+from smtdist.models import loading
+from smtdist.models.coded import CodedSettings
+from smtdist.models.coders import fit, manifold
+from smtdist.models.coders import start as coder_start
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.coders.represent import Pooled, representing
-from smtdist.models.coders.start import require_pooling
 from smtdist.models.kernel.settings import parse_settings
-from smtdist.models.loading import load_encoder
 from smtdist.models.records import joined
 from smtdist.models.transform import Represents
 from smtdist.monitor import tables
@@ -59,14 +43,16 @@ def fit_coder_command(
 ) -> None:
     """Fit a coder of a kind, "l1", "s3c", "omp" or "sc", write it and say so."""
     check_target(out, overwrite, data=data)
-    code = code_of(kind)
+    code = learned_codes.code_of(kind)
     settings = asked_for(code.settings, assignments)
-    source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
-    require_pooling(source, settings, settings.pooling)
-    with engine_for(where, source, checkpoint, lambda: coder_facts(code.cls, source, settings)) as engine:
+    source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
+    coder_start.require_pooling(source, settings, settings.pooling)
+    with engine_for(
+        where, source, checkpoint, lambda: fit.coder_facts(code.cls, source, settings)
+    ) as engine:
         engine.on_bad_chunk = on_bad_chunk
-        coder, records = fit_coder(code.cls, source, settings, engine)
-    size = files_of(coder).save(coder, out, overwrite=overwrite)
+        coder, records = fit.fit_coder(code.cls, source, settings, engine)
+    size = learned_codes.files_of(coder).save(coder, out, overwrite=overwrite)
     result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
     figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
     _say(result, in_rounds(records), figures, json)
@@ -87,18 +73,20 @@ def fit_coded_command(
     """Fit a manifold transform on a learned code, coder and all, write it and say so."""
     check_target(out, overwrite, data=data)
     settings = coded_settings_of(assignments)
-    source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
-    require_pooled(source, settings)
-    with engine_for(where, source, checkpoint, lambda: coded_facts(source, settings)) as engine:
+    source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
+    learned_codes.require_pooled(source, settings)
+    with engine_for(
+        where, source, checkpoint, lambda: learned_codes.coded_facts(source, settings)
+    ) as engine:
         engine.on_bad_chunk = on_bad_chunk
-        model, records = fit_coded(source, settings, engine)
+        model, records = learned_codes.fit_coded(source, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
 
 
 def coded_settings_of(assignments: list[str] | None) -> CodedSettings:
     """Return the settings of a fit of a learned code; what has no meaning is wrong usage."""
     try:
-        return coded_settings(**parse_settings(assignments or []))
+        return learned_codes.coded_settings(**parse_settings(assignments or []))
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
 
@@ -107,24 +95,24 @@ def coded_run(
     data: Location, dataset: str, assignments: list[str] | None, from_model: Path | None
 ) -> tuple[Callable[[Engine], object], int]:
     """Return the fit that options mean, to be called with an engine, and the components that it solves for."""
-    source = open_source(data, dataset)
+    source = opening.open_source(data, dataset)
     if from_model is None:
         settings = coded_settings_of(assignments)
         wanted = settings.embedding.n_components + settings.embedding.drop
-        return lambda engine: fit_coded(source, settings, engine), wanted
+        return lambda engine: learned_codes.fit_coded(source, settings, engine), wanted
     coder, embedding = _reused(from_model, assignments)
     wanted = embedding.n_components + embedding.drop
-    return lambda engine: fit_manifold(source, coder, embedding, engine), wanted
+    return lambda engine: manifold.fit_manifold(source, coder, embedding, engine), wanted
 
 
 def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldSettings]:
     """Return the coder that lies at `path`, and what is asked of an embedding; settings of a transform there stay otherwise."""
-    found = load_coded(path)
+    found = learned_codes.load_coded(path)
     coder, base = (
         (found.coder, found.settings) if isinstance(found, Manifold) else (found, ManifoldSettings())
     )
     # the code that the file has anyway
-    given = [text for text in assignments or [] if text != f"feature={feature_of(coder)}"]
+    given = [text for text in assignments or [] if text != f"feature={learned_codes.feature_of(coder)}"]
     return coder, asked_for(base, given)
 
 
@@ -147,20 +135,20 @@ def embed_command(
     """
     check_target(out, overwrite, inputs=(path,), data=data)
     coder, settings = _reused(path, assignments)
-    source = open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
+    source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
     Manifold(coder, settings).require_like(source)
-    require_pools(coder.patches, settings)
-    require_size(coder.size, settings)
+    manifold.require_pools(coder.patches, settings)
+    manifold.require_size(coder.size, settings)
     with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:
         engine.on_bad_chunk = on_bad_chunk
-        model, records = fit_manifold(source, coder, settings, engine)
+        model, records = manifold.fit_manifold(source, coder, settings, engine)
     _save_manifold(model, out, records, overwrite, json)
 
 
 def _save_manifold(
     model: Manifold, out: Path, records: list[dict[str, Any]], overwrite: bool, json: bool
 ) -> None:
-    size = files_of(model).save(model, out, overwrite=overwrite)
+    size = learned_codes.files_of(model).save(model, out, overwrite=overwrite)
     result = {
         **model.summary(),
         "out": str(out.absolute()),
@@ -174,11 +162,11 @@ def _save_manifold(
 
 def encoder_at(path: Path, assignments: list[str] | None) -> Represents:
     """Read what represents images, with other settings of what may change after the fit."""
-    fitted = load_encoder(path)
+    fitted = loading.load_encoder(path)
     if not assignments:
         return fitted
     model = fitted.coder if isinstance(fitted, Pooled) else fitted
-    return representing(changed(model, assignments, changeable(model)))
+    return representing(changed(model, assignments, learned_codes.changeable(model)))
 
 
 def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, json: bool) -> None:

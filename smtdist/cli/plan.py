@@ -15,28 +15,23 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.fit import coded_feature, inputs
 from smtdist.cli.patch_coders import coded_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data.opening import open_source
+from smtdist.data import opening
 from smtdist.data.source import Source
-from smtdist.engine.calibration import SECONDS, Deadline, on_processes
+from smtdist.engine import calibration as timing
+from smtdist.engine.calibration import Deadline
 from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
 from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError
-from smtdist.models.calibrate import Asked, asked, measured, probed
+from smtdist.models import calibrate as calibrating
+from smtdist.models import forecast, ways
+from smtdist.models import plan as planning
+from smtdist.models.calibrate import Asked
 from smtdist.models.coders.files import kind_in
-from smtdist.models.forecast import (
-    MOST_ATOMS,
-    FitPlan,
-    Measured,
-    Planner,
-    calibrated,
-    local_machines,
-    with_seconds,
-)
-from smtdist.models.plan import Machines, fit_steps, measured_machines
+from smtdist.models.forecast import FitPlan, Measured, Planner
+from smtdist.models.plan import Machines
 from smtdist.models.rehearsal import planned_run
-from smtdist.models.ways import SOLVE
 from smtdist.monitor import tables
 
 Memory = Annotated[
@@ -60,7 +55,9 @@ def plan(
     memory: Memory = None,
     driver_memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Memory of the machine that starts the fit. Default: this one's."),
+        typer.Option(
+            metavar="SIZE", help="Memory of the machine that starts the fit. Default: this one's."
+        ),
     ] = None,
     gpu_memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory of each worker's GPU, such as 80GB.")
@@ -99,7 +96,9 @@ def plan(
                 "--cluster."
             )
         fit, components = coded_run(data, dataset, set_, coder)
-        machines = _machines(where, open_source(data, dataset), threads, memory, driver_memory, gpu_memory)[0]
+        machines = _machines(
+            where, opening.open_source(data, dataset), threads, memory, driver_memory, gpu_memory
+        )[0]
         _say(
             planned_run(fit, machines, components, checkpoint=checkpoint, timed=calibrate),
             checkpoint,
@@ -109,7 +108,7 @@ def plan(
         return
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
-    source = open_source(data, dataset, settings)
+    source = opening.open_source(data, dataset, settings)
     if base is not None:
         settings = settings.replace(dictionary=len(base.dictionary.grid))
     machines, shared, sizes = _machines(where, source, threads, memory, driver_memory, gpu_memory)
@@ -159,7 +158,7 @@ def _machines(
     """Return this machine as a cluster, the memory that its workers share, and what was stated of each."""
     try:
         sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
-        return *local_machines(where.resolved_workers(source) or 0, threads, *sizes), sizes
+        return *forecast.local_machines(where.resolved_workers(source) or 0, threads, *sizes), sizes
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
 
@@ -178,9 +177,9 @@ def _say(planned: FitPlan, checkpoint: Path | None, json: bool, about: dict[str,
 def _driver_baseline(alone: bool, here: bool) -> int:
     """Return what a driver has in memory before a fit: with workers what talks to them too, and here their scheduler."""
     if not alone:
-        from smtdist.engine.session import load_client
+        from smtdist.engine import session
 
-        load_client(scheduler=here)
+        session.load_client(scheduler=here)
     return resident_bytes()
 
 
@@ -192,25 +191,27 @@ def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: A
         costs = planner.planned()
     except MemoryBudgetError:
         # what would do is told from what a process has in memory when it has the kernels of all passes, as it will
-        question = asked(planner.source, planner.settings, steps, [], worker.threads, 1, encoder, given)
+        question = calibrating.asked(
+            planner.source, planner.settings, steps, [], worker.threads, 1, encoder, given
+        )
         if worker.alone or planner.shared is not None:
             with contextlib.suppress(SmtdistError):  # the refusal matters more
                 found = _baselines(question, worker.alone)
                 planner = replace(planner, machines=_with_baselines(machines, found))
         costs = planner.costs()
     processes = max(1, min(worker.workers, available_cores() // worker.threads))
-    question = asked(
+    question = calibrating.asked(
         planner.source, planner.settings, steps, costs, worker.threads, processes, encoder, given
     )
     calibration = None
     if calibrate:
-        calibration, baselines = calibrated(question, planner, checkpoint)
+        calibration, baselines = forecast.calibrated(question, planner, checkpoint)
     else:
         baselines = _baselines(question, worker.alone)
     planner = replace(planner, machines=_with_baselines(machines, baselines))
     costs = planner.costs()
     if calibration is not None:
-        costs = with_seconds(costs, calibration, planner)
+        costs = forecast.with_seconds(costs, calibration, planner)
     return FitPlan(
         tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
     )
@@ -219,9 +220,9 @@ def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: A
 def _baselines(question: Asked, alone: bool) -> dict[str, int]:
     """Return the bytes in memory before each pass, in this process or in one that stands for a worker."""
     if alone:
-        return probed(question)
-    answers: list[tuple[float, dict[str, int]]] = on_processes(
-        1, probed, question, deadline=Deadline.after(SECONDS)
+        return calibrating.probed(question)
+    answers: list[tuple[float, dict[str, int]]] = timing.on_processes(
+        1, calibrating.probed, question, deadline=Deadline.after(timing.SECONDS)
     )
     return answers[0][1]
 
@@ -238,7 +239,7 @@ def _there(
     """Plan for a running cluster, whose workers are measured."""
     steps = _steps(planner)
     with engine_for(where, planner.source, checkpoint) as engine:
-        machines = measured_machines(steps, engine)
+        machines = planning.measured_machines(steps, engine)
         limit = sizes[0] or machines.worker.limit_bytes
         worker = replace(machines.worker, limit_bytes=limit, device_bytes=sizes[2])
         planner = replace(
@@ -247,17 +248,24 @@ def _there(
         )
         costs, calibration = planner.costs(), None
         if calibrate:
-            question = asked(
-                planner.source, planner.settings, steps, costs, worker.threads, worker.workers, encoder, given
+            question = calibrating.asked(
+                planner.source,
+                planner.settings,
+                steps,
+                costs,
+                worker.threads,
+                worker.workers,
+                encoder,
+                given,
             )
 
             def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
                 return _on_workers(engine, question, due)
 
-            calibration, _ = calibrated(
+            calibration, _ = forecast.calibrated(
                 question, planner, checkpoint, measure=measure, where="on the workers of the cluster"
             )
-            costs = with_seconds(costs, calibration, planner)
+            costs = forecast.with_seconds(costs, calibration, planner)
     return FitPlan(
         tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
     )
@@ -283,11 +291,13 @@ def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[fl
 
 
 def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
-    return measured(question, Deadline.after(seconds))
+    return calibrating.measured(question, Deadline.after(seconds))
 
 
 def _steps(planner: Planner) -> list[Any]:
-    return fit_steps(planner.source, planner.settings, reused=planner.reused, given_atoms=planner.given_atoms)
+    return planning.fit_steps(
+        planner.source, planner.settings, reused=planner.reused, given_atoms=planner.given_atoms
+    )
 
 
 def _with_baselines(machines: Any, baselines: dict[str, int]) -> Any:
@@ -302,7 +312,9 @@ def _remarks(planned: FitPlan) -> list[str]:
     """Return what the table leaves open, a line each."""
     worker, lines = planned.machines.worker, []
     if worker.alone:
-        lines.append(f"This process alone, with {worker.threads} threads and {readable(worker.limit_bytes)}.")
+        lines.append(
+            f"This process alone, with {worker.threads} threads and {readable(worker.limit_bytes)}."
+        )
     else:
         lines.append(
             f"{worker.workers} workers like this machine, each with {worker.threads} threads and "
@@ -317,20 +329,24 @@ def _remarks(planned: FitPlan) -> list[str]:
     )
     if planned.largest_dictionary is not None:
         kept = sum(
-            cost.traffic.written for cost in planned.costs if cost.name == SOLVE and cost.traffic is not None
+            cost.traffic.written
+            for cost in planned.costs
+            if cost.name == ways.SOLVE and cost.traffic is not None
         )
         files = (
             f"The driver keeps {readable(kept)} in files while it solves." if kept else "No scratch files."
         )
         most = planned.largest_dictionary
-        bound = ", the most there can be," if most == MOST_ATOMS else ""
+        bound = ", the most there can be," if most == forecast.MOST_ATOMS else ""
         lines.append(f"Up to {most:,} atoms{bound} would fit. {files}")
     calibration = planned.calibration
     if calibration is None:
         lines.append("No times: nothing was measured.")
         return lines
     guessed = {
-        name: pace.basis for name, pace in calibration.paces.items() if not pace.basis.startswith("measured")
+        name: pace.basis
+        for name, pace in calibration.paces.items()
+        if not pace.basis.startswith("measured")
     }
     lines.append(
         f"Times from {calibration.seconds:.1f} s of real kernels on some of the data {calibration.where}"

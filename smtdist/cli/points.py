@@ -20,8 +20,9 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
 from smtdist.models.kernel.settings import parse_settings
+from smtdist.models.points import sites as point_sites
 from smtdist.models.points.files import load_points, save_points
-from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, site_kind, table_of
+from smtdist.models.points.sites import SiteKind
 from smtdist.models.points.table import PointSettings, embedded, fit_table
 from smtdist.monitor import tables
 
@@ -72,7 +73,9 @@ class Method(enum.StrEnum):
     faiss = "faiss"
 
 
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="An HDF5 file, with --dataset, or a .npy file.")]
+Table = Annotated[
+    str, typer.Argument(metavar="TABLE", help="An HDF5 file, with --dataset, or a .npy file.")
+]
 Dataset = Annotated[
     str | None, typer.Option(help="Dataset of the HDF5 file: rows of numbers (points, numbers).")
 ]
@@ -123,7 +126,7 @@ def fit(
         typer.Option(
             help="What samples are: rows, or a kind that an installed package brings, which says what is near."
         ),
-    ] = ROWS_OF_TABLES,
+    ] = point_sites.ROWS_OF_TABLES,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of --sites; may be repeated."),
@@ -143,7 +146,7 @@ def fit(
     check_target(out, overwrite, data=table)
     try:
         own = parse_settings(set_ or [])
-        kind = site_kind(sites, own)
+        kind = point_sites.site_kind(sites, own)
         settings = PointSettings(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
             context=context.value, neighbours=neighbours, noise=noise,
@@ -216,7 +219,7 @@ def transform(
 def _opened(kind: SiteKind | None, path: str, dataset: str | None) -> Source:
     """Return the samples that options name."""
     try:
-        return table_of([path], dataset) if kind is None else kind.opened([path], dataset)
+        return point_sites.table_of([path], dataset) if kind is None else kind.opened([path], dataset)
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
 

@@ -15,8 +15,7 @@ from smtdist.data.look import class_names
 from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
 from smtdist.evaluate.run import Labelled
-from smtdist.models.kinds import OF_IMAGES
-from smtdist.models.loading import load_transform
+from smtdist.models import kinds, loading
 from smtdist.models.tuning.split import limited
 from smtdist.monitor import tables
 from smtdist.report.build import write_report
@@ -57,7 +56,7 @@ def report(
     if (data is None) != (train is None) or (data is None) != (test is None):
         raise WrongUsage("Labelled images need all three of --data, --train and --test.")
     kind = kind_of(model)
-    if data is not None and kind not in OF_IMAGES:
+    if data is not None and kind not in kinds.OF_IMAGES:
         raise WrongUsage(f"{model} holds {kind}, which images cannot be looked at with; leave --data out.")
     check_target(out, overwrite, inputs=(model, data, run, *(and_ or ())))
     looked, names = None, None
@@ -76,7 +75,7 @@ def report(
 
 
 def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
-    fitted = load_transform(model, statistics=False)
+    fitted = loading.load_transform(model, statistics=False)
     labelled = [Labelled.open([str(data)], group, fitted.scaling) for group in groups]
     parts = [limited(one.source, limit, fitted.settings.seed) for one in labelled]
     known, asked = (

@@ -69,11 +69,11 @@ class Command:
 
 def write_command(checkpoint: Path) -> bool:
     """Write the command under way, whole or not at all; without a command line nothing. Return whether there was one."""
-    from smtdist.engine.manifest import write_json
+    from smtdist.engine import manifest
 
     words = WORDS.get()
     if words:
-        write_json(checkpoint / NAME, {"schema": SCHEMA, "command": words, "folder": os.getcwd()})
+        manifest.write_json(checkpoint / NAME, {"schema": SCHEMA, "command": words, "folder": os.getcwd()})
     return bool(words)
 
 

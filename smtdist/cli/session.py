@@ -73,10 +73,8 @@ def engine_for(
     A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any
     worker starts, where what it was begun with differs from `facts`.
     """
-    from smtdist.engine.lock import held
-    from smtdist.engine.manifest import require_same
+    from smtdist.engine import lock, manifest, session
     from smtdist.engine.passes import Engine
-    from smtdist.engine.session import executor_for
     from smtdist.monitor.previewer import Previewer
 
     stop = StopRequest()
@@ -88,8 +86,8 @@ def engine_for(
         runs = checkpoint is not None and facts is not None  # else nothing is written there
         if checkpoint is not None and facts is not None:
             checkpoint = checkpoint.absolute()
-            stack.enter_context(held(checkpoint))
-            key = require_same(checkpoint, facts())
+            stack.enter_context(lock.held(checkpoint))
+            key = manifest.require_same(checkpoint, facts())
             if write_command(checkpoint):
                 CHECKPOINT.set(checkpoint)
         if where.events is not None:
@@ -106,7 +104,7 @@ def engine_for(
                 raise InterruptedRun("Stopped as asked.", stop.exit_code)
 
         try:
-            executor = stack.enter_context(executor_for(where.cluster, workers, waiting))
+            executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting))
         except ConfigurationError as error:
             raise WrongUsage(str(error)) from error
         cluster = executor.cluster

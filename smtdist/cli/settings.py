@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import print_json, result_console
-from smtdist.configuration import PRESET_NOTES, PRESETS, described
 from smtdist.errors import ConfigurationError
 from smtdist.monitor import tables
 
@@ -28,10 +28,10 @@ def settings(
     """List the settings that --set takes, with defaults, and the presets with what they change."""
     console = result_console()
     if feature is not None:
-        from smtdist.models.coded import described_coded
+        from smtdist.models import coded as learned_codes
 
         try:
-            coded = described_coded(feature)
+            coded = learned_codes.described_coded(feature)
         except ConfigurationError as error:
             raise WrongUsage(str(error)) from error
         if json:
@@ -39,15 +39,21 @@ def settings(
         else:
             console.print(tables.settings_table(coded))
         return
-    known = described()
+    known = configuration.described()
     if json:
-        print_json({"settings": known, "presets": PRESETS, "preset_notes": PRESET_NOTES})
+        print_json(
+            {
+                "settings": known,
+                "presets": configuration.PRESETS,
+                "preset_notes": configuration.PRESET_NOTES,
+            }
+        )
         return
     console.print(tables.settings_table(known))
-    for name, changes in PRESETS.items():
+    for name, changes in configuration.PRESETS.items():
         line = ", ".join(f"{key}={value}" for key, value in changes.items())
         console.print(f"--preset {name}: {line}", highlight=False)
-        console.print(f"  {PRESET_NOTES[name]}", style="dim", highlight=False)
+        console.print(f"  {configuration.PRESET_NOTES[name]}", style="dim", highlight=False)
     console.print(
         "smtdist settings --feature l1 (or s3c, omp, sc) lists those of a fit with --set feature=l1.",
         highlight=False,

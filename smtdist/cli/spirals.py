@@ -13,7 +13,7 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target, whole_file
-from smtdist.models.points.spirals import draw_spirals, fit_spirals, judged, two_spirals
+from smtdist.models.points import spirals as spiral_data
 from smtdist.monitor import tables
 
 FORMATS = ("png", "svg", "pdf")
@@ -43,13 +43,17 @@ def spirals(
         if kind not in FORMATS:
             raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
         check_target(out, overwrite)
-    drawn = two_spirals(points, seed)
+    drawn = spiral_data.two_spirals(points, seed)
     with engine_for(Where(workers, cluster, quiet), as_table(drawn.points)) as engine:
-        model, records = fit_spirals(drawn, engine, landmarks=landmarks, noise=noise, seed=seed)
-    result = {**judged(model, drawn), "passes": records, "seconds": time.perf_counter() - started}
+        model, records = spiral_data.fit_spirals(drawn, engine, landmarks=landmarks, noise=noise, seed=seed)
+    result = {
+        **spiral_data.judged(model, drawn),
+        "passes": records,
+        "seconds": time.perf_counter() - started,
+    }
     if out is not None:
         with whole_file(out, overwrite) as temporary:
-            draw_spirals(model, drawn, temporary, kind)
+            spiral_data.draw_spirals(model, drawn, temporary, kind)
         result["picture"] = str(out)
     if json:
         print_json(result)

@@ -14,11 +14,11 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.data import opening
 from smtdist.data.locations import Location
-from smtdist.data.opening import open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.models.provenance import left_out
+from smtdist.models import provenance
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import Represents, feature_count
 from smtdist.models.transform import transform as transformed
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def listed(source: Source, engine: Engine) -> list[dict[str, Any]]:
     """Return which samples could not be read and have NaN, as a model file lists them; nothing where all could."""
-    found = left_out(source, engine)
+    found = provenance.left_out(source, engine)
     return [found] if found else []
 
 
@@ -87,7 +87,7 @@ def write_representations(
     """Write the representations by the model at `path`, and by those of other files beside it, and say so."""
     started, others = time.perf_counter(), opt.other_models(list(beside or []))
     skip = on_bad_chunk == "skip"
-    source = open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+    source = opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
     shape = model.representation_shape(components, drop)
     if others:
         shape = (feature_count(model, components, drop, others),)

@@ -12,23 +12,25 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
+from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.evaluate import Metric
 from smtdist.cli.fit import coded_feature, read_atoms
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.configuration import Configuration, parse_setting, preset
+from smtdist.configuration import Configuration, preset
+from smtdist.data import opening
 from smtdist.data.locations import Location
-from smtdist.data.opening import open_labels, open_source
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import ConfigurationError
-from smtdist.evaluate.knn import BLOCK_BYTES, SoftNeighbours
+from smtdist.evaluate import knn, run
+from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import MEMORY_SHARE, Found, Linear, Neighbours, judged, require_neighbours
+from smtdist.evaluate.run import Found, Linear, Neighbours
 from smtdist.models.kernel.settings import parse_settings
-from smtdist.models.tuning.grid import as_text, combinations, parse_grid, value_text
+from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
 from smtdist.models.tuning.split import limited, split, whole
 from smtdist.models.tuning.tune import Classifier, Trial
@@ -42,7 +44,9 @@ Labelled = tuple[Source, NDArray[np.int64]]
 
 def tune(
     data: opt.Data,
-    train: Annotated[str, typer.Option(metavar="GROUP", help="Group with images and labels to learn from.")],
+    train: Annotated[
+        str, typer.Option(metavar="GROUP", help="Group with images and labels to learn from.")
+    ],
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,7 +56,8 @@ def tune(
     validation: Annotated[
         str,
         typer.Option(
-            metavar="GROUP|SHARE", help="Images to judge by: another group, or a share of the training group."
+            metavar="GROUP|SHARE",
+            help="Images to judge by: another group, or a share of the training group.",
         ),
     ] = SHARE,
     limit: Annotated[
@@ -92,16 +97,18 @@ def tune(
     known, asked = _parts(data, train, validation, limit, settings)
     votes = Neighbours.of(settings, neighbours)
     if metric is Metric.knn:
-        require_neighbours(votes, known[0].n_samples)
+        run.require_neighbours(votes, known[0].n_samples)
 
-    budget = memory_limit() // MEMORY_SHARE
+    budget = memory_limit() // run.MEMORY_SHARE
     # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself
-    at_once = max(1, budget // BLOCK_BYTES) if metric is Metric.knn else 1
+    at_once = max(1, budget // knn.BLOCK_BYTES) if metric is Metric.knn else 1
 
     def probe(train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]) -> Found:
-        return judged(train_z, train_y, test_z, test_y, Linear())
+        return run.judged(train_z, train_y, test_z, test_y, Linear())
 
-    nearest = SoftNeighbours(votes.k, votes.temperature, votes.vote, block_bytes=min(BLOCK_BYTES, budget))
+    nearest = SoftNeighbours(
+        votes.k, votes.temperature, votes.vote, block_bytes=min(knn.BLOCK_BYTES, budget)
+    )
     classify: Classifier = nearest if metric is Metric.knn else probe
     with engine_for(Where(workers, cluster, quiet), known[0]) as engine:
         if is_learnt:
@@ -114,7 +121,7 @@ def tune(
         "n_validation": asked[0].n_samples,
         "grid": values,
         "best": rows[0].to_dict(),
-        "set": as_text(rows[0].changes, "--set "),
+        "set": grids.as_text(rows[0].changes, "--set "),
         "trials": [row.to_dict() for row in rows],
         "configuration": parse_settings(set_ or []) if is_learnt else settings.to_dict(),
         "seconds": time.perf_counter() - started,
@@ -140,12 +147,12 @@ def _asked(
 ) -> tuple[Configuration, dict[str, list[Any]], list[tuple[dict[str, Any], Any]]]:
     """Return what does not vary, what does, and all combinations; what has no meaning is wrong usage."""
     try:
-        changes = dict(parse_setting(text) for text in assignments or [])
+        changes = dict(configuration.parse_setting(text) for text in assignments or [])
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
-        values = parse_grid(grid or [])
+        values = grids.parse_grid(grid or [])
         settings = (preset(preset_name) if preset_name else Configuration()).replace(**changes)
-        return settings, values, combinations(settings, values, None if atoms is None else len(atoms))
+        return settings, values, grids.combinations(settings, values, None if atoms is None else len(atoms))
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
 
@@ -168,7 +175,7 @@ def _learnt(
 ) -> tuple[Configuration, dict[str, list[Any]], list[tuple[dict[str, Any], Any]]]:
     """Return the votes, what varies, and all combinations of settings of learned codes."""
     try:
-        values = parse_grid(grid or [], learnt=True)
+        values = grids.parse_grid(grid or [], learnt=True)
         return Configuration(), values, learnt_trials(parse_settings(assignments or []), values)
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
@@ -178,19 +185,22 @@ def _parts(
     data: Location, train: str, validation: str, limit: int | None, settings: Configuration
 ) -> tuple[Labelled, Labelled]:
     """Return images and labels to learn from and to judge by."""
-    source = open_source(data, train, settings)
+    source = opening.open_source(data, train, settings)
     labels = _labels(data, train, source)
     try:
         share = float(validation)
     except ValueError:
-        other = open_source(data, validation, settings)
+        other = opening.open_source(data, validation, settings)
         if other.shape[1:] != source.shape[1:]:
             raise ConfigurationError(
                 f"{other.name} has images of {other.shape[1:]}, but {source.name} has {source.shape[1:]} (height, width, "
                 f"channels); judge by images of the same shape."
             ) from None
         known, asked = limited(source, limit, settings.seed), whole(other)
-        return (known.source, labels[known.samples]), (other, _labels(data, validation, other)[asked.samples])
+        return (known.source, labels[known.samples]), (
+            other,
+            _labels(data, validation, other)[asked.samples],
+        )
     try:
         known, asked = split(source, share, limit, settings.seed)
     except ConfigurationError as error:
@@ -199,7 +209,7 @@ def _parts(
 
 
 def _labels(data: Location, group: str, source: Source) -> NDArray[np.int64]:
-    labels = open_labels(data, group, source)
+    labels = opening.open_labels(data, group, source)
     return checked_labels(labels, source.n_samples, f"labels of {group}")
 
 
@@ -211,7 +221,7 @@ def trials_table(rows: list[Trial], values: dict[str, list[Any]], result: dict[s
         low, high = row.interval
         mark = "best" if not number else ("within" if row.within else "")
         interval = f"{tables.percent(low)} to {tables.percent(high)}"
-        chosen = [value_text(row.changes[key]) for key in varied]
+        chosen = [grids.value_text(row.changes[key]) for key in varied]
         lines.append([mark, *chosen, tables.percent(row.top1), interval, tables.percent(row.top5)])
     title = (
         f"{len(rows):,} combinations: {result['n_train']:,} images to learn from, {result['n_validation']:,} to judge by, "

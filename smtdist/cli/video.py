@@ -22,11 +22,11 @@ from smtdist.data.video import PatchSequences, open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import ConfigurationError
+from smtdist.models.functional import video as video_model
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.layers import judged_layers
 from smtdist.models.functional.pictures import draw_groups
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.video import SHARED, fit_video, sequences_of, video_facts
 from smtdist.models.functional.video_judge import judged
 from smtdist.monitor import tables
 
@@ -54,7 +54,9 @@ def import_(
     ],
     out: Annotated[Path, typer.Option(metavar="CLIPS.h5", help="File to write.")],
     crop: Annotated[int | None, typer.Option(min=4, help="Side of the central square to keep.")] = None,
-    levels: Annotated[int, typer.Option(min=0, help="Times to halve the size, by a steerable pyramid.")] = 0,
+    levels: Annotated[
+        int, typer.Option(min=0, help="Times to halve the size, by a steerable pyramid.")
+    ] = 0,
     limit: Annotated[int, typer.Option(min=0, help="Frames of each clip to take; 0 for all.")] = 0,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
@@ -82,7 +84,8 @@ def import_(
 
 
 @video.command(
-    "fit", epilog="Example: smtdist video fit clips.h5 --out video.h5 --set atoms=2048 --set n_components=128"
+    "fit",
+    epilog="Example: smtdist video fit clips.h5 --out video.h5 --set atoms=2048 --set n_components=128",
 )
 def fit(
     clips: Clips,
@@ -108,14 +111,16 @@ def fit(
     found = open_clips(str(clips.absolute()), clip)
     lower = None if below is None else load_video(below)
     if lower is not None:
-        settings = settings.replace(**{name: getattr(lower.settings, name) for name in SHARED})
-    source = sequences_of(found, settings)
+        settings = settings.replace(**{name: getattr(lower.settings, name) for name in video_model.SHARED})
+    source = video_model.sequences_of(found, settings)
     where = Where(workers, cluster, quiet)
     if plan:
         if settings.sgd_rounds:
-            raise WrongUsage("--plan knows no mini-batches; set sgd_rounds=0 to plan what comes before them.")
+            raise WrongUsage(
+                "--plan knows no mini-batches; set sgd_rounds=0 to plan what comes before them."
+            )
         say_fit(
-            lambda engine: fit_video(found, settings, engine, lower),
+            lambda engine: video_model.fit_video(found, settings, engine, lower),
             source,
             settings.n_components,
             where,
@@ -123,8 +128,10 @@ def fit(
             json,
         )
         return
-    with engine_for(where, source, checkpoint, lambda: video_facts(source, settings, lower)) as engine:
-        model, records = fit_video(found, settings, engine, lower)
+    with engine_for(
+        where, source, checkpoint, lambda: video_model.video_facts(source, settings, lower)
+    ) as engine:
+        model, records = video_model.fit_video(found, settings, engine, lower)
     size = save_video(model, out, overwrite=overwrite)
     result = {**model.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
     if json:

@@ -13,9 +13,9 @@ from rich.live import Live
 from smtdist.cli import options as opt
 from smtdist.cli.session import print_json, result_console
 from smtdist.errors import SmtdistError
+from smtdist.monitor import text
 from smtdist.monitor.progress import ProgressView
 from smtdist.monitor.state import ENDED
-from smtdist.monitor.text import as_text, rendered
 from smtdist.monitor.watch import POLL_SECONDS, Watched
 from smtdist.monitor.watch import watch as attach
 
@@ -63,7 +63,7 @@ def _say(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        typer.echo(as_text(found))
+        typer.echo(text.as_text(found))
 
 
 def _wait(view: Watched) -> None:
@@ -73,11 +73,11 @@ def _wait(view: Watched) -> None:
 
 def _live(view: Watched) -> None:
     """Draw the run in place until it ends."""
-    with Live(rendered(view.progress()), console=result_console(), auto_refresh=False) as live:
+    with Live(text.rendered(view.progress()), console=result_console(), auto_refresh=False) as live:
         while view.status not in ENDED:
-            live.update(rendered(view.progress()), refresh=True)
+            live.update(text.rendered(view.progress()), refresh=True)
             time.sleep(POLL_SECONDS)
-        live.update(rendered(view.progress()), refresh=True)
+        live.update(text.rendered(view.progress()), refresh=True)
 
 
 def _log(view: Watched) -> None:

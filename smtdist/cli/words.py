@@ -16,11 +16,11 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.models.merge import merged, resolved, update
+from smtdist.models import merge as merging
 from smtdist.models.plan import PlannedCluster
+from smtdist.models.words import files as word_files
+from smtdist.models.words import fit
 from smtdist.models.words.documents import withdraw_lines
-from smtdist.models.words.files import load_words, save_words, write_word2vec
-from smtdist.models.words.fit import fit_words, plan_words, words_facts
 from smtdist.models.words.model import Near, WordModel, WordSettings
 from smtdist.models.words.picture import MOST_WORDS, draw_words
 from smtdist.monitor import tables
@@ -100,7 +100,9 @@ def words(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what the passes will cost, before any text is read.")
     ] = False,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw TEXT from --model instead.")] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Withdraw TEXT from --model instead.")
+    ] = False,
     lines: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,7 +111,9 @@ def words(
     ] = None,
     near: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="Show the words nearest this one, and those most often beside it."),
+        typer.Option(
+            metavar="WORD", help="Show the words nearest this one, and those most often beside it."
+        ),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
     picture: Annotated[
@@ -169,16 +173,16 @@ def words(
     result: dict[str, Any] = {}
     if target is None:
         assert model is not None
-        found = load_words(model)
+        found = word_files.load_words(model)
     elif both:
         assert model is not None
-        first, total = merged(
-            (str(model), load_words(model)),
-            ((str(path), load_words(path)) for path in merge or []),
-            ((str(path), load_words(path)) for path in subtract or []),
+        first, total = merging.merged(
+            (str(model), word_files.load_words(model)),
+            ((str(path), word_files.load_words(path)) for path in merge or []),
+            ((str(path), word_files.load_words(path)) for path in subtract or []),
             repeats=allow_repeats,
         )
-        found = resolved(first, total)
+        found = merging.resolved(first, total)
     else:
         source = TextSource.open(text or [])
         found, result["passes"] = _computed(
@@ -193,7 +197,7 @@ def words(
             allow_repeats,
         )
     if target is not None:
-        result |= {"model": str(target), "bytes": save_words(found, target, overwrite=overwrite)}
+        result |= {"model": str(target), "bytes": word_files.save_words(found, target, overwrite=overwrite)}
     result |= found.summary()
     result["near"] = {
         word: {
@@ -209,7 +213,7 @@ def words(
     if word2vec is not None:
         result["word2vec"] = {
             "path": str(word2vec),
-            "bytes": write_word2vec(found, word2vec, overwrite=overwrite),
+            "bytes": word_files.write_word2vec(found, word2vec, overwrite=overwrite),
         }
     _report(result, json)
 
@@ -268,23 +272,23 @@ def _computed(
 
     def facts() -> Facts:
         if from_model is not None and base is not None:
-            return words_facts(source, settings, base.vocabulary.words)
-        return words_facts(source, settings) if base is None else base.facts(source, ranges)
+            return fit.words_facts(source, settings, base.vocabulary.words)
+        return fit.words_facts(source, settings) if base is None else base.facts(source, ranges)
 
     with engine_for(where, source, checkpoint, facts) as engine:
         if base is None:
-            return fit_words(source, settings, engine)
+            return fit.fit_words(source, settings, engine)
         if from_model is not None:
-            return fit_words(source, settings, engine, vocabulary=base.vocabulary)
+            return fit.fit_words(source, settings, engine, vocabulary=base.vocabulary)
         if ranges:
             return withdraw_lines(base, source, ranges, engine)
-        return update(base, source, engine, withdraw=withdraw, repeats=repeats)
+        return merging.update(base, source, engine, withdraw=withdraw, repeats=repeats)
 
 
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:
     """Return the settings, and the model they come from if there is one."""
     if base is not None:
-        found = load_words(base)
+        found = word_files.load_words(base)
         return found.settings, found
     try:
         return WordSettings(**changes), None
@@ -306,10 +310,10 @@ def _planned(
     settings, model = _asked(changes, base)
     if where.is_local:
         engine = Engine(PlannedCluster(where.resolved_workers(source) or 0), EventStream(), checkpoint)
-        costs = plan_words(source, settings, engine, base=model)
+        costs = fit.plan_words(source, settings, engine, base=model)
     else:
         with engine_for(where, source, checkpoint) as engine:
-            costs = plan_words(source, settings, engine, base=model)
+            costs = fit.plan_words(source, settings, engine, base=model)
     found = [cost.to_dict() for cost in costs]
     if as_json:
         print_json({"passes": found, "data": source.describe()})
@@ -330,7 +334,9 @@ def _report(result: dict[str, Any], as_json: bool) -> None:
         console.print(tables.passes_table(result["passes"]))
     for word, lists in result["near"].items():
         for title, key in (("nearest", "nearest"), ("most often beside it", "beside")):
-            shown = ", ".join(f"{one['word']} ({one['cosine']:.2f}; {one['times']:,})" for one in lists[key])
+            shown = ", ".join(
+                f"{one['word']} ({one['cosine']:.2f}; {one['times']:,})" for one in lists[key]
+            )
             console.print(f"{word}, {title}: {shown}", highlight=False, soft_wrap=True)
     line = (
         f"{result['n_words']:,} words ({result['n_apart']:,} take no part), {result['n_positions']:,} tokens, "

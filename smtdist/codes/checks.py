@@ -21,4 +21,6 @@ def require_whole(settings: Any, least: Mapping[str, int]) -> None:
     for name, lowest in least.items():
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-            raise ConfigurationError(f"{name} is {value!r}; it must be a whole number of at least {lowest}.")
+            raise ConfigurationError(
+                f"{name} is {value!r}; it must be a whole number of at least {lowest}."
+            )

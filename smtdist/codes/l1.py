@@ -14,10 +14,10 @@ from smtdist.codes.checks import require_choices, require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import Settings, is_number, require_grids, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
+from smtdist.kernels import l1, pursuit
+from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place
-from smtdist.kernels.l1 import METHODS, Method, sparse_codes
-from smtdist.kernels.pursuit import linear_features, omp_codes
-from smtdist.kernels.sparse_codes import dictionary_step, split_signs
+from smtdist.kernels.l1 import Method
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State
 from smtdist.statistics.l1_codes import L1Sums
@@ -31,7 +31,7 @@ ONE_SIGN: Final = ("l1", "linear")
 
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "learning": LEARNINGS,
-    "method": METHODS,
+    "method": l1.METHODS,
     "feature": FEATURES,
     "start": ("patches", "random"),
     "positive": (True, False),
@@ -153,7 +153,9 @@ class SparseCoder(Coder):
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def learn(cls, start: Any, settings: SparseSettings, engine: Any) -> tuple[dict[str, Any], list[Record]]:
+    def learn(
+        cls, start: Any, settings: SparseSettings, engine: Any
+    ) -> tuple[dict[str, Any], list[Record]]:
         """Learn the dictionary in passes `round-1`, `round-2`, ... over chunk rows drawn by (seed, round).
 
         All sums are floating point and meet along the fixed tree: the same bits for any number of workers,
@@ -246,7 +248,7 @@ class SparseCoder(Coder):
     def infer(self, rows: Float32, start: Any = None) -> tuple[Any, Any, Any]:
         """Return L1 codes of whitened patches (n, p), their relative duality gaps and iterations, where they are placed."""
         wanted = self.settings
-        return sparse_codes(
+        return l1.sparse_codes(
             self.dictionary, place(rows), wanted.penalty, positive=wanted.positive, method=wanted.method,
             gap=wanted.gap, start=start,
         )  # fmt: skip
@@ -276,17 +278,19 @@ class SparseCoder(Coder):
 
 def _l1(coder: SparseCoder, rows: Float32) -> Any:
     found = coder.infer(rows)[0]
-    return found if coder.settings.positive else split_signs(found)
+    return found if coder.settings.positive else quick_codes.split_signs(found)
 
 
 def _pursuit(coder: SparseCoder, rows: Float32) -> Any:
-    return split_signs(omp_codes(coder.dictionary, place(rows), coder.settings.k))
+    return quick_codes.split_signs(pursuit.omp_codes(coder.dictionary, place(rows), coder.settings.k))
 
 
 def _linear(coder: SparseCoder, rows: Float32) -> Any:
     wanted = coder.settings
-    found = linear_features(coder.dictionary, place(rows), wanted.threshold, positive=wanted.positive)
-    return found if wanted.positive else split_signs(found)
+    found = pursuit.linear_features(
+        coder.dictionary, place(rows), wanted.threshold, positive=wanted.positive
+    )
+    return found if wanted.positive else quick_codes.split_signs(found)
 
 
 _FEATURES: Final = {"l1": _l1, "omp": _pursuit, "linear": _linear}
@@ -315,7 +319,9 @@ def learned(state: Learned, sums: State, settings: SparseSettings, number: int, 
     if settings.learning == "gradient":
         fresh = sums["square"] / n
         square = (
-            fresh if state.square is None else settings.memory * state.square + (1 - settings.memory) * fresh
+            fresh
+            if state.square is None
+            else settings.memory * state.square + (1 - settings.memory) * fresh
         )
         atoms = gradient_step(state.atoms, sums["pull"] / n, square, settings.step(number))
     else:
@@ -323,7 +329,7 @@ def learned(state: Learned, sums: State, settings: SparseSettings, number: int, 
         if state.second is not None and state.cross is not None:
             second = second + settings.memory * state.second
             cross = cross + settings.memory * state.cross
-        atoms = dictionary_step(state.atoms, second, cross, settings.sweeps)
+        atoms = quick_codes.dictionary_step(state.atoms, second, cross, settings.sweeps)
     idle = np.where(sums["uses"] > 0, 0, state.idle + 1)
     dead = np.flatnonzero(idle >= settings.idle)
     if len(dead) and len(spares):

@@ -14,10 +14,10 @@ from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.s3c_steps import GAP, LEARN, Bounds, Rates
 from smtdist.codes.settings import Settings, is_number, require_grids, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
+from smtdist.kernels import l1, spike_slab
+from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.l1 import solver_bytes, sparse_codes
-from smtdist.kernels.sparse_codes import soft_threshold, split_signs
-from smtdist.kernels.spike_slab import PARAMETERS, SpikeSlab, infer
+from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 
 MODELS: Final = ("s3c", "omp", "sc")
@@ -245,7 +245,9 @@ class PatchCoder(Coder):
 
     def written(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the parameters and the trace, and a title."""
-        arrays = {name: getattr(self.parameters, name) for name in PARAMETERS} | {"trace": self.trace}
+        arrays = {name: getattr(self.parameters, name) for name in spike_slab.PARAMETERS} | {
+            "trace": self.trace
+        }
         return arrays, {"title": f"Patch coder: {self.settings.model}"}
 
     @classmethod
@@ -253,7 +255,7 @@ class PatchCoder(Coder):
         """Return settings, parameters and trace."""
         return {
             "settings": S3CSettings.from_json(str(about["configuration"])),
-            "parameters": SpikeSlab(**{name: found[name] for name in PARAMETERS}),
+            "parameters": SpikeSlab(**{name: found[name] for name in spike_slab.PARAMETERS}),
             "trace": tuple(found["trace"].tolist()),
         }
 
@@ -269,11 +271,11 @@ class PatchCoder(Coder):
 
     def learnt(self) -> tuple[Float64, ...]:
         """Return all parameters."""
-        return tuple(np.asarray(getattr(self.parameters, name)) for name in PARAMETERS)
+        return tuple(np.asarray(getattr(self.parameters, name)) for name in spike_slab.PARAMETERS)
 
     def few(self) -> PatchCoder:
         """Return the same with few units and iterations."""
-        few = {name: getattr(self.parameters, name)[:8] for name in PARAMETERS if name != "beta"}
+        few = {name: getattr(self.parameters, name)[:8] for name in spike_slab.PARAMETERS if name != "beta"}
         schedule = self.settings.schedule()
         damping = {"h_damping": schedule.h[:1], "s_damping": schedule.s[:1]}
         settings = self.settings.replace(units=len(few["atoms"]), **damping)
@@ -292,7 +294,7 @@ class PatchCoder(Coder):
     def held_bytes(self) -> int:
         """Bytes of the atoms, and of what the solver of sparse coding makes of them."""
         atoms = self.parameters.atoms
-        return int(atoms.nbytes) + (solver_bytes(*atoms.T.shape) if self.settings.model == "sc" else 0)
+        return int(atoms.nbytes) + (l1.solver_bytes(*atoms.T.shape) if self.settings.model == "sc" else 0)
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width), where they are placed."""
@@ -323,26 +325,26 @@ class PatchCoder(Coder):
 
 def _posterior_features(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
     """What is asked of the posterior: E_Q[h], E_Q[h s], both, or the positive and negative parts of the latter."""
-    posterior = infer(rows, model.on(rows), settings.schedule())
+    posterior = spike_slab.infer(rows, model.on(rows), settings.schedule())
     feature = settings.resolved_feature
     if feature == "h":
         return posterior.h
     if feature == "hs":
         return posterior.mean
     if feature == "signs":
-        return split_signs(posterior.mean)
+        return quick_codes.split_signs(posterior.mean)
     return np.concatenate([to_host(posterior.h), to_host(posterior.mean)], axis=1)
 
 
 def _thresholded(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
     """OMP-1's products above a threshold, by sign."""
-    return split_signs(soft_threshold(rows, model.atoms, settings.threshold))
+    return quick_codes.split_signs(quick_codes.soft_threshold(rows, model.atoms, settings.threshold))
 
 
 def _sparse_codes(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
     """Sparse codes, by sign; the paper's penalty goes with whole squares."""
-    found = sparse_codes(model.atoms.T, rows, settings.penalty / 2, positive=False, gap=GAP)
-    return split_signs(found[0])
+    found = l1.sparse_codes(model.atoms.T, rows, settings.penalty / 2, positive=False, gap=GAP)
+    return quick_codes.split_signs(found[0])
 
 
 _FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _sparse_codes}

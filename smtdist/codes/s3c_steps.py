@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from smtdist.codes.coder import Record
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.sparse_codes import dictionary_step
-from smtdist.kernels.spike_slab import SpikeSlab, sigmoid
+from smtdist.kernels import sparse_codes as quick_codes
+from smtdist.kernels import spike_slab
+from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.l1_codes import L1Sums
@@ -128,7 +129,7 @@ def gradients(model: SpikeSlab, sums: State) -> dict[str, Float64]:
         "atoms": (sums["rx"] - spread[:, None] * model.atoms) * model.beta,
         "mu": model.alpha * (sums["x"] - model.mu * sums["h"]),
         "alpha": (sums["h"] / model.alpha - slab_deviations(model, sums, model.mu)) / 2,
-        "bias": sums["h"] - n * sigmoid(model.bias),
+        "bias": sums["h"] - n * spike_slab.sigmoid(model.bias),
         "beta": (n / model.beta - noise) / 2,
     }
     return {name: np.asarray(value / n) for name, value in found.items()}
@@ -178,7 +179,7 @@ def _curvatures(model: SpikeSlab, sums: State) -> dict[str, Float64]:
     n = int(sums["n"])
     active = np.maximum(sums["h"] / n, FLOOR)
     power = np.maximum((sums["square"] + sums["h"] / model.gamma) / n, FLOOR)
-    prior = sigmoid(model.bias)
+    prior = spike_slab.sigmoid(model.bias)
     return {
         "atoms": (model.beta.mean() * power)[:, None],
         "mu": model.alpha * active,
@@ -243,7 +244,9 @@ def _spike_slab(start: Any, settings: Any, engine: Any) -> Outcome:
     closed, scalar = settings.m_step == "closed", settings.beta == "scalar"
 
     def statistic(model: SpikeSlab, number: int) -> Statistic:
-        return SpikeSlabSums(start.patches, model.astype(np.float32), settings.schedule(), number + 1, closed)
+        return SpikeSlabSums(
+            start.patches, model.astype(np.float32), settings.schedule(), number + 1, closed
+        )
 
     def step(state: _Learned, sums: State, number: int) -> _Learned:
         # the sums were made with the rounded parameters
@@ -267,7 +270,9 @@ def _omp(start: Any, settings: Any, engine: Any) -> Outcome:
     def step(state: _Learned, sums: State, number: int) -> _Learned:
         lengths = np.sqrt((sums["sums"] ** 2).sum(axis=1))
         used = (sums["counts"] > 0) & (lengths > 0)
-        fresh = np.where(used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms)
+        fresh = np.where(
+            used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms
+        )
         dead = np.flatnonzero(~used)
         # the spares take turns, a different part of them each round
         if len(dead) and len(spares):
@@ -288,7 +293,7 @@ def _sparse_coding(start: Any, settings: Any, engine: Any) -> Outcome:
         second, cross = sums["second"], sums["cross"]
         if state.second is not None and state.cross is not None:
             second, cross = second + FORGET * state.second, cross + FORGET * state.cross
-        fresh = dictionary_step(state.model.atoms, second, cross)
+        fresh = quick_codes.dictionary_step(state.model.atoms, second, cross)
         trace = (*state.trace, -2 * float(sums["loss"]) / int(sums["n"]))
         return _Learned(replace(state.model, atoms=fresh), trace, second, cross)
 

@@ -35,7 +35,9 @@ def analogram(concepts: NDArray[np.generic], *, most_nodes: int = MOST_NODES) ->
     """
     s = np.asarray(concepts, np.uint8)
     if s.ndim != 2 or not len(s):
-        raise DataError(f"Concepts are rows of 0 and 1, found the shape {s.shape}; give at least one point.")
+        raise DataError(
+            f"Concepts are rows of 0 and 1, found the shape {s.shape}; give at least one point."
+        )
     columns, lengths = _classes(s)
     items = np.unique(s[:, columns], axis=0)
     if not _isometric(items):

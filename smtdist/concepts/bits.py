@@ -82,4 +82,6 @@ def _correlations(some: Packed, packed: Packed, points: int) -> NDArray[np.float
     both = np.bitwise_count(some[:, None] & packed).sum(2, dtype=np.int64)
     few, many = sizes_of(some)[:, None], sizes_of(packed)
     norms = np.sqrt((few - few**2 / points) * (many - many**2 / points))
-    return np.asarray(np.divide(both - few * many / points, norms, out=np.zeros(both.shape), where=norms > 0))
+    return np.asarray(
+        np.divide(both - few * many / points, norms, out=np.zeros(both.shape), where=norms > 0)
+    )

@@ -18,9 +18,9 @@ from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.model import ConceptModel
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.data.table import as_table, read_rows
+from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import DataError
 
 NAMES = tuple(field.name for field in fields(ConceptSettings))
@@ -133,7 +133,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Find concepts of the rows of X."""
         source, settings = as_table(X), self.settings
         folder = None if self.folder is None else Path(self.folder)
-        with executor_for(self.cluster, self.workers) as executor:
+        with session.executor_for(self.cluster, self.workers) as executor:
             events = EventStream(*([self.on_event] if self.on_event else []))
             engine = Engine(executor, events, None if self.checkpoint is None else Path(self.checkpoint))
             return self._fitted(fit_concepts(source, settings, engine, folder=folder))

@@ -27,7 +27,7 @@ from smtdist.concepts.units import (
     weighed_sums,
 )
 from smtdist.data.table import read_rows
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu import jit
 from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
@@ -89,7 +89,7 @@ class FewPoints:
         return flips
 
 
-@compiled
+@jit.compiled
 def sweeps(
     gram: Any,
     s: Any,
@@ -160,7 +160,7 @@ def sweeps(
     return flips
 
 
-@compiled
+@jit.compiled
 def _pulled(gram: Any, places: Any, counts: Any, pull: Any, pulls: Any, sums: Any) -> float:
     """Add K S to pull (b, p), its sums over points to pulls, and K's row sums to sums; returns the sum of K."""
     everything = 0.0
@@ -173,7 +173,7 @@ def _pulled(gram: Any, places: Any, counts: Any, pull: Any, pulls: Any, sums: An
     return everything
 
 
-@compiled
+@jit.compiled
 def _pull(change: float, gram: Any, i: int, sums: Any, pull: Any, pulls: Any, a: Any) -> None:
     """Add point i to unit a in K S, or take it away."""
     pulls[a] += change * sums[i]

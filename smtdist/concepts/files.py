@@ -14,7 +14,7 @@ import numpy as np
 from smtdist.concepts.descent import Sweep
 from smtdist.concepts.model import ConceptModel, Coordinates
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 
@@ -36,7 +36,7 @@ def load(path: str | os.PathLike[str]) -> ConceptModel:
     if not Path(path).is_file():
         raise ModelError(f"There is no file {path}; check the name.")
     try:
-        file = unlocked(path)
+        file = hdf5.unlocked(path)
     except OSError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file ({error}); give one written by smtdist concepts."
@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str]) -> ConceptModel:
         try:
             _require_schema(file, path)
             return _read(file)
-        except DAMAGE as error:
+        except hdf5.DAMAGE as error:
             raise ModelError(f"{path} is not a whole file of concepts ({error}); make it again.") from error
 
 

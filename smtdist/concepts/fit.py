@@ -255,9 +255,7 @@ def _reporting(engine: Engine, settings: ConceptSettings) -> Any:
             read_bytes=0,
         )
         if (number + 1) % 10 == 0:
-            text = (
-                f"Sweep {number + 1}: loss {reached.loss:.4f}, CKA {reached.cka:.4f}, {reached.flips:,} flips"
-            )
+            text = f"Sweep {number + 1}: loss {reached.loss:.4f}, CKA {reached.cka:.4f}, {reached.flips:,} flips"
             engine.events.emit("note", text=text)
 
     return report

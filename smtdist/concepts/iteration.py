@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.projection import ROUNDED, Annealing, Projection, project
+from smtdist.data import retry
 from smtdist.data.array import ArraySource
 from smtdist.data.leaves import leaf_bounds
-from smtdist.data.retry import opened_patiently
 from smtdist.data.source import Source
+from smtdist.engine import plan as pass_plan
 from smtdist.engine.events import EventStream
 from smtdist.engine.memory import BUDGET_SHARE, peak_bytes, readable, reset_peak
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels.threads import set_threads
 
@@ -70,7 +70,7 @@ class RowPasses:
         carried = 2 * -(-source.stored_bytes // SENT) if isinstance(source, ArraySource) else 0
         leaf = min(source.n_samples, source.chunk_samples * -(-unit // source.chunk_samples))
         reading = (unit + leaf) * source.sample_bytes + source.reader_bytes
-        needed = waiting + carried + reading + statistic.batch_bytes(unit) + ALLOWANCE
+        needed = waiting + carried + reading + statistic.batch_bytes(unit) + pass_plan.ALLOWANCE
         if needed > BUDGET_SHARE * limits.limit_bytes:
             raise MemoryBudgetError(
                 f"An iteration needs {readable(needed)} a worker, but may plan for "
@@ -119,7 +119,7 @@ def _pass_range(shared: Any, source: Source, start: int, stop: int) -> Passed:
         if not own:
             continue
         # opened for each leaf: the pages of a mapped file count as the worker's until it is closed
-        with opened_patiently(source) as reader:
+        with retry.opened_patiently(source) as reader:
             for at in own:
                 rows = reader.read(at, min(at + ROUNDED, last)).reshape(-1, source.shape[1])[:, :used]
                 part, count = project(np.ascontiguousarray(rows, np.float32), aim, at, annealing)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu import jit
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _M1: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -16,7 +16,7 @@ _M2: Final = np.uint64(0x94D049BB133111EB)
 _streams: Final = threading.local()
 
 
-@compiled
+@jit.compiled
 def mix(x: Any) -> Any:
     """Return the splitmix64 finaliser of a 64-bit word; compiled, for one word."""
     x = (x ^ (x >> np.uint64(30))) * _M1
@@ -24,7 +24,7 @@ def mix(x: Any) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-@compiled
+@jit.compiled
 def key_of(seed: Any, step: Any) -> Any:
     """Return the key of a step of a seed: what all draws of one sweep or iteration share."""
     return mix(mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(step) * _GOLDEN + _M1))
@@ -41,37 +41,37 @@ def keys_of(seed: int, steps: range) -> NDArray[np.uint64]:
     return out
 
 
-@compiled
+@jit.compiled
 def _keys(seed: Any, start: int, step: int, out: Any) -> None:
     for k in range(len(out)):
         out[k] = key_of(seed, start + k * step)
 
 
-@compiled
+@jit.compiled
 def row_key(key: Any, row: Any) -> Any:
     """Return what all draws of a row share: the first of two rounds of splitmix64."""
     return mix(np.uint64(key) + np.uint64(row) * _GOLDEN) + _GOLDEN
 
 
-@compiled
+@jit.compiled
 def word_of(base: Any, column: Any) -> Any:
     """Return 64 random bits for a row's key and a column: the second round."""
     return mix(base + np.uint64(column) * np.uint64(0xD1342543DE82EF95))
 
 
-@compiled
+@jit.compiled
 def number_of(word: Any) -> Any:
     """Return a number in (0, 1) from the first 53 bits of a word, never 0 or 1."""
     return (np.float64(word >> np.uint64(11)) + 0.5) * (1.0 / 9007199254740992.0)
 
 
-@compiled
+@jit.compiled
 def unit(key: Any, row: Any, column: Any) -> Any:
     """Return a number in (0, 1) for (key, row, column)."""
     return number_of(word_of(row_key(key, row), column))
 
 
-@compiled
+@jit.compiled
 def _fill(key: Any, rows: Any, columns: Any, out: Any) -> None:
     for i in range(len(rows)):
         for j in range(len(columns)):

@@ -219,7 +219,9 @@ def brute_force(data: NDArray[np.generic], penalty: float = 1e-3) -> tuple[NDArr
     """
     x = np.asarray(data, float)
     if len(x) > 10:
-        raise ConfigurationError(f"Brute force is for at most 10 points, not {len(x)}; use a method instead.")
+        raise ConfigurationError(
+            f"Brute force is for at most 10 points, not {len(x)}; use a method instead."
+        )
     candidates = all_concepts(len(x))
     sums = moments(candidates, x)
     # a kernel of p points has p (p - 1) / 2 distances: fewer equations than concepts, and the penalty alone decides

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smtdist.data.writing import whole_file
-from smtdist.engine.lock import require_held
+from smtdist.engine import lock
 from smtdist.errors import CheckpointError
 
 
@@ -43,6 +43,6 @@ class Progress:
         """Keep arrays in place of those kept before."""
         if self._path is None:
             return
-        require_held(self._path.parent)
+        lock.require_held(self._path.parent)
         with whole_file(self._path, True) as temporary, Path(temporary).open("wb") as file:
             np.savez(file, **arrays)

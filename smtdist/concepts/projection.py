@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.concepts.keyed import uniforms
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu import jit
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.statistics.base import Costs, State
 
@@ -24,7 +24,7 @@ ROUNDED: Final = 16 * TILE
 """Points whose sums are rounded together, so that the size of a batch changes nothing."""
 
 
-@compiled
+@jit.compiled
 def _to_signs(product: Any, total: Any) -> None:
     """Replace numbers (m, B) by their signs, +1 at zero, and add them to total (B,), in one pass."""
     one = np.float32(1.0)
@@ -35,7 +35,7 @@ def _to_signs(product: Any, total: Any) -> None:
             total[j] += sign
 
 
-@compiled
+@jit.compiled
 def _rounded(parts: Any, counts: Any, projected: Any, total: Any) -> None:
     """Set int64 sums (r, B) and (B,) from those of the tiles: added in float64 in the tiles' order, and rounded."""
     tiles, rank, width = parts.shape

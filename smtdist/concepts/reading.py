@@ -197,7 +197,9 @@ def search(concepts: NDArray[np.uint8], query: str) -> NDArray[np.int64]:
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError) as error:
-        raise ConfigurationError(f"{query!r} is no formula of concepts; write, say, 17 and not 4.") from error
+        raise ConfigurationError(
+            f"{query!r} is no formula of concepts; write, say, 17 and not 4."
+        ) from error
     held = _held(tree, np.asarray(concepts, bool), query)
     return np.asarray(np.flatnonzero(held), np.int64)
 

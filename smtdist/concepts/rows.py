@@ -17,10 +17,10 @@ from smtdist.concepts.units import (
     weighed_rows,
     weighed_sums,
 )
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu import jit
 
 
-@compiled
+@jit.compiled
 def _crossed_with(crossed: Any, x: Any, out: Any) -> None:
     """Set out = crossedᵀ x, four rows of `crossed` (r, b) at a time; sums run in one order, row after row."""
     b = crossed.shape[1]
@@ -37,7 +37,7 @@ def _crossed_with(crossed: Any, x: Any, out: Any) -> None:
             out[a] += crossed[j, a] * x[j]
 
 
-@compiled
+@jit.compiled
 def _drive(
     x: Any,
     held: Any,
@@ -67,7 +67,7 @@ def _drive(
     return norm
 
 
-@compiled
+@jit.compiled
 def sweep(
     x: Any,
     s: Any,
@@ -120,7 +120,7 @@ def sweep(
     return flips
 
 
-@compiled
+@jit.compiled
 def _replace_crossed(old: Any, new: Any, gone: Any, come: Any, x: Any, crossed: Any) -> None:
     """Put a row's new units into XᵀS: many flips row by row, few down their columns; whole numbers either way."""
     b = len(old)
@@ -137,7 +137,7 @@ def _replace_crossed(old: Any, new: Any, gone: Any, come: Any, x: Any, crossed: 
             crossed[j, a] += x[j]
 
 
-@compiled
+@jit.compiled
 def replace(
     old: Any,
     new: Any,
@@ -184,8 +184,10 @@ def replace(
     return square
 
 
-@compiled
-def _count(change: float, row: Any, together: Any, members: Any, weights: Any, spread: Any, a: Any) -> float:
+@jit.compiled
+def _count(
+    change: float, row: Any, together: Any, members: Any, weights: Any, spread: Any, a: Any
+) -> float:
     """Add a member to unit a, or take one away, and its pairs in the row of SᵀS; returns the change of nᵀΠn.
 
     N Π (n' - n) goes to spread: no other unit's flip has changed row a.
@@ -200,7 +202,7 @@ def _count(change: float, row: Any, together: Any, members: Any, weights: Any, s
     return grown
 
 
-@compiled
+@jit.compiled
 def infer(
     x: Any,
     s: Any,

@@ -29,7 +29,7 @@ from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.hashing import column_hashes
+from smtdist.kernels import hashing
 from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
@@ -321,7 +321,7 @@ class _Accepted:
         # candidates of the same sums have the same signs: one of each is made
         aims = np.concatenate([end.aim for end in ends], 1)[:, good]
         # known by a hash of their bits: telling whole columns apart took longer than the search where points are few
-        _, firsts = np.unique(column_hashes(aims), return_index=True)
+        _, firsts = np.unique(hashing.column_hashes(aims), return_index=True)
         firsts = firsts[np.argsort(-quality[good][firsts], kind="stable")]
         found = sparse_side(members(aims[:, firsts]), self.points)
         return self._choose(found, quality[good][firsts], int(good.sum()))
@@ -330,7 +330,9 @@ class _Accepted:
         """Accept in the order found; without a tolerance, the best of all rounds stay."""
         held = len(self.packed)
         pool, worth = np.concatenate([self.packed, found]), np.concatenate([self.quality, quality])
-        order = np.argsort(-worth, kind="stable") if self.settings.tolerance is None else np.arange(len(pool))
+        order = (
+            np.argsort(-worth, kind="stable") if self.settings.tolerance is None else np.arange(len(pool))
+        )
         wanted = self.settings.n_concepts
         kept = distinct(pool[order], self.points, self.settings.distinct, wanted, self.settings.smallest)
         places = order[kept]

@@ -134,7 +134,12 @@ class Scores:
 
 
 def prepare(
-    table: Any, engine: Engine, *, rank: int | None = None, folder: Path | None = None, spill: int = IN_MEMORY
+    table: Any,
+    engine: Engine,
+    *,
+    rank: int | None = None,
+    folder: Path | None = None,
+    spill: int = IN_MEMORY,
 ) -> Scores:
     """Return the scores of a table (p, n) in two passes: streaming SVD of centred X, then its rows on the axes.
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Self
 
+from smtdist import configuration
 from smtdist.concepts.descent import DescentSettings
 from smtdist.concepts.sampling import SamplingSettings
-from smtdist.configuration import parse_value
 from smtdist.errors import ConfigurationError
 
 METHODS: Final = ("rejection", "hopfield", "hybrid", "convex")
@@ -187,7 +187,9 @@ class ConceptSettings:
     def refining(self, reliability: float, attempt: int = 0) -> DescentSettings:
         """Return the settings of an attempt at the last descent, of at least one sweep, on a kernel of such a reliability."""
         sweeps, cold = max(1, self.refine), COLD["hopfield"]
-        rate = min(1.0, (cold / self.mild) ** (1 / max(1.0, self.heated * sweeps))) if self.mild > 0 else 1.0
+        rate = (
+            min(1.0, (cold / self.mild) ** (1 / max(1.0, self.heated * sweeps))) if self.mild > 0 else 1.0
+        )
         first = self.penalty * (1 - reliability) if self.refine_penalty is None else self.refine_penalty
         return dataclasses.replace(
             self.descent,
@@ -202,7 +204,9 @@ class ConceptSettings:
         """Return a copy with some settings changed; an unknown name is a ConfigurationError."""
         unknown = sorted(set(changes) - {field.name for field in fields(self)})
         if unknown:
-            raise ConfigurationError(f"There is no setting {unknown[0]!r} of concepts; see ConceptSettings.")
+            raise ConfigurationError(
+                f"There is no setting {unknown[0]!r} of concepts; see ConceptSettings."
+            )
         return replace(self, **changes)
 
     def with_texts(self, texts: Sequence[str]) -> Self:
@@ -216,7 +220,7 @@ class ConceptSettings:
             name, equals, value = text.partition("=")
             if not equals:
                 raise ConfigurationError(f"{text!r} is no setting; write KEY=VALUE.")
-            changes[name.strip()] = None if value.lower() == "none" else parse_value(value)
+            changes[name.strip()] = None if value.lower() == "none" else configuration.parse_value(value)
         return self.replace(**changes)
 
     def to_json(self) -> str:

@@ -18,7 +18,7 @@ from smtdist.data.leaves import leaf_bounds
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine.passes import Engine
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu import jit
 from smtdist.kernels.threads import single_blas
 
 Matrix = NDArray[np.float64]
@@ -53,7 +53,7 @@ class State:
         return Terms(overlap, pull, float((scores.singular**4).sum()), self.members)
 
 
-@compiled
+@jit.compiled
 def _terms(
     together: Any,
     members: Any,
@@ -91,7 +91,9 @@ def _split_by(aim: Matrix, offset: Matrix, scores: Scores, engine: Engine) -> Co
     return out
 
 
-def residual_projection(state: State, scores: Scores, numbers: range, seed: int, engine: Engine) -> Concepts:
+def residual_projection(
+    state: State, scores: Scores, numbers: range, seed: int, engine: Engine
+) -> Concepts:
     """Return concepts that are random half-spaces along what S leaves over of the kernel: (p, len(numbers)).
 
     In the image of X the residual of equation (3) is R = Σ² - σ (Uᵀs̄)(Uᵀs̄)ᵀ at the best single weight σ;

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from smtdist.concepts.keyed import number_of, row_key, word_of
-from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu import jit
 
 LANES: Final = 16
 """Units that vector loops take at once: sums are held for a multiple."""
@@ -31,7 +31,7 @@ _ABOVE: Final = _LOGITS[1:] + 1e-9
 logarithm."""
 
 
-@compiled
+@jit.compiled
 def listed(row: Any, places: Any) -> int:
     """Set places to the units that are 1, in order; returns how many."""
     count = 0
@@ -41,7 +41,7 @@ def listed(row: Any, places: Any) -> int:
     return count
 
 
-@compiled
+@jit.compiled
 def weighed_rows(together: Any, places: Any, count: int, weights: Any, out: Any) -> None:
     """Set out = N Π s for the s that is 1 at `count` places.
 
@@ -69,7 +69,7 @@ def weighed_rows(together: Any, places: Any, count: int, weights: Any, out: Any)
             out[a] = sums + (together[p6, a] * w6 + together[p7, a] * w7)
 
 
-@compiled
+@jit.compiled
 def weighed_sums(together: Any, members: Any, weights: Any, out: Any) -> float:
     """Set out = N Π n; returns nᵀΠn."""
     out[:] = 0.0
@@ -83,7 +83,7 @@ def weighed_sums(together: Any, members: Any, weights: Any, out: Any) -> float:
     return square
 
 
-@compiled
+@jit.compiled
 def set_inputs(
     own: float,
     row: Any,
@@ -122,7 +122,7 @@ def set_inputs(
         f[a] = 2 * (quadratic + f[a]) + tilt * (2 * mean[a] - 1)
 
 
-@compiled
+@jit.compiled
 def update_units(
     own: float,
     s: Any,
@@ -184,7 +184,7 @@ def update_units(
     return left, entered
 
 
-@compiled
+@jit.compiled
 def _drawn(current: float, temperature: float, word: Any) -> float:
     """Return what a unit of that input becomes."""
     place = word >> SHIFT

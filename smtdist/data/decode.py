@@ -23,7 +23,7 @@ from smtdist.data.pillow import (
     read_other_header,
 )
 from smtdist.errors import DataError
-from smtdist.kernels.pixels import LUMINANCE
+from smtdist.kernels import pixels as pixel_values
 
 DECODER: Final = "simplejpeg and Pillow"
 _JPEG: Final = b"\xff\xd8\xff"
@@ -96,7 +96,11 @@ def verify(data: Encoded) -> Header:
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     """Return a uint8 image (H, W), (H, W, 1) or (H, W, 3) as a PNG, which `decode` gives back bit by bit."""
     grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
-    if image.dtype != np.uint8 or image.size == 0 or not (grey or (image.ndim == 3 and image.shape[2] == 3)):
+    if (
+        image.dtype != np.uint8
+        or image.size == 0
+        or not (grey or (image.ndim == 3 and image.shape[2] == 3))
+    ):
         raise DataError(
             f"A PNG cannot be made of {image.dtype} {image.shape}; give uint8 of (height, width, 1 or 3)."
         )
@@ -172,7 +176,7 @@ def _with_channels(pixels: Pixels, channels: int) -> Pixels:
         return np.repeat(pixels, 3, axis=2)
     # 256 * 255 + 128 fits in 16 bits
     grey = np.full(pixels.shape[:2], 128, np.uint16)
-    for channel, weight in enumerate(LUMINANCE):
+    for channel, weight in enumerate(pixel_values.LUMINANCE):
         grey += pixels[:, :, channel] * np.uint16(weight)
     return (grey >> 8).astype(np.uint8)[:, :, None]
 
@@ -220,7 +224,9 @@ def _png_header(data: Encoded) -> Header:
     if 0 in (width, height) or colour not in _PNG_COLOURS:
         raise DataError("the PNG image has a header that makes no sense; restore it from its origin.")
     if depth > 8:
-        raise DataError(f"the PNG image has {depth} bits a channel, but pixels have 8; convert it to 8 bits.")
+        raise DataError(
+            f"the PNG image has {depth} bits a channel, but pixels have 8; convert it to 8 bits."
+        )
     return Header(height, width, 1 if colour in _PNG_GREY else 3, "png")
 
 

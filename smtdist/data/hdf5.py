@@ -137,7 +137,9 @@ class Hdf5Source(Source):
         """
         cache: dict[str, Any] = {}
         if self.chunks is not None:
-            cache = chunk_cache(CACHED_CHUNK_ROWS * self._chunks_in_row, CACHED_CHUNK_ROWS * self.chunk_bytes)
+            cache = chunk_cache(
+                CACHED_CHUNK_ROWS * self._chunks_in_row, CACHED_CHUNK_ROWS * self.chunk_bytes
+            )
         with open_dataset(self.path, self.dataset, **cache) as stored:
             with damage_named(self.path):
                 self._require_unchanged(stored)
@@ -150,7 +152,11 @@ class Hdf5Source(Source):
     def _require_unchanged(self, stored: Any) -> None:
         require_same_size(self.path, self.file_bytes)
         full = stored.shape if self.has_channels else (*(stored.shape or ()), 1)
-        if full != self.shape or stored.dtype.newbyteorder("=") != self.dtype or stored.chunks != self.chunks:
+        if (
+            full != self.shape
+            or stored.dtype.newbyteorder("=") != self.dtype
+            or stored.chunks != self.chunks
+        ):
             raise DataError(
                 f"{self.name} is now {stored.dtype} {stored.shape} in chunks of {stored.chunks}, but was "
                 f"{self.dtype} {self.shape} in chunks of {self.chunks} when first opened; start again."
@@ -269,7 +275,9 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
         raise DataError(f"{path} has no dataset {dataset!r}; {hint}.") from None
     if not isinstance(found, h5py.Dataset):
-        inside = [f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]]
+        inside = [
+            f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]
+        ]
         hint = f"name a dataset, such as {', '.join(inside)}" if inside else "it holds no dataset"
         raise DataError(f"{path}: {dataset!r} is a group, but a dataset is needed; {hint}.")
     return found
@@ -302,7 +310,9 @@ def _dataset_names(group: Any) -> list[str]:
         visited += 1
         if isinstance(item, h5py.Dataset):
             names.append(name)
-        return True if visited >= VISITED_OBJECTS else None  # a value ends the walk through a very large file
+        return (
+            True if visited >= VISITED_OBJECTS else None
+        )  # a value ends the walk through a very large file
 
     group.visititems(visit)
     return names

@@ -20,7 +20,7 @@ from smtdist.data.remote import is_url
 from smtdist.data.retry import opened_patiently
 from smtdist.data.source import Source
 from smtdist.errors import UnreadableError
-from smtdist.kernels.hashing import position_hashes
+from smtdist.kernels import hashing
 
 SAMPLED: Final = 6
 """Pieces that are hashed: the first, the last, and four chosen by their hashes."""
@@ -68,7 +68,9 @@ def _shapes(name: str, old: list[int], new: list[int]) -> list[str]:
     if new[0] != old[0]:
         found.append(f"{name} has {new[0]:,} samples, had {old[0]:,}")
     if new[1:] != old[1:]:
-        found.append(f"its samples are {' x '.join(map(str, new[1:]))}, were {' x '.join(map(str, old[1:]))}")
+        found.append(
+            f"its samples are {' x '.join(map(str, new[1:]))}, were {' x '.join(map(str, old[1:]))}"
+        )
     return found
 
 
@@ -102,7 +104,7 @@ def _sampled(source: Source) -> dict[str, str]:
     """Return hashes of a few pieces, by the samples they hold."""
     step, whole = source.chunk_samples, isinstance(source, ArraySource)
     rows = -(-source.n_samples // step)
-    order = np.argsort(position_hashes(0, 0, rows, 1, 0)[:, 0], kind="stable")[: SAMPLED - 2]
+    order = np.argsort(hashing.position_hashes(0, 0, rows, 1, 0)[:, 0], kind="stable")[: SAMPLED - 2]
     chosen = range(rows) if whole else sorted({0, rows - 1, *map(int, order)})
     pieces = [(row * step, min((row + 1) * step, source.n_samples)) for row in chosen]
     most = max(1, SAMPLED_BYTES // source.sample_bytes)

@@ -30,7 +30,7 @@ from smtdist.data.remote import file_size, is_url
 from smtdist.data.source import Source, aligned_samples
 from smtdist.data.writing import whole_file
 from smtdist.errors import DataError
-from smtdist.kernels.hashing import position_hashes
+from smtdist.kernels import hashing
 
 SCHEMA: Final = 1
 KEY: Final = "smtdist_manifest"
@@ -80,7 +80,9 @@ class Manifest:
         totals: dict[str, Entry] = {}
         for file in self.content["files"]:
             for name, found in file["sets"].items():
-                about = totals.setdefault(name, {"kind": found["kind"], "files": 0, "samples": 0, "bytes": 0})
+                about = totals.setdefault(
+                    name, {"kind": found["kind"], "files": 0, "samples": 0, "bytes": 0}
+                )
                 about["files"] += 1
                 about["samples"] += found["samples"]
                 about["bytes"] += found["bytes"]
@@ -239,7 +241,7 @@ def content_hash(look: Look, sample: int) -> str:
 
 def _entry(look: Look, labelled: bool, seed: int, number: int) -> Entry:
     samples = look.samples if isinstance(look, EncodedLook) else look.n_samples
-    drawn = position_hashes(seed, number, 1, HASHED, 0)[0] % np.uint64(samples)
+    drawn = hashing.position_hashes(seed, number, 1, HASHED, 0)[0] % np.uint64(samples)
     hashes = {str(sample): content_hash(look, sample) for sample in sorted({int(value) for value in drawn})}
     common = {"samples": samples, "labels": labelled, "hashes": hashes}
     if isinstance(look, EncodedLook):

@@ -132,7 +132,12 @@ class NoisePairs(Source):
 
     def describe(self) -> dict[str, Any]:
         """Return kind, table, noise and seed as plain JSON."""
-        return {"kind": "noise pairs", "table": self.table.describe(), "noise": self.noise, "seed": self.seed}
+        return {
+            "kind": "noise pairs",
+            "table": self.table.describe(),
+            "noise": self.noise,
+            "seed": self.seed,
+        }
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:

@@ -39,7 +39,9 @@ class _PieceReader(Reader):
     source: ArrayPiece
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        out[...] = self.source.array[start - self.source.first : stop - self.source.first].reshape(out.shape)
+        out[...] = self.source.array[start - self.source.first : stop - self.source.first].reshape(
+            out.shape
+        )
         return out.nbytes
 
 

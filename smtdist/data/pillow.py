@@ -108,7 +108,9 @@ def read_other_header(data: Encoded) -> Header:
         except _UNREADABLE as error:
             raise damaged(name, error) from error
         if several:
-            raise DataError(f"the {name} image has several frames; keep one of them, as an image of its own.")
+            raise DataError(
+                f"the {name} image has several frames; keep one of them, as an image of its own."
+            )
         return Header(picture.height, picture.width, 1 if mode in GREY_MODES else 3, name.lower())
 
 

@@ -192,6 +192,8 @@ def phrase(ranges: Ranges, shown: int = 3) -> str:
     >>> phrase(((3, 4), (10, 20)))
     '3, 10 to 19'
     """
-    parts = [str(start) if stop == start + 1 else f"{start} to {stop - 1}" for start, stop in ranges[:shown]]
+    parts = [
+        str(start) if stop == start + 1 else f"{start} to {stop - 1}" for start, stop in ranges[:shown]
+    ]
     more = len(ranges) - shown
     return ", ".join(parts) + (f" and {more:,} more range{'s' * (more > 1)}" if more > 0 else "")

@@ -15,7 +15,9 @@ from smtdist.errors import DataError, ModelError
 _FILE_SCHEME = "file://"
 
 
-def require_apart(target: Path, inputs: Iterable[str | os.PathLike[str] | None], data: Location = ()) -> None:
+def require_apart(
+    target: Path, inputs: Iterable[str | os.PathLike[str] | None], data: Location = ()
+) -> None:
     """Refuse an output that is the same file as an input, by whatever name or link.
 
     `inputs` are paths as they are, None for what was not given; `data` is what names data: lists, patterns,

@@ -154,7 +154,9 @@ def joined(
         return first
     for other in sources[1:]:
         if (other.shape[1:], other.dtype) != (first.shape[1:], first.dtype):
-            remedy = "set resize" if isinstance(first, EncodedSource) else "bring them to one shape and type"
+            remedy = (
+                "set resize" if isinstance(first, EncodedSource) else "bring them to one shape and type"
+            )
             raise DataError(
                 f"{other.name} has {other.dtype} images of {other.shape[1:]} (height, width, channels), but {first.name} has "
                 f"{first.dtype} of {first.shape[1:]}; {remedy}."

@@ -142,7 +142,9 @@ def sample_lengths(shape: tuple[int, ...], name: str) -> tuple[int, int, int]:
     """
     if len(shape) != 4:
         what = (
-            "rows of numbers" if len(shape) == 2 else f"samples of {' x '.join(map(str, shape[1:]))} numbers"
+            "rows of numbers"
+            if len(shape) == 2
+            else f"samples of {' x '.join(map(str, shape[1:]))} numbers"
         )
         raise DataError(f"{name} holds {what}, not images; give images (samples, height, width, channels).")
     return shape[1], shape[2], shape[3]
@@ -186,7 +188,12 @@ def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
 
 
 def _room(out: npt.NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    if out.shape[1:] != shape[1:] or out.dtype != dtype or len(out) < shape[0] or not out.flags.c_contiguous:
+    if (
+        out.shape[1:] != shape[1:]
+        or out.dtype != dtype
+        or len(out) < shape[0]
+        or not out.flags.c_contiguous
+    ):
         raise ValueError(
             f"The buffer is {out.dtype} {out.shape}; a C-contiguous {dtype} of at least {shape} is needed."
         )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.source import Reader, Source
-from smtdist.kernels.hashing import position_hashes
+from smtdist.kernels import hashing
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def chunk_subset(source: Source, samples: int, seed: int) -> Source:
     wanted = -(-samples // source.chunk_samples)
     if samples == 0 or wanted >= rows:
         return source
-    order = np.argsort(position_hashes(seed, 0, rows, 1, 0)[:, 0], kind="stable")
+    order = np.argsort(hashing.position_hashes(seed, 0, rows, 1, 0)[:, 0], kind="stable")
     chosen = tuple(sorted(int(row) for row in order[:wanted]))
     shape = (wanted * source.chunk_samples, *source.shape[1:])
     return ChunkSubset(source, chosen, shape, source.dtype, source.chunk_samples, source.name)

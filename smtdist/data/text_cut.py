@@ -111,7 +111,10 @@ def without(stretches: Iterable[Stretch], holes: Iterable[Stretch]) -> list[Stre
     left = sorted(stretches)
     for begin, end in holes:
         left = [
-            (a, b) for low, high in left for a, b in ((low, min(high, begin)), (max(low, end), high)) if a < b
+            (a, b)
+            for low, high in left
+            for a, b in ((low, min(high, begin)), (max(low, end), high))
+            if a < b
         ]
     return left
 

@@ -18,7 +18,7 @@ from smtdist.data.hdf5 import open_dataset, open_file
 from smtdist.data.source import Reader, Source
 from smtdist.data.video_frames import LOW_PASS, fourier_whitened
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.hashing import position_hashes
+from smtdist.kernels import hashing
 
 WHITEN: Final = ("none", "fourier")
 VIEWS: Final = (1, 2, 4, 8)
@@ -77,7 +77,9 @@ def _clip(path: str, group: Any, name: str) -> Clip:
         )
     cuts = tuple(int(cut) for cut in np.atleast_1d(group.attrs.get("cuts", ())))
     length, height, width = frames.shape
-    return Clip(path, f"{name}/frames", length, height, width, float(group.attrs.get("fps", math.nan)), cuts)
+    return Clip(
+        path, f"{name}/frames", length, height, width, float(group.attrs.get("fps", math.nan)), cuts
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +159,9 @@ class PatchSequences(Source):
     @property
     def stored_bytes(self) -> int:
         """Bytes of the frames of all windows, as bytes of grey levels."""
-        return sum(self.clips[clip].height * self.clips[clip].width * self.length for clip, _ in self.windows)
+        return sum(
+            self.clips[clip].height * self.clips[clip].width * self.length for clip, _ in self.windows
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return kind, clips and how they are cut up, as plain JSON."""
@@ -180,7 +184,9 @@ class PatchSequences(Source):
         clip = self.clips[number]
         named = int.from_bytes(hashlib.blake2b(clip.dataset.encode(), digest_size=4).digest(), "little")
         sides = np.array([clip.height - self.patch + 1, clip.width - self.patch + 1], np.uint64)
-        hashes = position_hashes(self.seed, (named << 32) + first, 1, 2 * self.chunk_samples, PLACES_VIEW)
+        hashes = hashing.position_hashes(
+            self.seed, (named << 32) + first, 1, 2 * self.chunk_samples, PLACES_VIEW
+        )
         # hashes are even over 2^64: their remainders are, but for one part in 10^16
         return (hashes.reshape(-1, 2) % sides).astype(np.int64)
 
@@ -211,7 +217,9 @@ class _SequenceReader(Reader):
             for view in np.unique(views):
                 rows = np.flatnonzero(views == view)
                 here = slice(low - start + int(rows[0]), low - start + int(rows[-1]) + 1)
-                out[here] = seen(cut[rows[0] : rows[-1] + 1], int(view)).reshape(len(rows), source.length, -1)
+                out[here] = seen(cut[rows[0] : rows[-1] + 1], int(view)).reshape(
+                    len(rows), source.length, -1
+                )
         return taken
 
     def _load(self, window: int) -> int:

@@ -109,7 +109,9 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
     target = Path(path)
     check_target(target, overwrite)
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        descriptor, temporary = tempfile.mkstemp(
+            prefix=f".{target.name}.", suffix=".tmp", dir=target.parent
+        )
         os.close(descriptor)
     except OSError as error:
         raise ModelError(f"{target} cannot be written: {why_unwritable(error)}.") from error

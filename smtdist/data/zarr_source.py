@@ -153,7 +153,9 @@ def open_node(path: str, name: str) -> Any:
     try:
         import zarr
     except ImportError:
-        raise DataError(f"{path} is a Zarr store, which needs the library; install smtdist[zarr].") from None
+        raise DataError(
+            f"{path} is a Zarr store, which needs the library; install smtdist[zarr]."
+        ) from None
     if not is_url(path) and not os.path.isdir(path):
         raise DataError(f"The folder {path} does not exist; check the path, also as the workers see it.")
     try:

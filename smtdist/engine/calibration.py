@@ -28,7 +28,7 @@ from smtdist.engine.forecast import Pace, Rates, SolveSpeed, solve_seconds
 from smtdist.engine.memory import settle_heap
 from smtdist.engine.stored import write_arrays
 from smtdist.errors import SmtdistError
-from smtdist.solve.generalized import smallest_components
+from smtdist.solve import generalized
 
 SECONDS: Final = 10.0
 """What a calibration may take in all."""
@@ -256,7 +256,7 @@ def solve_speed(n_atoms: int, n_components: int, diagonal: bool, deadline: Deadl
         moment = tried @ tried.T / size + np.eye(size)
         scatter = moment[::-1, ::-1].copy()
         given = np.diagonal(moment).copy() if diagonal else moment
-        taken = timed(lambda c=scatter, v=given, k=count: smallest_components(c, v, k))  # type: ignore[misc]
+        taken = timed(lambda c=scatter, v=given, k=count: generalized.smallest_components(c, v, k))  # type: ignore[misc]
         factor = taken / solve_seconds(size, count, diagonal, replace(speed, factor=1.0))
         speed = replace(speed, factor=factor, size=size)
         if size >= n_atoms:
@@ -312,7 +312,9 @@ def on_processes(
 
 def _answer(process: subprocess.Popen[bytes], deadline: Deadline) -> Any:
     try:
-        output, _ = process.communicate(timeout=deadline.left + 20)  # a deadline is kept between measurements
+        output, _ = process.communicate(
+            timeout=deadline.left + 20
+        )  # a deadline is kept between measurements
         return pickle.loads(output) if process.returncode == 0 else None
     except (subprocess.TimeoutExpired, EOFError, pickle.UnpicklingError):
         process.kill()

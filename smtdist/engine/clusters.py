@@ -88,7 +88,9 @@ def _address(choice: ClusterChoice) -> Iterator[Executor]:
         if not encrypted and choice.tls is not None:
             raise ConfigurationError(f"{address} is not encrypted, so --tls has no use; give tls://{rest}.")
         if not encrypted and scheme != "inproc" and not is_loopback(rest.rsplit(":", 1)[0]):
-            remedy = "start the scheduler with certificates of `smtdist tls init` and give tls:// with --tls"
+            remedy = (
+                "start the scheduler with certificates of `smtdist tls init` and give tls:// with --tls"
+            )
             refuse_open(choice, f"{address} is reached without encryption", remedy)
         with ExitStack() as stack:
             try:
@@ -101,7 +103,9 @@ def _address(choice: ClusterChoice) -> Iterator[Executor]:
                     )
                 )
             except OSError as error:
-                remedy = "check that --tls is the folder it was started with, and is still valid" * encrypted
+                remedy = (
+                    "check that --tls is the folder it was started with, and is still valid" * encrypted
+                )
                 raise SmtdistError(
                     f"No Dask scheduler answers at {address} ({error}); {remedy or 'start one with `dask scheduler`'}."
                 ) from error

@@ -124,7 +124,13 @@ class DaskExecutor:
         self._require_running()
         try:
             yield
-        except (OSError, TimeoutError, RuntimeError, asyncio.CancelledError, FuturesCancelledError) as error:
+        except (
+            OSError,
+            TimeoutError,
+            RuntimeError,
+            asyncio.CancelledError,
+            FuturesCancelledError,
+        ) as error:
             for _ in range(NOTICE_STEPS):  # the connection breaks before the client knows what that means
                 self._require_running(error)
                 time.sleep(NOTICE_SECONDS)
@@ -241,7 +247,10 @@ class DaskExecutor:
         """Return the workers that hold a result, and ask at once about all that have ended meanwhile."""
         if near not in self._holders:
             with self._news:
-                asked = [near, *(one for one in self._ended if one is not near and one.status == "finished")]
+                asked = [
+                    near,
+                    *(one for one in self._ended if one is not near and one.status == "finished"),
+                ]
             found = self.client.who_has(asked)
             self._holders.update({future: list(found.get(future.key, ())) for future in asked})
         return self._holders[near]
@@ -359,7 +368,9 @@ class DaskExecutor:
                 "lost_worker": address,
                 "in_use": about.get("metrics", {}).get("memory"),
                 "limit_bytes": about.get("memory_limit"),
-                "cause": "ended by its nanny, beyond its memory limit" if address in self._restarted else "",
+                "cause": "ended by its nanny, beyond its memory limit"
+                if address in self._restarted
+                else "",
             }
         )
 
@@ -380,7 +391,9 @@ def _key(function: Callable[..., Any]) -> str:
     return f"smtdist-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
 
 
-def _peek(key: str, function: Callable[..., Any], arguments: tuple[Any, ...], dask_worker: Any = None) -> Any:
+def _peek(
+    key: str, function: Callable[..., Any], arguments: tuple[Any, ...], dask_worker: Any = None
+) -> Any:
     """Look at a result on its worker, outside any task."""
     value = dask_worker.data.get(key)
     return None if value is None else function(value, *arguments)

@@ -195,7 +195,9 @@ def run(function: Callable[..., Any], arguments: tuple[Any, ...], report: Report
     """Run a task whose arguments may be finished handles."""
     settle_heap()
     try:
-        values = [_value(argument) if isinstance(argument, Finished) else argument for argument in arguments]
+        values = [
+            _value(argument) if isinstance(argument, Finished) else argument for argument in arguments
+        ]
         return Finished(function(*values, report=report, permit=contextlib.nullcontext), None)
     except Exception as error:
         return Finished(None, error)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.engine.executor import writers
 from smtdist.engine.plan import PassPlan
-from smtdist.solve.lanczos import block_size, kept_vectors
+from smtdist.solve import lanczos
 from smtdist.solve.tiled import suits
 
 FILE_BYTES: Final = 10_200
@@ -161,7 +161,9 @@ def added_seconds(curve: Curve, samples: float) -> float:
     return total + curve[-1][1] * max(0.0, samples - max(first, curve[-1][0]))
 
 
-def pass_seconds(plan: PassPlan, pace: Pace, rates: Rates, *, distributed: bool, checkpointed: bool) -> float:
+def pass_seconds(
+    plan: PassPlan, pace: Pace, rates: Rates, *, distributed: bool, checkpointed: bool
+) -> float:
     """Return the time of one undisturbed pass: the slot with most tasks, then the merges, then the hand-over."""
     state, slots = plan.state_bytes, max(1, plan.slots)
     tasks = math.ceil(plan.n_tasks / slots)
@@ -241,5 +243,7 @@ def _iterating(n_atoms: int, n_components: int, speed: SolveSpeed) -> float:
     its eigenproblems with L³.
     """
     n, vectors = float(n_atoms), float(n_components)
-    columns = 30 * (block_size(n_components) / 2 + 25) + 17 * (kept_vectors(n_components) + 25)
+    columns = 30 * (lanczos.block_size(n_components) / 2 + 25) + 17 * (
+        lanczos.kept_vectors(n_components) + 25
+    )
     return (n * n * columns + 290 * n * vectors**2 + 3850 * vectors**3) / speed.multiply

@@ -88,7 +88,9 @@ class Attendance:
             self._since = None
         elif self._since is None:
             self._since = self._clock()
-            self._note(f"no worker is left; waiting up to {NOBODY_SECONDS / 60:.0f} minutes for one to join")
+            self._note(
+                f"no worker is left; waiting up to {NOBODY_SECONDS / 60:.0f} minutes for one to join"
+            )
         elif self._clock() - self._since > NOBODY_SECONDS:
             raise ClusterLostError(
                 f"All workers were lost and none joined in {NOBODY_SECONDS / 60:.0f} minutes"

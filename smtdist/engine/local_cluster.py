@@ -71,7 +71,9 @@ def local_cluster(
         **options,
     }
     with (
-        dask.config.set({**CONFIGURATION, "distributed.nanny.pre-spawn-environ": thread_environment(share)}),
+        dask.config.set(
+            {**CONFIGURATION, "distributed.nanny.pre-spawn-environ": thread_environment(share)}
+        ),
         LocalCluster(**chosen) as cluster,
     ):
         yield cluster

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from smtdist.data.identity import data_differences, data_facts
+from smtdist.data import identity
 from smtdist.data.source import Source
 from smtdist.data.writing import replace_durably
 from smtdist.engine.checkpoint import sentence_for
@@ -42,7 +42,7 @@ class Facts:
     @classmethod
     def of(cls, source: Source, settings: dict[str, Any], given: dict[str, str] | None = None) -> Facts:
         """Look at a source (a few chunks of it) and settings."""
-        plain = json.loads(json.dumps({"data": data_facts(source), "settings": settings}))
+        plain = json.loads(json.dumps({"data": identity.data_facts(source), "settings": settings}))
         return cls(source.name, plain["data"], plain["settings"], given or {})
 
     @property
@@ -61,7 +61,10 @@ def require_same(folder: Path, now: Facts) -> str:
     if then is None:
         _write(folder, now)
         return now.digest
-    found = [*data_differences(then.data, now.data, now.name), *_changed(then.settings, now.settings)]
+    found = [
+        *identity.data_differences(then.data, now.data, now.name),
+        *_changed(then.settings, now.settings),
+    ]
     found += [
         f"{name} {'has' if name.endswith('model') else 'have'} changed"
         for name in sorted({*then.given, *now.given})

@@ -44,7 +44,11 @@ def settle_heap() -> None:
 def memory_limit() -> int:
     """Return the bytes this process may use: the tightest of the machine's memory and its control groups."""
     limits = [psutil.virtual_memory().total]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes", *_own_groups()):
+    for path in (
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        *_own_groups(),
+    ):
         with contextlib.suppress(OSError, ValueError):
             limits.append(int(Path(path).read_text()))
     return min(limits)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from smtdist.data import retry
 from smtdist.data.fingerprint import Digests
-from smtdist.data.retry import Ranges, joined_ranges
+from smtdist.data.retry import Ranges
 from smtdist.statistics.base import State, Statistic
 
 Cover = tuple[tuple[int, int], ...]
@@ -31,7 +32,7 @@ class Counters:
             self.read_bytes + other.read_bytes,
             max(self.peak_bytes, other.peak_bytes),
             {**self.digests, **other.digests},
-            joined_ranges(self.skipped + other.skipped),
+            retry.joined_ranges(self.skipped + other.skipped),
         )
 
 

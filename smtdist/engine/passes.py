@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from smtdist.data import retry
 from smtdist.data.piece import piece_of, without_data
-from smtdist.data.retry import Ranges, count, phrase
+from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import worker
 from smtdist.engine.checkpoint import PassFolder
@@ -209,7 +210,9 @@ class Engine:
             fingerprint=fingerprint,
         )
         result = folder.result(self.note) if folder is not None else None
-        resumed = folder.resume(statistic.zero(), self.note) if folder is not None and result is None else []
+        resumed = (
+            folder.resume(statistic.zero(), self.note) if folder is not None and result is None else []
+        )
         plan = plan.resuming(len(resumed))
         resumed_leaves = plan.n_leaves if result is not None else leaves_in(resumed)
         self._announce(plan, limits, resumed_leaves)
@@ -254,17 +257,17 @@ class Engine:
     def _skipped(self, name: str, source: Source, result: Partial) -> int:
         """Remember what a pass left out, for the passes after it, and tell; return how many samples."""
         ranges = result.counters.skipped
-        n_skipped, place = count(ranges), (source.name, source.n_samples)
+        n_skipped, place = retry.count(ranges), (source.name, source.n_samples)
         if n_skipped and self.on_bad_chunk == "raise":
             raise DataError(
                 f"The {name} pass in {self.checkpoint} has left out samples of {source.name} that could not be read "
-                f"({phrase(ranges)}); resume with --on-bad-chunk skip, or start anew with sound data."
+                f"({retry.phrase(ranges)}); resume with --on-bad-chunk skip, or start anew with sound data."
             )
         if n_skipped == source.n_samples:
             raise DataError(f"No sample of {source.name} can be read; restore the file from its origin.")
         if n_skipped and place not in self.skipped:
             self.note(
-                f"{name}: {n_skipped:,} of {source.n_samples:,} samples cannot be read and are skipped: {phrase(ranges)}"
+                f"{name}: {n_skipped:,} of {source.n_samples:,} samples cannot be read and are skipped: {retry.phrase(ranges)}"
             )
         self.skipped.setdefault(place, ranges)
         return n_skipped

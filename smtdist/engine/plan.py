@@ -183,7 +183,9 @@ def plan_pass(
     gpu = limits.device_bytes is not None
     # the next block is read while the work on one goes on; where a leaf's batches are copied ahead, one lies between them
     ahead = min(2, -(-per_task * leaf // block)) + (gpu and leaf > block)
-    reading = ahead * block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
+    reading = (
+        ahead * block * source.sample_bytes + source.reader_bytes + limits.threads * source.thread_bytes
+    )
     fixed = carried + reading + ALLOWANCE
     budget = int(BUDGET_SHARE * limits.limit_bytes)
     carries = state + (DIGEST_BYTES * source.n_samples if fingerprint else 0)
@@ -196,7 +198,9 @@ def plan_pass(
         return statistic.batch_bytes(batch) + (2 * batch * source.sample_bytes if gpu else 0)
 
     def fits(batch: int) -> bool:
-        return needs(batch) <= room and not (on_device and statistic.device_batch_bytes(batch) > device_room)
+        return needs(batch) <= room and not (
+            on_device and statistic.device_batch_bytes(batch) > device_room
+        )
 
     least, fitting = _least_batch(statistic, work_per_sample), 0
     while batch > 1 and (not fits(batch) or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)):

@@ -296,7 +296,11 @@ class Reduction:
     def _kept(self, handle: Handle, covers: Cover, *included: _Sum | None) -> _Sum:
         """Take over a task's result and let go of the sums that it includes."""
         self.executor.release(
-            [one.handle for one in included if one is not None and not isinstance(one.handle, StoredPartial)]
+            [
+                one.handle
+                for one in included
+                if one is not None and not isinstance(one.handle, StoredPartial)
+            ]
         )
         if self.job.folder is None:
             kept = _Sum(handle, covers)

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.retry import patiently
+from smtdist.data import retry
 from smtdist.data.writing import lenient, replace_durably, why_unwritable
 from smtdist.errors import CheckpointError
 from smtdist.statistics.base import State
@@ -73,7 +73,7 @@ def read_arrays(path: Path) -> tuple[State, dict[str, str]]:
     file. A file that is gone raises FileNotFoundError.
     """
     try:
-        return patiently(lambda: _read(path))
+        return retry.patiently(lambda: _read(path))
     except FileNotFoundError:
         raise
     except OSError as error:

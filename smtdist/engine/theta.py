@@ -46,7 +46,9 @@ def packed(theta: Any, name: str = "") -> Arrays:
     elif isinstance(theta, np.ndarray | int | float | tuple):
         parts = [{name or WHOLE: np.asarray(theta, order="C")}]
     else:
-        raise TypeError(f"Parameters of a loop cannot hold {type(theta).__name__}, as {name or WHOLE} does.")
+        raise TypeError(
+            f"Parameters of a loop cannot hold {type(theta).__name__}, as {name or WHOLE} does."
+        )
     return {key.lstrip("/"): array for part in parts for key, array in part.items()}
 
 

@@ -128,7 +128,9 @@ def _signed(days: int) -> dict[str, str]:
             .not_valid_before(begin)
             .not_valid_after(end)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), False
+            )
         )
 
     def pem(certificate: Any) -> str:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data import retry
 from smtdist.data.ahead import read_ahead
 from smtdist.data.fingerprint import Digests, sample_digests
-from smtdist.data.retry import Ranges, joined_ranges, opened_patiently, phrase, sound_pieces, within
+from smtdist.data.retry import Ranges
 from smtdist.data.source import Reader, Source
 from smtdist.engine.checkpoint import PassFolder
 from smtdist.engine.events import Report
@@ -109,7 +110,12 @@ def subtree(
 
 
 def combine(
-    job: Job, left: Partial | StoredPartial, right: Partial | StoredPartial, *, report: Report, permit: Permit
+    job: Job,
+    left: Partial | StoredPartial,
+    right: Partial | StoredPartial,
+    *,
+    report: Report,
+    permit: Permit,
 ) -> Partial | StoredPartial:
     """Merge two partial sums; neither is changed, and files are replaced by the file of both."""
     reset_peak()
@@ -161,7 +167,7 @@ def _stream(
         one for leaf in leaves for one in block_ranges(job.bounds[leaf], job.bounds[leaf + 1], job.block)
     ]
     with (
-        opened_patiently(data or job.source) as opened_reader,
+        retry.opened_patiently(data or job.source) as opened_reader,
         read_ahead(opened_reader, blocks) as reader,
         uploading() as ahead,
     ):
@@ -182,7 +188,7 @@ def _stream(
             if digests is not None:
                 counters.digests[leaf] = np.concatenate(digests)
             _require_same_skipped(job, found, leaf)
-    counters.skipped = joined_ranges(found)
+    counters.skipped = retry.joined_ranges(found)
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
     partial.covers = join(partial.covers, covers)
@@ -212,11 +218,14 @@ def _require_same_skipped(job: Job, found: list[tuple[int, int]], leaf: int) -> 
     if job.expected is None:
         return
     start, stop = job.bounds[leaf], job.bounds[leaf + 1]
-    now, then = joined_ranges(within(found, start, stop)), within(job.expected, start, stop)
+    now, then = (
+        retry.joined_ranges(retry.within(found, start, stop)),
+        retry.within(job.expected, start, stop),
+    )
     if now != then:
         raise DataError(
-            f"{job.source.name}, samples {start} to {stop - 1}: an earlier pass skipped {phrase(then) or 'none'} of them, "
-            f"the {job.name} pass {phrase(now) or 'none'}, so the storage is not reliable; restore the data from their "
+            f"{job.source.name}, samples {start} to {stop - 1}: an earlier pass skipped {retry.phrase(then) or 'none'} of them, "
+            f"the {job.name} pass {retry.phrase(now) or 'none'}, so the storage is not reliable; restore the data from their "
             f"origin and start again."
         )
 
@@ -255,7 +264,7 @@ def batches(
     """
     for begin, end in block_ranges(start, stop, block):
         hashes = np.zeros(end - begin, np.uint64)
-        for first, images in sound_pieces(reader, begin, end, skipped):
+        for first, images in retry.sound_pieces(reader, begin, end, skipped):
             if digests is not None:
                 hashes[first - begin : first - begin + len(images)] = sample_digests(images)
             for at in range(0, len(images), batch):

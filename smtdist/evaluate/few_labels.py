@@ -171,6 +171,8 @@ def mean_interval(values: Sequence[float]) -> dict[str, Any]:
     if len(values) < 2:
         return {"mean": mean, "interval": None}
     reach = (
-        float(scipy.stats.t.ppf(0.975, len(values) - 1)) * float(np.std(values, ddof=1)) / len(values) ** 0.5
+        float(scipy.stats.t.ppf(0.975, len(values) - 1))
+        * float(np.std(values, ddof=1))
+        / len(values) ** 0.5
     )
     return {"mean": mean, "interval": [mean - reach, mean + reach]}

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.configuration import VOTES
+from smtdist import configuration
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_matrix, hits, wilson
+from smtdist.kernels import neighbours
 from smtdist.kernels.device import array_module, like, place, to_host
-from smtdist.kernels.neighbours import LARGEST_ROW, keep_nearest, nothing_kept, sorted_neighbours
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -230,8 +230,10 @@ class GradualNeighbours:
 
 def check_vote(vote: str, temperature: float) -> None:
     """Raise ConfigurationError for a vote that does not exist or a temperature that is not positive."""
-    if vote not in VOTES:
-        raise ConfigurationError(f"There is no vote {vote!r}; choose one of {', '.join(VOTES)}.")
+    if vote not in configuration.VOTES:
+        raise ConfigurationError(
+            f"There is no vote {vote!r}; choose one of {', '.join(configuration.VOTES)}."
+        )
     if not (temperature > 0 and math.isfinite(temperature)):
         raise ConfigurationError(f"The temperature is {temperature}; it must be a positive number.")
 
@@ -254,7 +256,7 @@ class _Best:
         n_test = len(queries.values)
         self._queries, self._scale = place(queries.values), place(queries.scale)
         xp = array_module(self._queries)
-        self._keys = nothing_kept(xp, n_test, k)
+        self._keys = neighbours.nothing_kept(xp, n_test, k)
         self._products = xp.empty(n_test * n_train, dtype=xp.float32)
 
     def merge(self, block: _Rows, first: int) -> None:
@@ -262,14 +264,14 @@ class _Best:
         xp, width = array_module(queries), len(block.values)
         products = self._products[: len(queries) * width].reshape(len(queries), width)
         xp.matmul(queries, like(queries, block.values).T, out=products)
-        keep_nearest(self._keys, products, self._scale, like(queries, block.scale), first)
+        neighbours.keep_nearest(self._keys, products, self._scale, like(queries, block.scale), first)
 
     def decoded(self) -> tuple[Float32, Int64]:
         cosines = np.empty(self._keys.shape, np.float32)
         rows = np.empty(self._keys.shape, np.int64)
         for start in range(0, len(rows), DECODED_ROWS):
             here = slice(start, start + DECODED_ROWS)
-            cosines[here], rows[here] = map(to_host, sorted_neighbours(self._keys[here]))
+            cosines[here], rows[here] = map(to_host, neighbours.sorted_neighbours(self._keys[here]))
         return cosines, rows
 
 
@@ -333,9 +335,9 @@ def _checked(test: Any, train: Any, k: int) -> tuple[int, int, int]:
     n_train = train.shape[0]
     if not 1 <= k <= n_train:
         raise _wrong_k(k, n_train)
-    if n_train > LARGEST_ROW:
+    if n_train > neighbours.LARGEST_ROW:
         raise DataError(
-            f"There are {n_train} training samples, but at most {LARGEST_ROW} can be numbered; use fewer."
+            f"There are {n_train} training samples, but at most {neighbours.LARGEST_ROW} can be numbered; use fewer."
         )
     return test.shape[0], n_train, math.prod(train.shape[1:])
 

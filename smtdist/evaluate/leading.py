@@ -12,10 +12,9 @@ import numpy.typing as npt
 import scipy.linalg
 
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.products import by_rows
+from smtdist.kernels import products as ordered_products
 from smtdist.kernels.threads import single_blas
-from smtdist.solve.generalized import SMALL
-from smtdist.solve.positive import signed
+from smtdist.solve import generalized, positive
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -60,7 +59,7 @@ class Leading:
         for start, rows in _unit_rows(z):
             # what is not finite is refused by those who know what the rows are
             with np.errstate(invalid="ignore"):
-                found[start : start + len(rows)] = by_rows(
+                found[start : start + len(rows)] = ordered_products.by_rows(
                     rows - self.mean, self.directions, PIECE, np.float32
                 )
         return found
@@ -168,7 +167,7 @@ def _of_features(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, 
             shift = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
         rows -= shift
         total += rows.sum(axis=0, dtype=np.float64)
-        scatter += by_rows(rows.T, rows, PIECE, np.float32)
+        scatter += ordered_products.by_rows(rows.T, rows, PIECE, np.float32)
     mean = total / n
     scatter -= np.outer(total, mean)
     return mean + shift, *_largest(scatter, count), float(scatter.trace()), n
@@ -185,20 +184,22 @@ def _of_rows(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, int]
     products = np.zeros((n, n))
     for first in range(0, held.shape[1], SIDE):
         part = held[:, first : first + SIDE]
-        products += by_rows(part, part.T, PIECE, np.float32)
+        products += ordered_products.by_rows(part, part.T, PIECE, np.float32)
     values, sides = _largest(products, count)
     # a direction without variance is refused
-    across = np.divide(sides, np.sqrt(values), out=np.zeros_like(sides), where=values > 0).astype(np.float32)
-    vectors = by_rows(held.T, across, PIECE, np.float64)
+    across = np.divide(sides, np.sqrt(values), out=np.zeros_like(sides), where=values > 0).astype(
+        np.float32
+    )
+    vectors = ordered_products.by_rows(held.T, across, PIECE, np.float64)
     return mean, values, vectors, float(products.trace()), n
 
 
 def _largest(matrix: Float64, count: int) -> tuple[Float64, Float64]:
     """Return the largest eigenvalues, descending and not below zero, and their eigenvectors, signs settled."""
     size = len(matrix)
-    with single_blas() if size <= SMALL else nullcontext():
+    with single_blas() if size <= generalized.SMALL else nullcontext():
         values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(max(0, size - count), size - 1))
-    return np.maximum(values[::-1], 0.0), signed(vectors[:, ::-1])
+    return np.maximum(values[::-1], 0.0), positive.signed(vectors[:, ::-1])
 
 
 def _unit_rows(z: Any) -> Iterator[tuple[int, Float32]]:

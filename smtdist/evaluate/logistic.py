@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from smtdist.engine.memory import readable
 from smtdist.errors import DataError, MemoryBudgetError
+from smtdist.kernels import products as ordered_products
 from smtdist.kernels.device import place
-from smtdist.kernels.products import across, down
 from smtdist.kernels.threads import single_blas
 
 Float64 = npt.NDArray[np.float64]
@@ -63,7 +63,10 @@ class Logistic:
     def logits(self, rows: Rows) -> Iterator[tuple[Float64, Int64]]:
         """Yield (logits (m, c), targets (m,)) block by block; of two classes the first has the logit zero."""
         for block, targets in rows.blocks(self.centre, self.scale):
-            yield _padded(across(place(block), self.coefficients) + self.intercepts), targets
+            yield (
+                _padded(ordered_products.across(place(block), self.coefficients) + self.intercepts),
+                targets,
+            )
 
 
 class Rows:
@@ -279,9 +282,9 @@ class _Objective:
         loss, gradient = 0.0, np.zeros((outputs, features + 1))
         for block, targets in self.rows.blocks(self.centre, self.scale):
             placed = place(block.astype(self.dtype, copy=False))
-            part, residuals = _losses(across(placed, matrix) + intercepts, targets)
+            part, residuals = _losses(ordered_products.across(placed, matrix) + intercepts, targets)
             loss += part
-            gradient[:, :-1] += down(placed, residuals)
+            gradient[:, :-1] += ordered_products.down(placed, residuals)
             gradient[:, -1] += residuals.sum(axis=0)
             if self.heed is not None:
                 self.heed(self.iterations)

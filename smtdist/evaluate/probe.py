@@ -93,7 +93,9 @@ class LinearEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as plain JSON types."""
-        plain = {name: getattr(self, name) for name in ("metric", "top1", "top5", "C", "n_iter", "converged")}
+        plain = {
+            name: getattr(self, name) for name in ("metric", "top1", "top5", "C", "n_iter", "converged")
+        }
         counts = {name: getattr(self, name) for name in ("n_train", "n_test", "n_classes")}
         lists = {"interval": list(self.interval), "path": list(self.path)}
         return {**plain, **counts, **lists, "confusion": self.confusion.tolist()}
@@ -164,7 +166,13 @@ def fit_probe(
 
 
 def evaluate_linear(
-    train_z: Any, train_y: Any, test_z: Any, test_y: Any, *, memory_bytes: int = MEMORY_BYTES, **settings: Any
+    train_z: Any,
+    train_y: Any,
+    test_z: Any,
+    test_y: Any,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    **settings: Any,
 ) -> LinearEvaluation:
     """Fit the linear probe on training rows and count how many test rows it gets right.
 

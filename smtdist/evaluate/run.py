@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.mirrored import WithMirrored
-from smtdist.data.opening import EncodedSettings, open_labels, open_source
+from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
@@ -44,8 +45,8 @@ class Labelled:
     @classmethod
     def open(cls, path: Location, group: str, settings: EncodedSettings | None = None) -> Labelled:
         """Look at the images of a group, as a model with these settings takes them, and read its labels."""
-        source = open_source(path, group, settings, fitted=True)
-        labels = open_labels(path, group, source)
+        source = opening.open_source(path, group, settings, fitted=True)
+        labels = opening.open_labels(path, group, source)
         return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
 
     def and_mirrored(self) -> Labelled:

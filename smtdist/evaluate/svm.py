@@ -15,8 +15,8 @@ from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
 from smtdist.evaluate.probe import LinearEvaluation
+from smtdist.kernels import products as ordered_products
 from smtdist.kernels.device import gpu_available, place
-from smtdist.kernels.products import across, down
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -177,12 +177,12 @@ class _Problem:
         loss, slope = 0.0, np.zeros(self.shape)
         for block, targets in self.rows.blocks(*self.moments):
             placed = place(block)
-            scores = across(placed, weights[:, :-1]) + weights[:, -1]
+            scores = ordered_products.across(placed, weights[:, :-1]) + weights[:, -1]
             signs = self._signs(targets)
             slack = np.maximum(1 - signs * scores, 0)
             loss += float((slack * slack).sum())
             pull = -2 * signs * slack
-            slope[:, :-1] += down(placed, pull)
+            slope[:, :-1] += ordered_products.down(placed, pull)
             slope[:, -1] += pull.sum(axis=0)
         loss, slope = loss / self.rows.count, slope / self.rows.count
         slope = (slope + self.penalty * weights) * self.unit

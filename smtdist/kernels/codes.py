@@ -8,7 +8,7 @@ import numpy as np
 
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.kernels.cpu import codes as cpu
-from smtdist.kernels.cpu.marked import part_of
+from smtdist.kernels.cpu import marked as cpu_marked
 from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
@@ -112,7 +112,9 @@ def vq_codes(grid: Array, atoms: Array, euclidean: bool, constant: Array, consta
 def check_atoms(p: int, atoms: Array) -> None:
     """Refuse atoms (K, p) of another size, too many of them, or longer than the grid allows."""
     if atoms.ndim != 2 or atoms.shape[1] != p:
-        raise ConfigurationError(f"Atoms of shape {atoms.shape} meet patches of {p} pixels; expected (K, p).")
+        raise ConfigurationError(
+            f"Atoms of shape {atoms.shape} meet patches of {p} pixels; expected (K, p)."
+        )
     if not 0 < len(atoms) <= 65536:
         raise ConfigurationError(f"A dictionary has {len(atoms)} atoms; give 1 to 65,536.")
     if float(generic.square_norms(atoms).max()) > 2**24:
@@ -159,7 +161,9 @@ def grid_slice(
     grid = pixel_grid(images, whitener.scale, whitener.grey, first)
     grid = mirrored(grid) if mirror else grid
     geometry = whitener.geometry
-    centred = centred_patches(grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean, at)
+    centred = centred_patches(
+        grid, geometry, whitener.mean, whitener.mean_context, whitener.global_mean, at
+    )
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
     return unit_grid(centred, whitener.whiten, floor_sum)
 
@@ -244,7 +248,9 @@ def _host_pieces(
         encoder.constant_patch == "activate_best",
         encoder.zero_code == "activate_best",
     )
-    constants = np.empty(len(images) * n if keeps(encoder.constant_patch, encoder.zero_code) else 0, np.bool_)
+    constants = np.empty(
+        len(images) * n if keeps(encoder.constant_patch, encoder.zero_code) else 0, np.bool_
+    )
 
     def source(first: int, last: int) -> tuple[Array, Array]:
         part = None if at is None else at[first:last]
@@ -257,7 +263,7 @@ def _host_pieces(
     own = sites(indptr, constants, encoder.constant_patch, encoder.zero_code)
     whole = Codes(indptr, None, len(atoms), bits, own)
     for start, stop in image_cuts(indptr, len(images), capacity):
-        yield start, stop - start, part_of(whole, start * n, stop * n)
+        yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
 
 
 def image_cuts(indptr: Array, images: int, capacity: int | None) -> list[tuple[int, int]]:

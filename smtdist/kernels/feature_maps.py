@@ -239,4 +239,6 @@ def map_rows(features: FeatureMap, rows: Float32, out: Float32 | None = None) ->
 def _require_finite(part: Float32, start: int) -> None:
     bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
     if len(bad):
-        raise DataError(f"The features of sample {start + bad[0]} are not finite in float32; scale the data.")
+        raise DataError(
+            f"The features of sample {start + bad[0]} are not finite in float32; scale the data."
+        )

@@ -83,7 +83,9 @@ class Kernel:
     @property
     def label(self) -> str:
         """What messages call it."""
-        return self.name if self.function is None else getattr(self.function, "__name__", str(self.function))
+        return (
+            self.name if self.function is None else getattr(self.function, "__name__", str(self.function))
+        )
 
     def diagonal(self, rows: NDArray[Any]) -> Float64:
         """Return k(x, x) of every row, (n,), a few rows at a time."""

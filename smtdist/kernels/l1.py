@@ -142,7 +142,9 @@ def _prepared(
             "penalty must lie above 0 for every atom that is not zero; without one no gap can be stated."
         )
     inverse = xp.where(lengths > 0, 1 / xp.where(penalty > 0, penalty, 1), 0).astype(x.dtype)
-    return _Problem(xp.ascontiguousarray(dictionary.T), dictionary, penalty, inverse, signed, gap, most, gram)
+    return _Problem(
+        xp.ascontiguousarray(dictionary.T), dictionary, penalty, inverse, signed, gap, most, gram
+    )
 
 
 def _start(start: Array | None, x: Array, size: int, positive: bool) -> Array:
@@ -153,7 +155,9 @@ def _start(start: Array | None, x: Array, size: int, positive: bool) -> Array:
     if codes.shape != (len(x), size):
         raise ConfigurationError(f"start has shape {codes.shape}; codes here have {(len(x), size)}.")
     if positive and bool((codes < 0).any()):
-        raise ConfigurationError("start has negative codes, but positive ones are asked for; clip them at 0.")
+        raise ConfigurationError(
+            "start has negative codes, but positive ones are asked for; clip them at 0."
+        )
     return codes
 
 
@@ -252,7 +256,9 @@ def _gaps(
     own, wide = (x - fit).astype(np.float64), rest.astype(np.float64)
     square, along = (wide * wide).sum(axis=1), (wide * x).sum(axis=1)
     bound = xp.where(reach > 0, 1 / xp.where(reach > 0, reach, 1), np.inf)
-    scale = xp.maximum(xp.where(square > 0, xp.minimum(bound, along / xp.where(square > 0, square, 1)), 0), 0)
+    scale = xp.maximum(
+        xp.where(square > 0, xp.minimum(bound, along / xp.where(square > 0, square, 1)), 0), 0
+    )
     best = xp.maximum(best, scale * along - 0.5 * scale * scale * square)
     primal = 0.5 * (own * own).sum(axis=1) + cost
     return xp.where(primal > 0, xp.maximum(primal - best, 0) / xp.where(primal > 0, primal, 1), 0), best
@@ -343,7 +349,9 @@ def _sweeps(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: Arra
         fit = codes @ problem.atoms
         rest = x - fit
         none = xp.full(len(x), -np.inf)
-        gaps[...], _ = _gaps(problem, x, fit, rest, rest @ problem.dictionary, codes, penalty, none, generic)
+        gaps[...], _ = _gaps(
+            problem, x, fit, rest, rest @ problem.dictionary, codes, penalty, none, generic
+        )
         sweeps[...] = count
         if bool((gaps <= problem.gap).all()):
             return

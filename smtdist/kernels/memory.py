@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from smtdist.kernels import device
 from smtdist.kernels.codes import SLICE_PATCHES
-from smtdist.kernels.cpu.codes import TILE_ATOMS, TILE_PATCHES
-from smtdist.kernels.cpu.context import LONG_CODES, window_size
+from smtdist.kernels.cpu import codes as cpu_codes
+from smtdist.kernels.cpu import context as cpu_context
+from smtdist.kernels.cpu import jit
+from smtdist.kernels.cpu import moment as cpu_moment
+from smtdist.kernels.cpu import second_order as cpu_second_order
 from smtdist.kernels.cpu.counters import PLANES_WORDS
-from smtdist.kernels.cpu.jit import BLOCK
-from smtdist.kernels.cpu.moment import PART_PATCHES, RUN_PATCHES
 from smtdist.kernels.cpu.scatter import WEIGHTED_PATCHES
-from smtdist.kernels.cpu.second_order import SHIFT_BYTES, patches_at_once
 from smtdist.kernels.cpu.whitening import CHUNK
 from smtdist.kernels.positions import DRAW_POSITIONS
 from smtdist.kernels.threads import threads
@@ -36,7 +36,7 @@ class BatchBytes(NamedTuple):
 BLAS_BYTES = 8 << 20
 """What BLAS keeps for itself once products are large, as measured; the one image of few patches that a worker tries
 before its memory is measured does not show it."""
-TILE_BYTES = 4 * TILE_PATCHES * TILE_ATOMS
+TILE_BYTES = 4 * cpu_codes.TILE_PATCHES * cpu_codes.TILE_ATOMS
 NEIGHBOUR_BYTES = 34
 """Of a position, drawn or not, while its neighbours are counted: offset, kept, box sums of degrees, weight."""
 
@@ -93,14 +93,17 @@ def batch_bytes(
         work += threads() * passing * slice_images * (numbers // images)
         work += threads() * 24 * min(DRAW_POSITIONS, images * geometry.positions)
         raw += 4 * patches
-    bits = BLOCK // 8 * -(-n_atoms // BLOCK) * (patches + 1) if form == "bits" else 0
+    bits = jit.BLOCK // 8 * -(-n_atoms // jit.BLOCK) * (patches + 1) if form == "bits" else 0
     if form == "bits":
         encoding = raw + 4 * n_atoms * p + bits + max(work + 8 * patches, codes)
     else:
         encoding = raw + 4 * n_atoms * p + (4 * p + 1) * patches + max(work, codes + 8 * patches)
     # the bits of a batch stay while the codes of all but its last piece are summed
     scatter = (
-        raw + bits + codes + _scatter_bytes(geometry, n_atoms, form, images, context, second_order, sampling)
+        raw
+        + bits
+        + codes
+        + _scatter_bytes(geometry, n_atoms, form, images, context, second_order, sampling)
     )
     embedded = (
         images if device.gpu_available() else min(images, threads())
@@ -126,10 +129,10 @@ def _scatter_bytes(
     n = sampling.drawn(geometry)
     patches = images * n
     capacity = code_capacity(geometry, n_atoms, form, images, sampling)
-    run = min(patches, RUN_PATCHES)
-    row = BLOCK // 8 * -(-n_atoms // BLOCK)
+    run = min(patches, cpu_moment.RUN_PATCHES)
+    row = jit.BLOCK // 8 * -(-n_atoms // jit.BLOCK)
     members = 4 * capacity * run // patches
-    cuts = 24 * n_atoms * (2 + run // PART_PATCHES)
+    cuts = 24 * n_atoms * (2 + run // cpu_moment.PART_PATCHES)
     # patches with a weight are copied, then those of one bit of it, chosen by a byte for each entry
     weighted = min(patches, WEIGHTED_PATCHES)
     chosen = 5 * capacity * weighted // patches + 24 * weighted
@@ -141,15 +144,17 @@ def _scatter_bytes(
     n, patches = rows * columns, images * rows * columns
     d = min(context // sampling.stride, max(rows, columns))
     near = 4 * capacity + 72 * n_atoms + 8 * n_atoms * threads()
-    if form == "bits" and drawn * n_atoms >= LONG_CODES * n:  # else an image never has so many
+    if form == "bits" and drawn * n_atoms >= cpu_context.LONG_CODES * n:  # else an image never has so many
         step = max(n, min(patches, 1 << 13))
         near = (
-            row * step * (1 + max(4, window_size((rows, columns), d).bit_length()))
+            row * step * (1 + max(4, cpu_context.window_size((rows, columns), d).bit_length()))
             + 4 * capacity * step // patches
             + 72 * n_atoms
         )
     shifts = 4 * (4 * d + 1) ** 2
-    weighted_sums = 4 * n_atoms * min(patches, patches_at_once(n_atoms)) if form == "bits" else 0
-    tables = max(shifts * n, min(SHIFT_BYTES, shifts * patches)) + weighted_sums
+    weighted_sums = (
+        4 * n_atoms * min(patches, cpu_second_order.patches_at_once(n_atoms)) if form == "bits" else 0
+    )
+    tables = max(shifts * n, min(cpu_second_order.SHIFT_BYTES, shifts * patches)) + weighted_sums
     second = tables + 4 * capacity if second_order else 0
     return max(moment, near, second) + NEIGHBOUR_BYTES * patches

@@ -304,7 +304,9 @@ def _tile_blocks(
     for block in schedule.blocks(padded.width, padded.model.n_inputs):
         size = block.stop - block.start
         pull = (
-            parts[0][0] if parts and parts[0][0].shape[1] == size else np.empty((len(tile), size), np.float32)
+            parts[0][0]
+            if parts and parts[0][0].shape[1] == size
+            else np.empty((len(tile), size), np.float32)
         )
         parts.append((pull, block.start, padded.atoms[block].T, padded.weighted[block]))
     odds[:] = table[cpu.ROWS_OF_TABLE.index("odds")]

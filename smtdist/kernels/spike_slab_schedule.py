@@ -39,7 +39,9 @@ class Schedule:
         if not all(0 < eta <= 1 for eta in (*self.h, *self.s)) or not 0 <= self.rho <= 1:
             raise ConfigurationError("Damping must lie above 0 and up to 1, rho from 0 to 1.")
         if self.block < 0:
-            raise ConfigurationError(f"A block has {self.block} units; give 1 or more, or 0 for Algorithm 1.")
+            raise ConfigurationError(
+                f"A block has {self.block} units; give 1 or more, or 0 for Algorithm 1."
+            )
 
     @classmethod
     def constant(cls, eta: float, iterations: int, rho: float = 0.5) -> Schedule:

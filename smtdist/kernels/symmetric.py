@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.cpu.symmetric import add_both_ways, spread
+from smtdist.kernels.cpu import symmetric
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.workspace import borrowed
 
@@ -44,7 +44,9 @@ def add_symmetrised(
             np.matmul(left[:, start:stop].T, right, out=product[start:stop])
 
         run_ranges(panel, even_ranges(n, COLUMNS))
-        run_ranges(lambda start, stop: add_both_ways(product, start, stop, total), even_ranges(n, ROWS))
+        run_ranges(
+            lambda start, stop: symmetric.add_both_ways(product, start, stop, total), even_ranges(n, ROWS)
+        )
 
 
 def unpacked(total: NDArray[np.float64], n: int, scale: float = 1.0) -> NDArray[np.float64]:
@@ -55,5 +57,5 @@ def unpacked(total: NDArray[np.float64], n: int, scale: float = 1.0) -> NDArray[
            [5., 8.]])
     """
     result = np.empty((n, n))
-    spread(total, float(scale), result)
+    symmetric.spread(total, float(scale), result)
     return result

@@ -127,7 +127,9 @@ class UpperTiles:
             return self
         ends = np.cumsum(heights).tolist()
         return UpperTiles(
-            tuple(self.rows(end - h, end)[:, end - h :].copy() for h, end in zip(heights, ends, strict=True))
+            tuple(
+                self.rows(end - h, end)[:, end - h :].copy() for h, end in zip(heights, ends, strict=True)
+            )
         )
 
     def added_to_diagonal(self, amount: NDArray[Any]) -> None:

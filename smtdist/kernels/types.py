@@ -111,7 +111,12 @@ class Codes:
     """
 
     def __init__(
-        self, indptr: Array, indices: Array | None, n_atoms: int, bits: Any = None, sites: Array | None = None
+        self,
+        indptr: Array,
+        indices: Array | None,
+        n_atoms: int,
+        bits: Any = None,
+        sites: Array | None = None,
     ) -> None:
         self.indptr = indptr  # (N + 1,) int64, from 0
         self.n_atoms = n_atoms

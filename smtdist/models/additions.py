@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError
 from smtdist.models.kinds import kind_in
@@ -26,15 +26,15 @@ class Kind(NamedTuple):
 def kind_of(path: Path) -> Kind:
     """Return what a file is read by; files that are no models are left to whoever reads them."""
     try:
-        with unlocked(path) as file:
+        with hdf5.unlocked(path) as file:
             kind = kind_in(file)
-    except DAMAGE:
+    except hdf5.DAMAGE:
         kind = ""
     return _KINDS.get(kind, _images)()
 
 
 def _images() -> Kind:
-    from smtdist.data.opening import open_source
+    from smtdist.data import opening
     from smtdist.models.loading import load_transform, save
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
@@ -42,43 +42,47 @@ def _images() -> Kind:
             raise ConfigurationError(
                 f"Images have a name in {data[0]}: a dataset or a group; give it with --dataset."
             )
-        return open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+        return opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
 
     return Kind(load_transform, save, opened)
 
 
 def _points() -> Kind:
+    from smtdist.models.points import sites as point_sites
     from smtdist.models.points.files import load_points, save_points
-    from smtdist.models.points.sites import table_of
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
-        return table_of(data, dataset) if model.kind is None else model.kind.opened(data, dataset)
+        return (
+            point_sites.table_of(data, dataset) if model.kind is None else model.kind.opened(data, dataset)
+        )
 
     return Kind(load_points, save_points, opened)
 
 
 def _video() -> Kind:
     from smtdist.data.video import open_clips
+    from smtdist.models.functional import video as video_model
     from smtdist.models.functional.files import load_video, save_video
-    from smtdist.models.functional.video import sequences_of
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
         names = None if dataset is None else [dataset]
-        return sequences_of(tuple(clip for one in data for clip in open_clips(one, names)), model.settings)
+        return video_model.sequences_of(
+            tuple(clip for one in data for clip in open_clips(one, names)), model.settings
+        )
 
     return Kind(load_video, save_video, opened)
 
 
 def _words() -> Kind:
     from smtdist.data.text import TextSource
-    from smtdist.models.words.files import load_words, save_words
+    from smtdist.models.words import files as word_files
 
     def opened(model: Any, data: list[str], dataset: str | None, skip: bool) -> Source:
         if dataset is not None:
             raise ConfigurationError(f"{data[0]} is text, which has no datasets; leave out --dataset.")
         return TextSource.open(data)
 
-    return Kind(load_words, save_words, opened)
+    return Kind(word_files.load_words, word_files.save_words, opened)
 
 
 _KINDS: Final[dict[str, Callable[[], Kind]]] = {"points": _points, "video": _video, "words": _words}

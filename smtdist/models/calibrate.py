@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
-from smtdist.engine.calibration import Deadline, grown, read_sample, sizes_up_to, timed
+from smtdist.engine import calibration as timing
+from smtdist.engine import worker
+from smtdist.engine.calibration import Deadline
 from smtdist.engine.forecast import Curve, Pace
 from smtdist.engine.memory import BUDGET_SHARE
-from smtdist.engine.worker import probe
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Encoder, Whitener
-from smtdist.kernels.whitening import integer_whitening, whitening_matrices
 from smtdist.models.dictionary import moved_once
 from smtdist.models.growth import Batch, predicted
 from smtdist.models.plan import PassCost, Step
@@ -103,7 +104,7 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
     """
     set_threads(question.threads)
     baselines: dict[str, int] = {}
-    images, reading = read_sample(question.source, max(question.batches), deadline.share(0.15))
+    images, reading = timing.read_sample(question.source, max(question.batches), deadline.share(0.15))
     whitener, grid, paces = None, question.grid, {}
     planned = zip(question.steps, question.batches, question.samples_per_slot, question.tiles, strict=True)
     for step, batch, samples, tiles in planned:
@@ -136,7 +137,7 @@ def probed(question: Asked) -> dict[str, int]:
 def _probed(step: Step, threads: int) -> tuple[int, float]:
     """Return the bytes in memory with a pass's kernels compiled, and the seconds that took."""
     started = time.perf_counter()
-    in_use = probe(step.statistic, step.source.shape, str(step.source.dtype), threads)
+    in_use = worker.probe(step.statistic, step.source.shape, str(step.source.dtype), threads)
     return in_use, time.perf_counter() - started
 
 
@@ -191,10 +192,13 @@ def _batch_seconds(
     statistic.update(state, images[:1], 0)
 
     def measure(size: int) -> float:
-        return timed(lambda: statistic.update(state, _repeated(images, size), 0))
+        return timing.timed(lambda: statistic.update(state, _repeated(images, size), 0))
 
-    seconds, largest = grown(measure, batch, due)
-    return seconds, "measured" if largest == batch else f"from batches of up to {largest} of {batch} samples"
+    seconds, largest = timing.grown(measure, batch, due)
+    return (
+        seconds,
+        "measured" if largest == batch else f"from batches of up to {largest} of {batch} samples",
+    )
 
 
 def _repeated(images: NDArray[Any], size: int) -> NDArray[Any]:
@@ -293,7 +297,7 @@ def _growing(
         if late or (found and sums.batch_bytes(len(part)) > room):
             break
         before_it = state["activity"].copy()
-        seconds = timed(lambda part=part: sums.update(state, part, 0))  # type: ignore[misc]
+        seconds = timing.timed(lambda part=part: sums.update(state, part, 0))  # type: ignore[misc]
         active = np.count_nonzero(state["activity"] - before_it)
         found.append(Batch(sums.n_atoms, len(part), int(active), seconds, different, sums.area))
     return found
@@ -304,7 +308,7 @@ def _parts(images: NDArray[Any], batch: int) -> Iterator[tuple[int, NDArray[Any]
 
     Copies tell what the image pays from what the active atoms do: of a few different images both grow alike.
     """
-    sizes = sizes_up_to(batch)
+    sizes = timing.sizes_up_to(batch)
     yield 1, images[:1]
     if batch > 2:
         yield 1, images[np.zeros(max(2, sizes[0]), np.intp)]
@@ -329,8 +333,8 @@ def _whitener(moment: PatchMoment, state: State, question: Asked) -> Whitener | 
     matrix, mean = covariance(state, moment.whitener)
     if not matrix.any():
         return None
-    whiten, _ = whitening_matrices(matrix, question.settings.ridge)
-    return replace(moment.whitener, whiten=integer_whitening(whiten), global_mean=mean)
+    whiten, _ = whitening_kernels.whitening_matrices(matrix, question.settings.ridge)
+    return replace(moment.whitener, whiten=whitening_kernels.integer_whitening(whiten), global_mean=mean)
 
 
 def _atoms(state: State, size: int) -> NDArray[np.float32] | None:

@@ -9,38 +9,32 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
+from smtdist import configuration
 from smtdist.codes.coder import Code, Coder, Record, patch_rows
 from smtdist.codes.encoder import FILE_KIND, PatchEncoder
-from smtdist.configuration import CODED, meanings_of
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
+from smtdist.models.coders import fit, manifold
+from smtdist.models.coders import start as coder_start
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.files import CoderFiles, kind_in
-from smtdist.models.coders.fit import fit_coder
-from smtdist.models.coders.manifold import (
-    Manifold,
-    ManifoldSettings,
-    fit_manifold,
-    require_pools,
-    require_size,
-)
-from smtdist.models.coders.start import STEPS, image_shape
+from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.plugins import ENCODERS, brought
 from smtdist.models.transform import Represents
 
 
 def code_of(feature: str) -> Code:
     """Return the code of a name: one of ours, or of an encoder that another package brings (`smtdist.models.plugins`)."""
-    if feature in CODED:
-        found: Code = import_module(CODED[feature]).CODES[feature]
+    if feature in configuration.CODED:
+        found: Code = import_module(configuration.CODED[feature]).CODES[feature]
         return found
     cls = brought(ENCODERS, feature)
     if cls is None:
         raise ConfigurationError(
-            f"feature is {feature!r}; it must be one of {', '.join(CODED)} here, or the name of an encoder that an installed "
-            f"package brings."
+            f"feature is {feature!r}; it must be one of {', '.join(configuration.CODED)} here, or the name of an "
+            f"encoder that an installed package brings."
         )
     if not (isinstance(cls, type) and issubclass(cls, PatchEncoder)):
         raise ConfigurationError(
@@ -94,7 +88,9 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
         raise ConfigurationError(
             f"With feature={feature}, units and dictionary are two names of one setting; give dictionary alone."
         )
-    coder = {code.renamed.get(name, name): value for name, value in given.items() if name not in own - others}
+    coder = {
+        code.renamed.get(name, name): value for name, value in given.items() if name not in own - others
+    }
     return CodedSettings(
         feature,
         code.settings.replace(**coder),
@@ -107,7 +103,9 @@ def named_settings(model: Manifold) -> dict[str, Any]:
     coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
     feature = feature_of(model.coder)
     names = {own: name for name, own in code_of(feature).renamed.items()}
-    given = {names.get(own, own): value for own, value in coder.items() if own in names or own not in HIDDEN}
+    given = {
+        names.get(own, own): value for own, value in coder.items() if own in names or own not in HIDDEN
+    }
     return {"feature": feature, **given, **dataclasses.asdict(model.settings)}
 
 
@@ -125,7 +123,7 @@ def described_coded(feature: str) -> dict[str, dict[str, Any]]:
     public = {own: name for name, own in code_of(feature).renamed.items()}
     found = {}
     for settings in (code_of(feature).settings, ManifoldSettings()):
-        meanings, hints = meanings_of(type(settings)), get_type_hints(type(settings))
+        meanings, hints = configuration.meanings_of(type(settings)), get_type_hints(type(settings))
         for field in dataclasses.fields(settings):
             name = public.get(field.name, field.name)
             if name in _coder_names(feature) | _embedding_names():
@@ -170,17 +168,17 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     resume. Memory: as either step states before its passes.
     """
     require_pooled(source, settings)
-    with engine.run([*STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
-        coder, first = fit_coder(code_of(settings.feature).cls, source, settings.coder, engine)
-        found, then = fit_manifold(source, coder, settings.embedding, engine)
+    with engine.run([*coder_start.STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
+        coder, first = fit.fit_coder(code_of(settings.feature).cls, source, settings.coder, engine)
+        found, then = manifold.fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
 
 
 def require_pooled(source: Source, settings: CodedSettings) -> None:
     """Refuse images that either step cannot take, pooling windows that do not fit into them, and too many components."""
-    shape = image_shape(source, settings.coder)
-    require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
-    require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
+    shape = coder_start.image_shape(source, settings.coder)
+    manifold.require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
+    manifold.require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
 
 
 def coded_facts(source: Source, settings: CodedSettings) -> Facts:
@@ -204,7 +202,7 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any
     kind = kind_in(path).removesuffix("-manifold")
     if kind.startswith(FILE_KIND):
         return CoderFiles(code_of(kind.removeprefix(FILE_KIND)).cls).load(path, statistics=statistics)
-    for feature in CODED:
+    for feature in configuration.CODED:
         files = CoderFiles(code_of(feature).cls)
         if files.layout.kind == kind:
             return files.load(path, statistics=statistics)

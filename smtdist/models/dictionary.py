@@ -15,8 +15,8 @@ from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Whitener
-from smtdist.kernels.whitening import atoms_to_grid, grid_scale
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
@@ -58,7 +58,7 @@ class Dictionary:
     @property
     def atoms(self) -> NDArray[np.float64]:
         """The atoms in whitened space, (K, p)."""
-        return self.grid.astype(np.float64) / grid_scale(self.grid.shape[1])
+        return self.grid.astype(np.float64) / whitening_kernels.grid_scale(self.grid.shape[1])
 
 
 def without_source(grid: NDArray[np.float32], counts: NDArray[np.int64] | None = None) -> Dictionary:
@@ -80,7 +80,7 @@ def given_dictionary(atoms: NDArray[np.floating[Any]], pixels: int) -> Dictionar
         raise ConfigurationError(
             f"The given atoms have the shape {atoms.shape}; they must be (atoms, {pixels}), whitened patches."
         )
-    grid = atoms_to_grid(atoms)
+    grid = whitening_kernels.atoms_to_grid(atoms)
     _, first = np.unique(grid, axis=0, return_index=True)
     return without_source(grid[np.sort(first)])
 
@@ -136,7 +136,7 @@ def apart(vectors: NDArray[Any], cosine: float, most: int) -> NDArray[np.int64]:
     compared as the integer dot product on the grid with floor(cosine s²).
     """
     vectors = vectors.astype(np.float32)
-    scale = grid_scale(vectors.shape[1])
+    scale = whitening_kernels.grid_scale(vectors.shape[1])
     limit = int(Fraction(str(cosine)) * scale * scale // 1)
     chosen: list[int] = []
     block = 512
@@ -194,7 +194,11 @@ def _k_means(
     first = _Centres(start.astype(np.float64), start, zeros, zeros)
     centres, records = engine.loop("dictionary", first, make, update, settings.dictionary_rounds)
     # "gq" compares cosines, which only unit atoms give
-    grid = atoms_to_grid(centres.grid) if not settings.one_hot and not spherical else centres.grid
+    grid = (
+        whitening_kernels.atoms_to_grid(centres.grid)
+        if not settings.one_hot and not spherical
+        else centres.grid
+    )
     return without_source(grid, centres.counts), records
 
 
@@ -203,7 +207,7 @@ def moved_once(atoms: NDArray[np.float32], state: State, settings: Configuration
     spherical, zeros = settings.dictionary_method == "spherical", np.zeros(len(atoms), np.int64)
     start = _Centres(atoms.astype(np.float64), atoms, zeros, zeros)
     grid = (updated(start, state, spherical, mini_batch=False) or start).grid
-    return atoms_to_grid(grid) if not settings.one_hot and not spherical else grid
+    return whitening_kernels.atoms_to_grid(grid) if not settings.one_hot and not spherical else grid
 
 
 def updated(centres: _Centres, state: State, spherical: bool, mini_batch: bool) -> _Centres | None:
@@ -217,9 +221,11 @@ def updated(centres: _Centres, state: State, spherical: bool, mini_batch: bool) 
     seen = centres.seen + counts if mini_batch else counts
     weight = np.maximum(seen, 1)[:, None]
     sums = state["sums"].astype(np.float64)
-    moved = centres.exact + (sums - counts[:, None] * centres.exact) / weight if mini_batch else sums / weight
+    moved = (
+        centres.exact + (sums - counts[:, None] * centres.exact) / weight if mini_batch else sums / weight
+    )
     moved = np.where(counts[:, None] > 0, moved, centres.exact)
-    scale = grid_scale(moved.shape[1])
+    scale = whitening_kernels.grid_scale(moved.shape[1])
     if spherical:
         length = np.sqrt(_ordered_sum_of_squares(moved))
         moved = moved / np.where(length > 0, length, 1)[:, None] * scale

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
-from smtdist.kernels.whitening import grid_scale
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.groups import (
     audit_group,
@@ -51,7 +51,9 @@ _MATRIX: Final = ("atom", "atom_")
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    return write_netcdf(path, Group(attributes=_root_attributes(model)), _groups(model), overwrite=overwrite)
+    return write_netcdf(
+        path, Group(attributes=_root_attributes(model)), _groups(model), overwrite=overwrite
+    )
 
 
 def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
@@ -80,7 +82,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
     if not Path(path).is_file():
         raise ModelError(f"There is no model file {path}; check the name.")
     try:
-        file = unlocked(path)
+        file = hdf5.unlocked(path)
     except OSError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file ({error}); give a model written by smtdist fit."
@@ -89,7 +91,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
         try:
             _require_schema(file, path)
             yield file
-        except (*DAMAGE, DataError) as error:
+        except (*hdf5.DAMAGE, DataError) as error:
             raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
 
 
@@ -169,7 +171,7 @@ def _whitening_group(model: Model) -> Group:
 
 
 def _dictionary_group(dictionary: Dictionary) -> Group:
-    scale = grid_scale(dictionary.grid.shape[1])
+    scale = whitening_kernels.grid_scale(dictionary.grid.shape[1])
     variables: dict[str, Any] = {
         "atoms": (
             ("atom", "pixel"),
@@ -250,7 +252,7 @@ def _read_whitening(group: Any) -> Whitening:
 
 def _read_dictionary(group: Any) -> Dictionary:
     atoms = group["atoms"][()]
-    grid = np.rint(atoms * grid_scale(atoms.shape[1])).astype(np.float32)
+    grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
     counts, sample, position, view = (
         group[name][()] for name in ("counts", "source_sample", "source_position", "source_view")
     )

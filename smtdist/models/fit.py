@@ -15,9 +15,9 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
-from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels import pixels as pixel_values
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Whitener
-from smtdist.kernels.whitening import whitening_matrices
 from smtdist.models.dictionary import Dictionary, fit_dictionary, given_dictionary
 from smtdist.models.model import Model, Whitening, image_geometry, summed_settings, unwhitened, whitened
 from smtdist.models.plan import finished_bytes
@@ -49,7 +49,9 @@ def fit(
         if base is None:
             whitening, partial, record = _fit_whitening(source, first, settings, engine)
             samples = ordered_digests(partial)
-            dictionary, some = _choose_dictionary(source, whitened(first, whitening), settings, engine, atoms)
+            dictionary, some = _choose_dictionary(
+                source, whitened(first, whitening), settings, engine, atoms
+            )
             dictionary = dictionary.named(samples)
             records = [record, *([joined("dictionary", some)] if some else [])]
         else:
@@ -66,7 +68,7 @@ def fit(
 def _checked(source: Source, settings: Configuration, engine: Engine, base: Model | None) -> Whitener:
     """Refuse what cannot end well before any data is read; return what is known of the whitener by then."""
     geometry = image_geometry(settings, source.shape, source.name)
-    scale = pixel_scale(source.dtype, settings.pixel_range)
+    scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range)
     if base is not None and (geometry, scale) != (base.geometry, base.scale):
         raise ModelError(
             f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
@@ -86,7 +88,7 @@ def _fit_whitening(
     moment, mean = covariance(partial.state, whitener)
     if not moment.any():
         raise DataError(f"All patches of {source.name} are constant; there is nothing to whiten.")
-    whiten, unwhiten = whitening_matrices(moment, settings.ridge)
+    whiten, unwhiten = whitening_kernels.whitening_matrices(moment, settings.ridge)
     return Whitening(moment, whiten, unwhiten, mean), partial, record
 
 
@@ -106,7 +108,9 @@ def _choose_dictionary(
     return fit_dictionary(source, whitener, settings, engine)
 
 
-def run_facts(source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None) -> Facts:
+def run_facts(
+    source: Source, settings: Configuration, atoms: Any = None, base: Model | None = None
+) -> Facts:
     """Return what a checkpoint of a fit depends on, piece by piece."""
     given = {} if atoms is None else {"the atoms": array_hash(atoms)}
     if base is not None:

@@ -11,17 +11,11 @@ from typing import Any, Final
 
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
-from smtdist.engine.calibration import (
-    SECONDS,
-    Calibration,
-    Deadline,
-    byte_rates,
-    mean_paces,
-    on_processes,
-    solve_speed,
-)
+from smtdist.engine import calibration as timing
+from smtdist.engine import forecast
+from smtdist.engine.calibration import Calibration, Deadline
 from smtdist.engine.executor import available_cores
-from smtdist.engine.forecast import Pace, Traffic, pass_seconds, solve_seconds
+from smtdist.engine.forecast import Pace, Traffic
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError
@@ -159,7 +153,9 @@ class Planner:
                 raise
             sentence, _, _ = str(error).rpartition("; ")
             tiles = " Each tile is a reading of the data." if any(TILES in one for one in remedies) else ""
-            raise MemoryBudgetError(f"{sentence}; what would do: {', or '.join(remedies)}.{tiles}") from error
+            raise MemoryBudgetError(
+                f"{sentence}; what would do: {', or '.join(remedies)}.{tiles}"
+            ) from error
 
     def planned(self) -> list[PassCost]:
         """Return the costs of all passes; MemoryBudgetError says no more than what cannot fit."""
@@ -306,10 +302,10 @@ def with_seconds(costs: Sequence[PassCost], calibration: Calibration, planner: P
         if cost.name == SOLVE:
             wanted = settings.n_components + settings.drop
             n_atoms = planner.given_atoms or settings.dictionary
-            seconds = solve_seconds(n_atoms, wanted, settings.diagonal_moment, calibration.solve)
+            seconds = forecast.solve_seconds(n_atoms, wanted, settings.diagonal_moment, calibration.solve)
         else:
             pace = calibration.paces[cost.name]
-            seconds = cost.rounds * pass_seconds(
+            seconds = cost.rounds * forecast.pass_seconds(
                 cost.plan,
                 pace,
                 calibration.rates,
@@ -333,25 +329,25 @@ def calibrated(
     The passes are measured in this process, in fresh ones that stand for workers, or by `measure` on real
     workers; the solve and the disk here.
     """
-    started, deadline = time.perf_counter(), Deadline.after(SECONDS)
+    started, deadline = time.perf_counter(), Deadline.after(timing.SECONDS)
     due = deadline.share(PASSES_SHARE)
     if measure is not None:
         answers = measure(question, due)
     elif planner.machines.worker.alone:
         answers = [(0.0, measured(question, due))]
     else:
-        answers = on_processes(question.processes, measured, question, due, deadline=due)
+        answers = timing.on_processes(question.processes, measured, question, due, deadline=due)
     settings = planner.settings
     n_atoms = planner.given_atoms or settings.dictionary
-    solve = solve_speed(
+    solve = timing.solve_speed(
         n_atoms, settings.n_components + settings.drop, settings.diagonal_moment, deadline.share(0.8)
     )
-    rates = byte_rates(checkpoint, deadline)
+    rates = timing.byte_rates(checkpoint, deadline)
     if where is None:
         alone = planner.machines.worker.alone
         where = "in this process" if alone else f"in {len(answers)} processes of this machine at once"
     calibration = Calibration(
-        mean_paces([paces for _, (paces, _) in answers]),
+        timing.mean_paces([paces for _, (paces, _) in answers]),
         rates,
         solve,
         time.perf_counter() - started,

@@ -86,7 +86,9 @@ def active_of(found: Sequence[Batch], atoms: int, images: int) -> int:
     >>> active_of(vq, 65536, 64) / (65536 * (1 - math.exp(-64 * 200 / 65536)))  # doctest: +ELLIPSIS
     1.00...
     """
-    telling = [_telling([one for one in found if one.atoms == size]) for size in {one.atoms for one in found}]
+    telling = [
+        _telling([one for one in found if one.atoms == size]) for size in {one.atoms for one in found}
+    ]
     *_, near = telling = sorted(telling, key=lambda batch: batch.atoms)
     power = 1.0
     if len(telling) > 1:

@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import VOTING, Configuration
+from smtdist import configuration
+from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.kernels.pixels import pixel_scale
-from smtdist.kernels.representation import pooled_shape
+from smtdist.kernels import pixels as pixel_values
+from smtdist.kernels import representation
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Geometry, PixelScale, Sampling, Whitener
-from smtdist.kernels.whitening import integer_whitening, threshold_cut
 from smtdist.models.components import chosen_components, summary_of
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.provenance import origin_of, traced
@@ -61,7 +62,7 @@ class Model:
         "dtype",
         "null_tolerance",
         "keep_statistics",
-        *VOTING,
+        *configuration.VOTING,
     )
     """Settings that no sum depends on: they may change after the fit."""
 
@@ -93,7 +94,7 @@ class Model:
 
     def feature_shape(self, n_components: int) -> tuple[int, int, int]:
         """Return the shape of one image's representation: pooled rows, pooled columns, components."""
-        rows, columns = pooled_shape(
+        rows, columns = representation.pooled_shape(
             self.geometry.rows, self.geometry.columns, self.settings.pool_size, self.settings.pool_stride
         )
         return rows, columns, n_components
@@ -101,7 +102,10 @@ class Model:
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
         geometry = image_geometry(self.settings, source.shape, source.name)
-        if (geometry, pixel_scale(source.dtype, self.settings.pixel_range)) != (self.geometry, self.scale):
+        if (geometry, pixel_values.pixel_scale(source.dtype, self.settings.pixel_range)) != (
+            self.geometry,
+            self.scale,
+        ):
             raise DataError(
                 f"{source.name} has {source.dtype} images of {tuple(geometry[:3])}, the model was fitted on others, of "
                 f"{tuple(self.geometry[:3])}; give images like those."
@@ -224,7 +228,7 @@ class Model:
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:
     """Return the settings that a checkpoint of a fit depends on."""
-    return {name: value for name, value in settings.to_dict().items() if name not in VOTING}
+    return {name: value for name, value in settings.to_dict().items() if name not in configuration.VOTING}
 
 
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:
@@ -245,7 +249,9 @@ def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -
 
 def whitened(whitener: Whitener, whitening: Whitening) -> Whitener:
     """Return the whitener with what the first pass found."""
-    return replace(whitener, whiten=integer_whitening(whitening.whiten), global_mean=whitening.mean)
+    return replace(
+        whitener, whiten=whitening_kernels.integer_whitening(whitening.whiten), global_mean=whitening.mean
+    )
 
 
 def make_encoder(settings: Configuration, whitener: Whitener, grid: NDArray[np.float32]) -> Encoder:
@@ -254,7 +260,7 @@ def make_encoder(settings: Configuration, whitener: Whitener, grid: NDArray[np.f
         whitener=whitener,
         atoms=np.ascontiguousarray(grid, np.float32),
         feature=settings.feature,
-        cut=threshold_cut(settings.threshold, whitener.geometry.pixels),
+        cut=whitening_kernels.threshold_cut(settings.threshold, whitener.geometry.pixels),
         euclidean=settings.dictionary_method == "kmeans",
         constant_patch=settings.constant_patch,
         zero_code=settings.zero_code,
@@ -287,5 +293,5 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
             f"{name} has one {settings.patch} x {settings.patch} patch an image, "
             f"which a contextual mean leaves nothing of; set mean=patch."
         )
-    pooled_shape(geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride)
+    representation.pooled_shape(geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride)
     return geometry

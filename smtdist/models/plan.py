@@ -15,15 +15,17 @@ from smtdist.data.array import ArraySource
 from smtdist.data.piece import without_data
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
+from smtdist.engine import forecast
+from smtdist.engine import plan as pass_plan
 from smtdist.engine.executor import SerialExecutor, available_cores
-from smtdist.engine.forecast import Traffic, traffic
+from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import ALLOWANCE, PassPlan, WorkerLimits, plan_pass
+from smtdist.engine.plan import PassPlan, WorkerLimits
 from smtdist.errors import MemoryBudgetError
-from smtdist.kernels.pixels import pixel_scale
+from smtdist.kernels import pixels as pixel_values
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Whitener
-from smtdist.kernels.whitening import integer_whitening
 from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_size
 from smtdist.models.model import image_geometry, make_encoder, unwhitened
 from smtdist.models.row_tiles import beside, gathering_bytes, held_beside, most_demanding, row_tiles
@@ -157,7 +159,7 @@ def plan_steps(
     )
     last, tiled = _tiled_step(steps[-1], machines, checkpointed=checkpointed, spilled=spilled)
     costs = [step_cost(step, machines, checkpointed=checkpointed) for step in [*steps[:-1], last]]
-    held = ALLOWANCE if spilled else sums.finished_bytes() + ALLOWANCE
+    held = pass_plan.ALLOWANCE if spilled else sums.finished_bytes() + pass_plan.ALLOWANCE
     limit = machines.driver_limit
     way = solve_way(
         sums.n_atoms,
@@ -181,7 +183,7 @@ def plan_steps(
 
 def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost:
     """Return the cost of one pass, its rounds included."""
-    plan = plan_pass(
+    plan = pass_plan.plan_pass(
         step.name,
         step.statistic,
         step.source,
@@ -191,7 +193,7 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
         fingerprint=step.digests,
     )
     in_memory = isinstance(step.source, ArraySource)
-    moved = traffic(
+    moved = forecast.traffic(
         plan,
         distributed=not machines.worker.alone,
         checkpointed=checkpointed,
@@ -205,7 +207,7 @@ def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost
         plan,
         step.rounds,
         moved.times(step.rounds),
-        gathered + step.driver_bytes + ALLOWANCE,
+        gathered + step.driver_bytes + pass_plan.ALLOWANCE,
         tiles=step.tiles,
     )
 
@@ -220,7 +222,7 @@ def fit_steps(
 ) -> list[Step]:
     """Return the passes of a fit, with statistics that cost what the real ones will."""
     geometry = image_geometry(settings, source.shape, source.name)
-    first = unwhitened(settings, geometry, pixel_scale(source.dtype, settings.pixel_range))
+    first = unwhitened(settings, geometry, pixel_values.pixel_scale(source.dtype, settings.pixel_range))
     pixels, n_atoms = geometry.pixels, given_atoms or settings.dictionary
     encoder = make_encoder(settings, _placeholder(first), np.zeros((n_atoms, pixels), np.float32))
     steps = []
@@ -254,7 +256,11 @@ def finished_bytes(source: Source, settings: Configuration) -> int:
 
 
 def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> list[Step]:
-    method, whitener, pixels = settings.dictionary_method, encoder.whitener, encoder.whitener.geometry.pixels
+    method, whitener, pixels = (
+        settings.dictionary_method,
+        encoder.whitener,
+        encoder.whitener.geometry.pixels,
+    )
     sketch = Candidates(whitener, settings.flip, sketch_size(settings), settings.seed)
     chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.dictionary)
     steps = [Step("dictionary", sketch, source, driver_bytes=chosen)]
@@ -278,7 +284,7 @@ def _placeholder(whitener: Whitener) -> Whitener:
     """Return a whitener that costs what the fitted one will."""
     pixels = whitener.geometry.pixels
     mean: NDArray[np.int64] | None = np.zeros(pixels, np.int64) if whitener.mean == "global" else None
-    return replace(whitener, whiten=integer_whitening(np.eye(pixels)), global_mean=mean)
+    return replace(whitener, whiten=whitening_kernels.integer_whitening(np.eye(pixels)), global_mean=mean)
 
 
 def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> tuple[Step, bool]:

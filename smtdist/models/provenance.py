@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from smtdist.data import retry
 from smtdist.data.fingerprint import Digests, fingerprint
-from smtdist.data.retry import count
 from smtdist.data.source import Source
 from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
@@ -65,7 +65,7 @@ def left_out(source: Source, engine: Engine) -> dict[str, Any] | None:
     listed = [list(piece) for piece in ranges[:LISTED_RANGES]]
     return {
         "source": source.name,
-        "n_samples": count(ranges),
+        "n_samples": retry.count(ranges),
         "n_ranges": len(ranges),
         "ranges": listed,
     }

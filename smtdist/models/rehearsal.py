@@ -18,8 +18,10 @@ import numpy as np
 
 from smtdist.data.fingerprint import sample_digests
 from smtdist.data.source import Source
-from smtdist.engine.calibration import SECONDS, Calibration, Deadline, byte_rates, solve_speed
-from smtdist.engine.forecast import Pace, pass_seconds, solve_seconds
+from smtdist.engine import calibration as timing
+from smtdist.engine import forecast
+from smtdist.engine.calibration import Calibration, Deadline
+from smtdist.engine.forecast import Pace
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.passes import Engine
@@ -59,7 +61,7 @@ class Rehearsal(Engine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.deadline = Deadline.after(0.7 * SECONDS)
+        self.deadline = Deadline.after(0.7 * timing.SECONDS)
 
     def reduce(
         self,
@@ -181,15 +183,15 @@ def planned_run(
     machines = replace(engine.machines, driver_baseline=max(machines.driver_baseline, resident_bytes()))
     if not timed:
         return FitPlan(tuple(engine.costs), machines, checkpoint is not None, None, None)
-    deadline = Deadline.after(0.3 * SECONDS)
-    speed = solve_speed(engine.n_atoms, n_components, False, deadline.share(0.8))
-    rates = byte_rates(checkpoint, deadline)
+    deadline = Deadline.after(0.3 * timing.SECONDS)
+    speed = timing.solve_speed(engine.n_atoms, n_components, False, deadline.share(0.8))
+    rates = timing.byte_rates(checkpoint, deadline)
     costs = []
     for cost in engine.costs:
         if cost.name == SOLVE:
-            seconds = solve_seconds(engine.n_atoms, n_components, False, speed)
+            seconds = forecast.solve_seconds(engine.n_atoms, n_components, False, speed)
         else:
-            seconds = cost.rounds * pass_seconds(
+            seconds = cost.rounds * forecast.pass_seconds(
                 cost.plan,
                 engine.paces[cost.name],
                 rates,

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
+from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import block_samples
 from smtdist.errors import MemoryBudgetError
-from smtdist.kernels.codes import encode_pieces
+from smtdist.kernels import codes as code_kernels
+from smtdist.kernels import memory, representation
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.memory import batch_bytes, code_capacity
-from smtdist.kernels.representation import represent
 from smtdist.kernels.types import Encoder
 
 BATCH_BYTES = 256 * 1024**2
@@ -61,16 +60,18 @@ class Represent:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
         geometry = self.encoder.whitener.geometry
         parts = []
-        capacity = code_capacity(
+        capacity = memory.code_capacity(
             geometry,
             len(self.encoder.atoms),
             self.encoder.form,
             len(images),
             self.encoder.whitener.sampling.undrawn,
         )
-        for _, count, codes in encode_pieces(place(images), self.encoder, False, capacity):
+        for _, count, codes in code_kernels.encode_pieces(place(images), self.encoder, False, capacity):
             grid = (count, geometry.rows, geometry.columns)
-            parts.append(to_host(represent(codes, self.components, *grid, self.size, self.stride)))
+            parts.append(
+                to_host(representation.represent(codes, self.components, *grid, self.size, self.stride))
+            )
         return joined(parts).astype(self.dtype, copy=False)
 
 
@@ -86,11 +87,13 @@ def representer(
     geometry, (rows, columns, count) = encoder.whitener.geometry, shape
     threads = engine.executor.threads()
     reading = (
-        block_samples(source) * source.sample_bytes + source.reader_bytes + threads * source.thread_bytes
+        pass_plan.block_samples(source) * source.sample_bytes
+        + source.reader_bytes
+        + threads * source.thread_bytes
     )
 
     def needed(images: int) -> int:
-        stages = batch_bytes(
+        stages = memory.batch_bytes(
             geometry,
             len(encoder.atoms),
             encoder.form,
@@ -103,7 +106,7 @@ def representer(
         return reading + max(stages.encoding, stages.embedding)
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
-    batch = min(256, block_samples(source))
+    batch = min(256, pass_plan.block_samples(source))
     while batch > 1 and needed(batch) > min(budget, reading + BATCH_BYTES):
         batch //= 2
     if needed(batch) > budget:

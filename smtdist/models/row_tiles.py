@@ -8,16 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from smtdist.data.source import Source
+from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import readable
-from smtdist.engine.plan import (
-    ALLOWANCE,
-    DISK_BYTES_PER_SECOND,
-    MULTIPLICATIONS_PER_SECOND,
-    SWEPT_BYTES_PER_SECOND,
-    PassPlan,
-    WorkerLimits,
-    plan_pass,
-)
+from smtdist.engine.plan import PassPlan, WorkerLimits
 from smtdist.errors import MemoryBudgetError
 from smtdist.statistics.cooccurrence import CodeSums
 
@@ -57,7 +50,7 @@ def row_tiles(
         gathering = gathering_bytes(tiles, spilled=driver_room is not None)
         if (
             driver_room is not None
-            and gathering + ALLOWANCE + source.n_samples * 8 * fingerprint > driver_room
+            and gathering + pass_plan.ALLOWANCE + source.n_samples * 8 * fingerprint > driver_room
         ):
             continue
         # a process alone keeps the tiles that are done, and finishes them
@@ -66,7 +59,7 @@ def row_tiles(
             continue
         try:
             plans = [
-                plan_pass(
+                pass_plan.plan_pass(
                     "statistics",
                     tile,
                     source,
@@ -122,9 +115,9 @@ def beside(limits: WorkerLimits, held_bytes: int) -> WorkerLimits:
 def _tiled_seconds(sums: CodeSums, plans: list[PassPlan], tiles: int, work: float) -> float:
     """Return roughly what sums in tiles take: reading and coding once a tile, and a sweep of all sums a batch."""
     plan = min(plans, key=lambda plan: plan.batch)
-    reading = PASS_SECONDS + plan.read_bytes / DISK_BYTES_PER_SECOND
-    coding = plan.n_samples * work / MULTIPLICATIONS_PER_SECOND
-    sweeps = sums.swept_bytes(plan.batch) * plan.n_samples / plan.batch / SWEPT_BYTES_PER_SECOND
+    reading = PASS_SECONDS + plan.read_bytes / pass_plan.DISK_BYTES_PER_SECOND
+    coding = plan.n_samples * work / pass_plan.MULTIPLICATIONS_PER_SECOND
+    sweeps = sums.swept_bytes(plan.batch) * plan.n_samples / plan.batch / pass_plan.SWEPT_BYTES_PER_SECOND
     return tiles * (reading + coding) + sweeps
 
 

@@ -15,11 +15,12 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from smtdist.configuration import FIELDS, PRESETS, Configuration
+from smtdist import configuration
+from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
+from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.models import files
 from smtdist.models.fit import fit
@@ -179,9 +180,11 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
         """Return an estimator with the settings of a published experiment."""
-        if name not in PRESETS:
-            raise ConfigurationError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
-        return cls(**{**PRESETS[name], **changes})
+        if name not in configuration.PRESETS:
+            raise ConfigurationError(
+                f"There is no preset {name!r}; choose one of {', '.join(configuration.PRESETS)}."
+            )
+        return cls(**{**configuration.PRESETS[name], **changes})
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
@@ -192,7 +195,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def configuration(self) -> Configuration:
         """The settings, checked."""
-        return Configuration(**{name: getattr(self, name) for name in FIELDS})
+        return Configuration(**{name: getattr(self, name) for name in configuration.FIELDS})
 
     @overload
     def fit(
@@ -214,7 +217,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return import_module("smtdist").start(self, X, y, base=base)
         settings = self.configuration
         source = as_source(X, settings)
-        with executor_for(self.cluster, self.workers) as executor:
+        with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, checkpointed=True)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         return self._fitted(model, records)
@@ -245,7 +248,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
         model = self.model_
         source = as_source(X, model.settings, fitted=True)
-        with executor_for(self.cluster, self.workers) as executor:
+        with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, checkpointed=True)
             model, records = update(model, source, engine, withdraw=withdraw)
         return self._fitted(model, records)
@@ -261,7 +264,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         model = self.model_
         source = as_source(X, model.settings, fitted=True)
-        with executor_for(self.cluster, self.workers) as executor:
+        with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor)
             with engine.run(("transform",)):
                 result = represented(model, source, engine, n_components=n_components, drop=drop)
@@ -302,4 +305,4 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 def vars_of(settings: Configuration) -> dict[str, Any]:
     """Return the settings as keyword arguments."""
-    return {name: getattr(settings, name) for name in FIELDS}
+    return {name: getattr(settings, name) for name in configuration.FIELDS}

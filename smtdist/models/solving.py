@@ -27,13 +27,17 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.spread import SpreadMatrix, spread
 from smtdist.errors import DataError
 from smtdist.kernels.device import to_device
-from smtdist.models.ways import SOLVE, Way, first_that_fits, iterates, require_room, solve_way, ways_to_solve
-from smtdist.solve.blocks import BlockFiles
-from smtdist.solve.generalized import (
-    centred_moment,
-    smallest_components,
-    smallest_components_of_tiles,
+from smtdist.models.ways import (
+    SOLVE,
+    Way,
+    first_that_fits,
+    iterates,
+    require_room,
+    solve_way,
+    ways_to_solve,
 )
+from smtdist.solve import generalized
+from smtdist.solve.blocks import BlockFiles
 from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
@@ -70,14 +74,14 @@ def solve(
     count = statistics.n_positions
     moment: NDArray[np.float64]
     if settings.moment == "centred":
-        moment = centred_moment(statistics.second_moment, statistics.activity, count)
+        moment = generalized.centred_moment(statistics.second_moment, statistics.activity, count)
     elif statistics.one_hot:
         moment = statistics.activity / count
     else:
         moment = statistics.second_moment / count
     scatter = statistics.context_scatter.astype(np.float64)
     scatter /= count * statistics.scatter_scale
-    return smallest_components(
+    return generalized.smallest_components(
         scatter, moment, settings.n_components + settings.drop, null_tolerance=settings.null_tolerance
     )
 
@@ -89,7 +93,7 @@ def _solve_without_squares(
     if not iterates(settings, len(statistics.activity)):
         raise Unsuitable("a centred moment, or many components")
     scatter, moment = _streams(statistics, to_device if on_device else None)
-    return smallest_components_of_tiles(
+    return generalized.smallest_components_of_tiles(
         scatter,
         moment,
         settings.n_components + settings.drop,

@@ -57,7 +57,9 @@ def summed(
         del partial
     record = records[0] if len(tiles) == 1 else joined("statistics", records)
     small = (
-        spill is None and len(tiles) == 1 and whole_solve_fits(sums.n_atoms, settings, sums.finished_bytes())
+        spill is None
+        and len(tiles) == 1
+        and whole_solve_fits(sums.n_atoms, settings, sums.finished_bytes())
     )
     statistics = finish(*parts[0]) if small else finish_tiles(parts, *([spill] if spill else []))
     if not statistics.activity.any():

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.retry import Ranges, joined_ranges, opened_patiently
-from smtdist.data.retry import count as count_samples
+from smtdist.data import retry
+from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
+from smtdist.engine import plan as pass_plan
+from smtdist.engine import worker
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import ALLOWANCE, block_samples
-from smtdist.engine.worker import batches, located
 from smtdist.errors import SmtdistError
 from smtdist.kernels.device import uploading
 from smtdist.kernels.threads import set_threads
@@ -98,7 +98,10 @@ def feature_count(
     model: Represents, n_components: int | None, drop: int | None, others: Sequence[Represents] = ()
 ) -> int:
     """Return the features of a representation; `others` have the components they were fitted for."""
-    shapes = [model.representation_shape(n_components, drop), *(one.representation_shape() for one in others)]
+    shapes = [
+        model.representation_shape(n_components, drop),
+        *(one.representation_shape() for one in others),
+    ]
     return sum(map(math.prod, shapes))
 
 
@@ -139,7 +142,7 @@ def represent_sound(
     result = np.full((stop - start, *like.shape[1:]), np.nan, like.dtype)
     for first, values in pieces:
         result[first - start : first - start + len(values)] = values
-    return result, joined_ranges(skipped)
+    return result, retry.joined_ranges(skipped)
 
 
 def _pieces(
@@ -150,11 +153,13 @@ def _pieces(
     skipped: list[tuple[int, int]] | None,
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     set_threads(represent.threads)
-    with opened_patiently(source) as reader, uploading() as ahead:
+    with retry.opened_patiently(source) as reader, uploading() as ahead:
         for first, images in ahead(
-            batches(reader, start, stop, block_samples(source), represent.batch, skipped=skipped)
+            worker.batches(
+                reader, start, stop, pass_plan.block_samples(source), represent.batch, skipped=skipped
+            )
         ):
-            with located(source.name, first):
+            with worker.located(source.name, first):
                 yield first, represent(images)
 
 
@@ -188,7 +193,7 @@ def transform(
     # a result waits for the driver while the next is made, in parts that are then joined; what the caller keeps of
     # them is not counted
     piece = step * sample
-    projected = baseline + max(represent.working_bytes + 2 * piece, 3 * piece) + ALLOWANCE
+    projected = baseline + max(represent.working_bytes + 2 * piece, 3 * piece) + pass_plan.ALLOWANCE
     started, done, peak = time.perf_counter(), 0, 0
     engine.events.emit(
         "pass_started",
@@ -201,7 +206,9 @@ def transform(
     )
     skipping, left_out = engine.on_bad_chunk == "skip", list[tuple[int, int]]()
     function = represent_sound if skipping else represent_range
-    for (start, stop), (found, highest) in engine.map(_measured_range, (function, represent), source, ranges):
+    for (start, stop), (found, highest) in engine.map(
+        _measured_range, (function, represent), source, ranges
+    ):
         result, bad = found if skipping else (found, ())
         left_out.extend(bad)
         done, peak = done + stop - start, max(peak, highest)
@@ -213,7 +220,7 @@ def transform(
             read_bytes=done * source.stored_bytes // source.n_samples,
         )
         yield start, result
-    engine.skipped[source.name, source.n_samples] = joined_ranges(left_out)
+    engine.skipped[source.name, source.n_samples] = retry.joined_ranges(left_out)
     engine.events.emit(
         "pass_finished",
         **{"pass": "transform"},
@@ -224,7 +231,7 @@ def transform(
         peak_bytes=peak,
         projected_bytes=projected,
         resumed_leaves=0,
-        n_skipped=count_samples(left_out),
+        n_skipped=retry.count(left_out),
     )
 
 

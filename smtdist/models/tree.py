@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from smtdist.data.hdf5 import open_file
-from smtdist.data.remote import is_url
+from smtdist.data import hdf5, remote
 from smtdist.data.source import PIXEL_DTYPES
 from smtdist.errors import DataError, ModelError
 from smtdist.models.files import SCHEMA
@@ -56,10 +55,10 @@ def open(path: str | os.PathLike[str]) -> xr.DataTree:
     ...         tree["train/images"][1:3].sizes
     Frozen({'sample': 2, 'row': 8, 'column': 8})
     """
-    full_path = os.fspath(path) if is_url(path) else os.path.abspath(os.fspath(path))
+    full_path = os.fspath(path) if remote.is_url(path) else os.path.abspath(os.fspath(path))
     nodes: dict[str, xr.Dataset] = {}
     sizes: dict[str, dict[str, int]] = {}
-    with open_file(full_path) as file:
+    with hdf5.open_file(full_path) as file:
         _check_schema(file, full_path)
         for number, group in enumerate(_groups(file)):
             if number >= MOST_OBJECTS:
@@ -223,7 +222,7 @@ class _Stored(_Lazy):
 
     def read(self, key: tuple[Any, ...]) -> Any:
         where = f"{self.path}:{self.name.strip('/')}"
-        with open_file(self.path) as file:
+        with hdf5.open_file(self.path) as file:
             stored = file.get(self.name)
             same = isinstance(stored, h5py.Dataset) and stored.shape == self.shape
             if not same or stored.dtype != self.stored_dtype:

@@ -20,8 +20,9 @@ from smtdist.models.groups import number, smallest
 from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of, traced
 from smtdist.models.records import Record
 from smtdist.solve.solution import Solution
+from smtdist.statistics import values as value_sums
 from smtdist.statistics.origin import Origin
-from smtdist.statistics.values import SUMS, SecondOrder, ValueStatistics, ValueSums, finish
+from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 
 class ValuedTransform(ABC):
@@ -105,7 +106,7 @@ def summed(
 ) -> tuple[ValueStatistics, Record]:
     """Sum the codes of all samples in one pass; without a basis the sums do not name their samples, and cannot be added to."""
     partial, record = engine.reduce("statistics", sums, source, fingerprint=bool(basis))
-    found = finish(partial.state, sums)
+    found = value_sums.finish(partial.state, sums)
     if not basis:
         return found, record
     return replace(found, origin=origin_of(basis, ordered_digests(partial), source.name)), record
@@ -119,14 +120,16 @@ def solved(
     Memory: `smtdist.solve.generalized.solve_bytes`, and both matrices.
     """
     # a model that is only used needs no SciPy
-    from smtdist.solve.generalized import smallest_components, solve_bytes
+    from smtdist.solve import generalized
 
     def solve() -> Solution:
         means = statistics.means()
         with single_blas():  # bits follow the number of its threads
-            return smallest_components(means.scatter, means.constraint(moment), n_components)
+            return generalized.smallest_components(means.scatter, means.constraint(moment), n_components)
 
-    return engine.solve("solve", solve, solve_bytes(len(statistics.activity), False, n_components))
+    return engine.solve(
+        "solve", solve, generalized.solve_bytes(len(statistics.activity), False, n_components)
+    )
 
 
 def statistics_group(sums: ValueStatistics, codes: str = "code") -> Group:
@@ -136,7 +139,7 @@ def statistics_group(sums: ValueStatistics, codes: str = "code") -> Group:
         "n_positions": ((), sums.n_positions),
         "activity": (codes, sums.activity, {"long_name": "sums of codes, in steps of 1 / grid"}),
     }
-    for name, (high, low) in ((one, getattr(sums, one)) for one in SUMS):
+    for name, (high, low) in ((one, getattr(sums, one)) for one in value_sums.SUMS):
         what = f"{name} in steps of 1 / grid², of which this is"
         square = (codes, f"{codes}_")
         variables[f"{name}_high"] = (square, smallest(high), {"long_name": f"{what} the part above 2^32"})
@@ -150,7 +153,7 @@ def read_statistics(group: Any, size: int, basis: str, audit: Any = ()) -> Value
     """Read such a group of sums over codes of so many entries; ValueError for sums of others."""
     limbs = {
         f"{name}_{limb}": group[f"{name}_{limb}"][()].astype(np.int64)
-        for name in SUMS
+        for name in value_sums.SUMS
         for limb in ("high", "low")
     }
     if any(limb.shape != (size, size) for limb in limbs.values()):
@@ -158,7 +161,7 @@ def read_statistics(group: Any, size: int, basis: str, audit: Any = ()) -> Value
     origin = None
     if "sample_digest" in group:
         origin = Origin(basis, group["sample_digest"][()], NO_ATOMS, tuple(audit))
-    second, scatter = ((limbs[f"{name}_high"], limbs[f"{name}_low"]) for name in SUMS)
+    second, scatter = ((limbs[f"{name}_high"], limbs[f"{name}_low"]) for name in value_sums.SUMS)
     return ValueStatistics(
         n_samples=int(group["n_samples"][()]),
         n_positions=int(group["n_positions"][()]),

@@ -18,8 +18,7 @@ from smtdist.engine.spread import require_workers
 from smtdist.errors import CheckpointError, ConfigurationError, MemoryBudgetError
 from smtdist.kernels.device import gpu_available
 from smtdist.kernels.triangle import tile_height
-from smtdist.solve.generalized import solve_bytes
-from smtdist.solve.pencil import HEIGHTS, disk_bytes, streamed_bytes
+from smtdist.solve import generalized, pencil
 from smtdist.solve.tiled import suits, tiled_bytes
 from smtdist.statistics.cooccurrence import CodeSums
 
@@ -105,14 +104,14 @@ def ways_to_solve(
             f"{wanted} components of {n_atoms:,} atoms, moment={settings.moment}, are solved on the driver alone; leave out "
             f"--solve-on."
         )
-    working = held_bytes + solve_bytes(n_atoms, diagonal, wanted)
+    working = held_bytes + generalized.solve_bytes(n_atoms, diagonal, wanted)
     if not iterative:
         yield Way("whole", working)
         return
     beside = tiled_bytes(n_atoms, diagonal, wanted)
     card = device_memory() if gpu_available() else None
     if card is not None and beside <= DEVICE_SHARE * card and not on_workers:
-        passing = streamed_bytes(n_atoms, True, wanted, 1)
+        passing = pencil.streamed_bytes(n_atoms, True, wanted, 1)
         held = held_bytes if tiled is False else held_in_tiles(held_bytes, n_atoms)
         yield Way("device", held + passing)
     if not on_workers:
@@ -124,9 +123,14 @@ def ways_to_solve(
     if tiled is False and not on_workers:
         return
     held = held_bytes if on_workers and not tiled else held_in_tiles(held_bytes, n_atoms)
-    for height in HEIGHTS:
-        needed = held + streamed_bytes(n_atoms, diagonal, wanted, height)
-        yield Way("workers" if on_workers else "disk", needed, height, disk_bytes(n_atoms, diagonal, height))
+    for height in pencil.HEIGHTS:
+        needed = held + pencil.streamed_bytes(n_atoms, diagonal, wanted, height)
+        yield Way(
+            "workers" if on_workers else "disk",
+            needed,
+            height,
+            pencil.disk_bytes(n_atoms, diagonal, height),
+        )
 
 
 def iterates(settings: Configuration, n_atoms: int) -> bool:
@@ -172,7 +176,13 @@ def require_solvable(n_atoms: int, settings: Configuration, held_bytes: int, eng
     spilled = spills(n_atoms, settings, held_bytes, baseline, limit)
     held = 0 if spilled else held_bytes
     solve_way(
-        n_atoms, settings, held, baseline=baseline, limit=limit, tiled=spilled or None, on_workers=on_workers
+        n_atoms,
+        settings,
+        held,
+        baseline=baseline,
+        limit=limit,
+        tiled=spilled or None,
+        on_workers=on_workers,
     )
 
 

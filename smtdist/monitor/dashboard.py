@@ -67,7 +67,13 @@ class SmtdistPage(SchedulerPlugin):  # type: ignore[misc]
         text = f"worker {worker} left the cluster"
         scheduler.log_event(
             TOPIC,
-            {"kind": "lost", "run": self.state.run, "time": time.time(), "pass": self._pass(), "text": text},
+            {
+                "kind": "lost",
+                "run": self.state.run,
+                "time": time.time(),
+                "pass": self._pass(),
+                "text": text,
+            },
         )
 
     def _pass(self) -> str:
@@ -80,7 +86,9 @@ class SmtdistPage(SchedulerPlugin):  # type: ignore[misc]
         known = {worker["name"] for worker in found["workers"]}
         projected = next((one["projected_bytes"] for one in found["workers"]), 0)
         for name in sorted(set(present) - known):
-            found["workers"].append({"name": name, "leaves": 0, "silent": 0.0, "projected_bytes": projected})
+            found["workers"].append(
+                {"name": name, "leaves": 0, "silent": 0.0, "projected_bytes": projected}
+            )
         for worker in found["workers"]:
             state = present.get(worker["name"])
             worker["address"] = worker["name"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from smtdist.engine import outlets
 from smtdist.engine.events import Event
-from smtdist.engine.outlets import plain
 from smtdist.errors import DataError
 
 STANDARD_ERROR: Final = Path("-")
@@ -52,7 +52,7 @@ class EventLines:
         if self._file is None:
             return
         try:
-            self._file.write(json.dumps(plain(event)) + "\n")
+            self._file.write(json.dumps(outlets.plain(event)) + "\n")
             self._file.flush()
         except OSError:
             self._file = None

@@ -37,7 +37,9 @@ class Figures:
             self._last[name] = event["time"]
             seconds = event["time"] - self._began.get(name, event["time"])
             if seconds > 0:
-                self._write(f"{name}/patches_per_second", event["n_positions"] / seconds, event["n_samples"])
+                self._write(
+                    f"{name}/patches_per_second", event["n_positions"] / seconds, event["n_samples"]
+                )
             for worker, done in sorted(event.get("by_worker", {}).items()):
                 if "memory_bytes" in done:
                     label = f"{name}/memory_bytes/{worker or 'driver'}"

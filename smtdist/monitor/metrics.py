@@ -79,7 +79,9 @@ def _of_scheduler(page: Any) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     found = page.snapshot()
-    status = GaugeMetricFamily("smtdist_run", "1 for the status that the run has.", labels=["run", "status"])
+    status = GaugeMetricFamily(
+        "smtdist_run", "1 for the status that the run has.", labels=["run", "status"]
+    )
     status.add_metric([str(found["run"]), found["status"]], 1)
     yield status
     yield CounterMetricFamily(

@@ -107,7 +107,9 @@ class Page:
         self.rates.data = {"at": list(range(len(values))), "rate": values}
         _reach(self.figures["rates"], x=len(values), y=1.1 * max(values, default=1.0))
         preview = found["preview"] or {}
-        if preview.get("spectrum"):  # the last one stays while a pass has none, such as that of a dictionary
+        if preview.get(
+            "spectrum"
+        ):  # the last one stays while a pass has none, such as that of a dictionary
             self._draw_spectrum(preview)
 
     def _draw_spectrum(self, preview: dict[str, Any]) -> None:

@@ -80,7 +80,9 @@ def _heat_map(
     middle = (best.min() + best.max()) / 2
     for (row, column), value in np.ndenumerate(best):
         colour = "white" if value < middle else "black"
-        axis.text(column, row, f"{100 * value:.1f}", ha="center", va="center", color=colour, fontsize="small")
+        axis.text(
+            column, row, f"{100 * value:.1f}", ha="center", va="center", color=colour, fontsize="small"
+        )
     axis.set_xticks(range(len(grid[across])), [_text(value) for value in grid[across]])
     axis.set_yticks(range(len(grid[down])), [_text(value) for value in grid[down]])
     axis.set_xlabel(across)

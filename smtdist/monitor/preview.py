@@ -152,9 +152,11 @@ def _codes_seen(
     moment: NDArray[np.float64] = (own if statistics.one_hot else statistics.second_moment) / counts[
         "n_positions"
     ]
-    from smtdist.solve.generalized import smallest_components  # loads SciPy, for those who watch alone
+    from smtdist.solve import generalized  # loads SciPy, for those who watch alone
 
-    solution = smallest_components(scatter, moment, min(COMPONENTS, max(1, int(np.count_nonzero(own)) // 2)))
+    solution = generalized.smallest_components(
+        scatter, moment, min(COMPONENTS, max(1, int(np.count_nonzero(own)) // 2))
+    )
     return {
         **counts,
         "spectrum": [float(value) for value in solution.eigenvalues],
@@ -179,7 +181,9 @@ def _neighbours(
     cosines = unit @ unit.T
     order = np.argsort(-activity[active], kind="stable")
     shown = order[np.linspace(0, len(order) - 1, min(SHOWN, len(order))).astype(int)]
-    rows = np.array([np.argsort(-cosines[one], kind="stable")[: NEIGHBOURS + 1] for one in shown], dtype=int)
+    rows = np.array(
+        [np.argsort(-cosines[one], kind="stable")[: NEIGHBOURS + 1] for one in shown], dtype=int
+    )
     numbers = atoms[active[rows]] if len(rows) else np.zeros((0, 0), int)
     return {
         "atoms": numbers.tolist(),

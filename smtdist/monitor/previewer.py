@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from smtdist.engine import outlets
 from smtdist.engine.events import Event
-from smtdist.engine.outlets import PATIENCE
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
 from smtdist.monitor.preview import Chosen, preview
@@ -53,7 +53,7 @@ class Previewer:
             with self._calculating:
                 pass  # what comes after the pass must have all threads of BLAS: with fewer, its last bits differ
             if self._thread is not None and event["kind"] in ("run_finished", "run_failed"):
-                self._thread.join(timeout=PATIENCE)
+                self._thread.join(timeout=outlets.PATIENCE)
         elif self._grew(event) and not self._over.is_set():
             self._changed.set()
             if self._thread is None:

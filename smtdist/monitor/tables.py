@@ -10,13 +10,15 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from smtdist.data.retry import phrase
+from smtdist.data import retry
 from smtdist.engine.memory import readable
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Return a table with the first column to the left and all others to the right."""
-    result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    result = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for number, column in enumerate(columns):
         result.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
@@ -33,7 +35,9 @@ def passes_table(records: Iterable[Mapping[str, Any]]) -> Table:
 def _record_row(record: Mapping[str, Any]) -> list[str]:
     samples, patches = record["n_samples"], record["n_positions"]
     name = (
-        f"{record['name']} (in {record['rounds']} passes)" if record.get("rounds", 1) > 1 else record["name"]
+        f"{record['name']} (in {record['rounds']} passes)"
+        if record.get("rounds", 1) > 1
+        else record["name"]
     )
     return [
         name,
@@ -207,6 +211,6 @@ def skipped_phrase(skipped: Sequence[Mapping[str, Any]]) -> str:
     """
     return "".join(
         f"; {one['n_samples']:,} samples of {one['source']} could not be read and were skipped: "
-        f"{phrase(tuple((int(start), int(stop)) for start, stop in one['ranges']))}"
+        f"{retry.phrase(tuple((int(start), int(stop)) for start, stop in one['ranges']))}"
         for one in skipped
     )

@@ -65,7 +65,9 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Table:
         if one["status"] == "waiting":
             rows.append([one["name"], "waiting", "", "", "", "", ""])
             continue
-        share = one["samples"] / one["n_samples"] if one["n_samples"] else float(one["status"] == "finished")
+        share = (
+            one["samples"] / one["n_samples"] if one["n_samples"] else float(one["status"] == "finished")
+        )
         left = "" if one["left"] is None else f"{clock(one['left'])} left"
         memory = (
             f"{size(one['peak_bytes'])} of {size(one['projected_bytes'])}"

@@ -14,10 +14,9 @@ from typing import Any, Final
 import h5py
 from distributed import Client
 
+from smtdist.engine import lock, outlets
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.events import Event
-from smtdist.engine.lock import killed
-from smtdist.engine.outlets import EVENTS
 from smtdist.errors import CheckpointError, SmtdistError
 from smtdist.monitor.view import View
 
@@ -72,10 +71,10 @@ class WatchedFolder(Watched):
         super().__init__()
         self.folder = folder
         self.where = str(folder)
-        self._lines = _Tail(folder / EVENTS)
-        if not (folder / EVENTS).exists() and not (folder / RUN).exists():
+        self._lines = _Tail(folder / outlets.EVENTS)
+        if not (folder / outlets.EVENTS).exists() and not (folder / RUN).exists():
             raise CheckpointError(
-                f"{folder} holds no run: it has neither {EVENTS} nor {RUN}; give the folder of a fit's checkpoint, or "
+                f"{folder} holds no run: it has neither {outlets.EVENTS} nor {RUN}; give the folder of a fit's checkpoint, or "
                 f"the address of a scheduler (tcp://host:8786)."
             )
         self._over = threading.Event()
@@ -111,7 +110,7 @@ class WatchedFolder(Watched):
     def _look(self) -> None:
         """Read what is new, and tell of a driver that can tell nothing any more."""
         self.refresh()
-        record = None if self._state.ended else killed(self.folder)
+        record = None if self._state.ended else lock.killed(self.folder)
         if record is None:
             return
         self.refresh()  # its last words, where it came to them

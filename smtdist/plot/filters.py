@@ -33,7 +33,9 @@ def save_filters(filters: NDArray[Any], path: str | os.PathLike[str], most: int 
     """Write a PNG of the first `most` filters, (N, side, side, channels)."""
     image = Image.fromarray(filter_sheet(filters[:most]))
     times = SMALLEST if filters.shape[1] < 16 else 1
-    image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST).save(os.fspath(path))
+    image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST).save(
+        os.fspath(path)
+    )
 
 
 def inference_figure(active: NDArray[Any], means: Sequence[float], shares: Sequence[float]) -> Any:

@@ -49,7 +49,9 @@ def plane(z: NDArray[Any]) -> NDArray[np.float64]:
     return np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
 
 
-def image_map(z: NDArray[Any], images: NDArray[np.uint8], axes: Any = None, zoom: float | None = None) -> Any:
+def image_map(
+    z: NDArray[Any], images: NDArray[np.uint8], axes: Any = None, zoom: float | None = None
+) -> Any:
     """Draw images (n, height, width, channels) where their representations z (n, ...) lie; return the axes.
 
     The place is the plane of the two largest principal components of these rows.

@@ -12,11 +12,11 @@ Facts = dict[str, Any]
 
 def coder_facts(path: Path) -> Facts:
     """Return the facts about a coder of patches, or a manifold transform on one, as plain JSON types."""
-    from smtdist.models.coded import load_coded, named_settings
+    from smtdist.models import coded as learned_codes
+    from smtdist.models import groups as file_groups
     from smtdist.models.coders.manifold import Manifold
-    from smtdist.models.groups import without_audit
 
-    found = load_coded(path)
+    found = learned_codes.load_coded(path)
     coder: Any = found.coder if isinstance(found, Manifold) else found
     units, pixels = coder.basis.shape
     facts: Facts = {
@@ -34,8 +34,8 @@ def coder_facts(path: Path) -> Facts:
     if isinstance(found, Manifold) and found.embedding is not None:
         values = found.embedding.eigenvalues
         facts |= {
-            "configuration": named_settings(found),
-            "provenance": {**coder.provenance, **without_audit(found.provenance)},
+            "configuration": learned_codes.named_settings(found),
+            "provenance": {**coder.provenance, **file_groups.without_audit(found.provenance)},
             "audit": found.provenance.get("audit", []),
             "embedding": asdict(found.settings),
             "n_dead": found.embedding.n_dead,
@@ -72,8 +72,8 @@ def coder_readable(facts: Facts) -> list[tuple[str, str]]:
 
 def video_facts(path: Path) -> Facts:
     """Return the facts about a transform of video."""
+    from smtdist.models import groups as file_groups
     from smtdist.models.functional.files import load_video
-    from smtdist.models.groups import without_audit
 
     model = load_video(path)
     layers = [
@@ -86,7 +86,7 @@ def video_facts(path: Path) -> Facts:
     ]
     return {
         "configuration": json.loads(model.settings.to_json()),
-        "provenance": without_audit(model.provenance),
+        "provenance": file_groups.without_audit(model.provenance),
         "audit": model.provenance.get("audit", []),
         "layers": layers,
     }

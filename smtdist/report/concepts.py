@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
+from smtdist import plot
+from smtdist.concepts import drawing
 from smtdist.concepts.analogram import analogram
-from smtdist.concepts.drawing import draw_analogram
 from smtdist.concepts.model import ConceptModel
 from smtdist.errors import DataError
-from smtdist.plot import curve
 from smtdist.report.page import Picture, address, drawn
 
 LARGEST: Final = 6
@@ -27,7 +27,7 @@ def sizes_picture(model: ConceptModel) -> Picture:
     return drawn(
         f"Members of each of the {len(members):,} concepts among {model.points:,} points.",
         f"A falling curve of the sizes of {len(members)} concepts.",
-        lambda: curve(members, "concept, by size", "members"),
+        lambda: plot.curve(members, "concept, by size", "members"),
     )
 
 
@@ -42,7 +42,7 @@ def analogram_picture(model: ConceptModel) -> Picture | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "analogram.png")
         names = [f"{count:,}" for count in counts]
-        draw_analogram(graph, path, names=names, concepts=[str(number) for number in chosen])
+        drawing.draw_analogram(graph, path, names=names, concepts=[str(number) for number in chosen])
         picture = address(path.read_bytes())
     caption = (
         f"Analogram of the {len(chosen)} largest concepts: a node is a combination of them with the number of its points, an "

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from smtdist.data import hdf5, opening
 from smtdist.data.encoded_look import EncodedLook, is_encoded
-from smtdist.data.hdf5 import damage_named, open_file
-from smtdist.data.opening import labels_name, open_source
 from smtdist.errors import DataError, ModelError
-from smtdist.models.groups import without_audit
-from smtdist.models.kinds import kind_in
+from smtdist.models import groups as file_groups
+from smtdist.models import kinds
 from smtdist.monitor import tables
 from smtdist.report.coder_facts import (
     coder_facts,
@@ -42,8 +41,8 @@ def kind_of(path: Path) -> str:
     if not path.is_file():
         raise ModelError(f"There is no file {path}; check the name.")
     try:
-        with open_file(str(path)) as file:
-            return kind_in(file)
+        with hdf5.open_file(str(path)) as file:
+            return kinds.kind_in(file)
     except DataError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file; give one written by smtdist, or copy it again in full."
@@ -132,12 +131,14 @@ def _model_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _words(path: Path) -> Facts:
-    from smtdist.models.words.files import load_words
+    from smtdist.models.words import files as word_files
 
-    model = load_words(path, statistics=False)
-    with open_file(str(path)) as file, damage_named(path):
+    model = word_files.load_words(path, statistics=False)
+    with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
         sums = file.get("statistics")
-        counted = {} if sums is None else {name: int(sums[name][()]) for name in ("n_samples", "n_positions")}
+        counted = (
+            {} if sums is None else {name: int(sums[name][()]) for name in ("n_samples", "n_positions")}
+        )
         pairs = 0 if sums is None else int(sums["column"].shape[0])
         audit = _audit(file.get("audit"))
     facts: Facts = {
@@ -173,7 +174,10 @@ def _audit(group: Any) -> list[Facts]:
 def _words_readable(facts: Facts) -> list[tuple[str, str]]:
     rows = [
         ("words", f"{facts['n_words']:,}, the most frequent: {' '.join(facts['most_frequent'])}"),
-        ("counts", f"{facts['n_pairs']:,} different pairs within {facts['configuration']['window']} tokens"),
+        (
+            "counts",
+            f"{facts['n_pairs']:,} different pairs within {facts['configuration']['window']} tokens",
+        ),
     ]
     if "n_samples" in facts:
         rows.append(
@@ -200,7 +204,7 @@ def _points(path: Path) -> Facts:
     model = load_points(path)
     return {
         "configuration": {} if model.settings is None else json.loads(model.settings.to_json()),
-        "provenance": without_audit(model.provenance),
+        "provenance": file_groups.without_audit(model.provenance),
         "audit": model.provenance.get("audit", []),
         "features": type(model.features).__name__,
         **model.summary(),
@@ -279,7 +283,7 @@ def _concepts_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _representation(path: Path) -> Facts:
-    with open_file(str(path)) as file, damage_named(path):
+    with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
         z, about = file["z"], file.attrs
         return {
             "configuration": json.loads(about["configuration"]) if "configuration" in about else {},
@@ -304,7 +308,7 @@ def _representation_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _images(path: Path) -> Facts:
-    with open_file(str(path)) as file:
+    with hdf5.open_file(str(path)) as file:
         meant = {
             name: isinstance(file[name], h5py.Group) and (is_encoded(file[name]) or "images" in file[name])
             for name in list(file)[:MOST_GROUPS]
@@ -327,8 +331,8 @@ def _group(path: Path, name: str, meant: bool) -> Facts | None:
         if not meant:
             return None
         problem, (shape, dtype, size) = str(error), _sound(path, name)
-    labels = labels_name(path, name)
-    with open_file(str(path)) as file:
+    labels = opening.labels_name(path, name)
+    with hdf5.open_file(str(path)) as file:
         labelled = labels in file
     return {
         "name": name,
@@ -341,7 +345,7 @@ def _group(path: Path, name: str, meant: bool) -> Facts | None:
 
 
 def _looked_at(path: Path, name: str, skip_damaged: bool = False) -> tuple[list[int], str, int]:
-    source = open_source(path, name, skip_damaged=skip_damaged)
+    source = opening.open_source(path, name, skip_damaged=skip_damaged)
     return [int(length) for length in source.shape], str(source.dtype), int(source.stored_bytes)
 
 
@@ -365,9 +369,7 @@ def _group_readable(group: Facts) -> str:
         return f"images that cannot be read{problem}"
     shape = " x ".join(f"{length:,}" for length in group["shape"])
     shape += " images" if len(group["shape"]) == 1 else f" {group['dtype']}"
-    return (
-        f"{shape}, {tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}{problem}"
-    )
+    return f"{shape}, {tables.size(group['bytes'])}, {'labelled' if group['labelled'] else 'no labels'}{problem}"
 
 
 KINDS: dict[str, Kind] = {

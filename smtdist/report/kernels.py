@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist import plot
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.files import load_kernel
 from smtdist.models.kernel.model import KernelModel
-from smtdist.plot import curve, filter_axes
-from smtdist.plot.figures import own_axes
+from smtdist.plot import figures
 from smtdist.report.page import Section, Table, drawn
 
 SAMPLES: Final = 144
@@ -31,7 +31,7 @@ def kernel_sections(path: Path) -> list[Section]:
         caption = (
             f"Eigenvalues: {model.spectrum.n_positive:,} positive, {model.spectrum.n_negative:,} negative."
         )
-        picture = drawn(caption, words, lambda: curve(values, "eigenvalue, by number", "eigenvalue"))
+        picture = drawn(caption, words, lambda: plot.curve(values, "eigenvalue, by number", "eigenvalue"))
         sections.append(Section("Spectrum", [picture]))
     rows = remembered(model)
     if rows is None:
@@ -42,7 +42,7 @@ def kernel_sections(path: Path) -> list[Section]:
         mosaic = drawn(
             f"The first {len(some):,} of {len(rows):,} samples that the model remembers.",
             "A sheet of the images that the model was fitted on.",
-            lambda: filter_axes(some),
+            lambda: plot.filter_axes(some),
             plain=True,
         )
         sections.append(Section("Remembered samples", [mosaic]))
@@ -64,7 +64,9 @@ def kernel_sections(path: Path) -> list[Section]:
     blocks: list[Any] = [table]
     if shown.shape[1] >= 2:
         caption = f"The first two components of {len(shown):,} remembered samples."
-        blocks.insert(0, drawn(caption, "A cloud of points in two dimensions.", lambda: cloud(shown[:, :2])))
+        blocks.insert(
+            0, drawn(caption, "A cloud of points in two dimensions.", lambda: cloud(shown[:, :2]))
+        )
     return [*sections, Section("Embedding", blocks)]
 
 
@@ -75,7 +77,7 @@ def remembered(model: KernelModel) -> NDArray[Any] | None:
 
 def cloud(points: NDArray[Any], axes: Any = None) -> Any:
     """Draw points (n, 2); return the axes."""
-    axes = own_axes(axes, (4.2, 4.2))
+    axes = figures.own_axes(axes, (4.2, 4.2))
     axes.scatter(*points.T, s=6, alpha=0.7)
     axes.set_xlabel("component 0")
     axes.set_ylabel("component 1")

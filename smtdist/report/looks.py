@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest, vote
+from smtdist.evaluate import knn
+from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.models.loading import Transform
 from smtdist.models.transform import represented
@@ -56,13 +57,13 @@ def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> 
     settings = SoftNeighbours(min(votes.neighbours, known[0].n_samples), votes.temperature, votes.vote)
     z = [represented(model, source, engine).astype(np.float32, copy=False) for source, _ in (known, asked)]
     flat = [one.reshape(len(one), -1) for one in z]
-    cosines, rows = nearest(flat[1], flat[0], settings.k)
+    cosines, rows = knn.nearest(flat[1], flat[0], settings.k)
     n_classes = int(max(known[1].max(), asked[1].max())) + 1
-    found = vote(cosines, known[1][rows], n_classes, settings.vote, settings.temperature).argmax(axis=1)
+    found = knn.vote(cosines, known[1][rows], n_classes, settings.vote, settings.temperature).argmax(axis=1)
     shown = min(NEIGHBOURS, settings.k)
     return Looked(
         model,
-        evaluation_of(cosines, rows, known[1], asked[1], settings),
+        knn.evaluation_of(cosines, rows, known[1], asked[1], settings),
         _pixels(known[0]),
         known[1],
         _pixels(asked[0]),

@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from smtdist.plot.figures import as_png, theme
+from smtdist.plot import figures
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def drawn(
     """Return what `draw` returns axes of, drawn once for a light and once for a dark page; once if it is `plain` pixels."""
 
     def picture(dark: bool) -> str:
-        with theme(dark):
-            return address(as_png(draw().figure, dpi))
+        with figures.theme(dark):
+            return address(figures.as_png(draw().figure, dpi))
 
     return Picture(caption, words, picture(False), None if plain else picture(True))
 

@@ -8,24 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from smtdist import plot
 from smtdist.concepts.files import load as load_concepts
+from smtdist.models import coded as learned_codes
 from smtdist.models import files
-from smtdist.models.coded import load_coded
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.loading import Transform
-from smtdist.models.words.files import load_words
+from smtdist.models.words import files as word_files
 from smtdist.monitor import tables
-from smtdist.plot import (
-    atom_neighbours,
-    confusion,
-    curve,
-    dictionary,
-    filter_axes,
-    image_map,
-    matching_patches,
-    neighbours,
-    spectrum,
-)
+from smtdist.plot import curve
 from smtdist.report.concepts import analogram_picture, sizes_picture
 from smtdist.report.facts import KINDS
 from smtdist.report.kernels import kernel_sections
@@ -50,7 +41,8 @@ def about(facts: dict[str, Any]) -> list[Section]:
     ]
     if facts["configuration"]:
         rows = [
-            (name, "none" if value is None else str(value)) for name, value in facts["configuration"].items()
+            (name, "none" if value is None else str(value))
+            for name, value in facts["configuration"].items()
         ]
         sections.append(Section("Settings", [Facts("Settings of the fit", rows)]))
     if facts["audit"]:
@@ -96,18 +88,18 @@ def _of_transform(model: Transform) -> list[Section]:
     spectral = drawn(
         f"Generalised eigenvalues of the {len(values):,} stored components; small ones vary slowly from patch to patch.",
         f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-        lambda: spectrum(model),
+        lambda: plot.spectrum(model),
     )
     mosaic = drawn(
         f"The most active atoms as patches, unwhitened, each on its own scale; {dead:,} of {atoms:,} atoms never fire.",
         "A mosaic of small patches, the atoms of the dictionary.",
-        lambda: dictionary(model),
+        lambda: plot.dictionary(model),
         plain=True,
     )
     near = drawn(
         "In each row an atom and its nearest neighbours in the embedding (SMT 2023, Figure 4).",
         "Rows of patches: an atom, followed by the atoms that the embedding puts beside it.",
-        lambda: atom_neighbours(model),
+        lambda: plot.atom_neighbours(model),
         plain=True,
     )
     return [Section("Spectrum", [spectral]), Section("Dictionary", [mosaic, near])]
@@ -125,13 +117,13 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
     matrix = drawn(
         "Which classes are taken for which: counts, and shares of the true class.",
         f"Confusion matrix of {found.n_classes} classes.",
-        lambda: confusion(found.confusion, names if names and len(names) == found.n_classes else None),
+        lambda: plot.confusion(found.confusion, names if names and len(names) == found.n_classes else None),
     )
     some = slice(0, MAPPED)
     where = drawn(
         f"{min(MAPPED, len(looked.asked)):,} test images in the plane of their two largest principal components.",
         "Thumbnails of test images, placed so that similar ones lie together.",
-        lambda: image_map(looked.asked_z[some], looked.asked[some]),
+        lambda: plot.image_map(looked.asked_z[some], looked.asked[some]),
     )
     return [
         Section("Accuracy", [Text(text), matrix]),
@@ -154,7 +146,7 @@ def _mistakes(looked: Looked, names: Sequence[str] | None) -> list[Section]:
         f"Misclassified test images (left), each followed by its {rows.shape[1]} nearest neighbours; those of another class "
         "are framed.",
         "Rows of images: a misclassified one, then its nearest neighbours.",
-        lambda: neighbours(looked.asked[wrong], looked.known[rows], wrong=other),
+        lambda: plot.neighbours(looked.asked[wrong], looked.known[rows], wrong=other),
         plain=True,
         dpi=140,
     )
@@ -184,7 +176,7 @@ def _matches(looked: Looked, asked: Any) -> list[Picture]:
             drawn(
                 f"Test image {int(at)} and its nearest neighbour: windows of one colour are most alike.",
                 "Two images side by side with matching windows framed.",
-                lambda at=at, known=known, windows=windows: matching_patches(  # type: ignore[misc]
+                lambda at=at, known=known, windows=windows: plot.matching_patches(  # type: ignore[misc]
                     looked.asked[at], looked.known[known], windows
                 ),
                 plain=True,
@@ -195,14 +187,14 @@ def _matches(looked: Looked, asked: Any) -> list[Picture]:
 
 def of_words(path: Path) -> list[Section]:
     """Return the spectrum of a model of words, and the neighbours of frequent words (SMT 2023, Figure 5)."""
-    model = load_words(path, statistics=False)
+    model = word_files.load_words(path, statistics=False)
     if model.embedding is None:
         return []
     values = model.embedding.eigenvalues
     curve = drawn(
         f"Generalised eigenvalues of the {len(values):,} stored components.",
         f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-        lambda: spectrum(model),
+        lambda: plot.spectrum(model),
     )
     alive = [
         word for word, dead in zip(model.vocabulary.words, model.embedding.dead, strict=True) if not dead
@@ -233,7 +225,7 @@ def of_concepts(path: Path) -> list[Section]:
 
 def of_coder(path: Path) -> list[Section]:
     """Return what a coder or a transform on one has learned, and its objective round by round."""
-    found = load_coded(path, statistics=True)
+    found = learned_codes.load_coded(path, statistics=True)
     if isinstance(found, Manifold):
         return [*_of_transform(found), *_learning(found.coder)]
     coder: Any = found
@@ -242,7 +234,7 @@ def of_coder(path: Path) -> list[Section]:
     mosaic = drawn(
         f"The first {shown:,} of {len(filters):,} filters, each on a scale of its own.",
         "A mosaic of small patches, the filters of the coder.",
-        lambda: filter_axes(filters[:shown]),
+        lambda: plot.filter_axes(filters[:shown]),
         plain=True,
     )
     return [Section("Filters", [mosaic]), *_learning(coder)]

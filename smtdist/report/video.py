@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist import plot
 from smtdist.models.functional.files import load_video
 from smtdist.models.functional.video import VideoModel
-from smtdist.plot import curve, filter_axes
 from smtdist.report.page import Section, Table, Text, drawn
 
 ATOMS: Final = 256
@@ -27,7 +27,7 @@ def video_sections(path: Path) -> list[Section]:
             drawn(
                 f"Layer {number}: generalised eigenvalues of its {len(values):,} components.",
                 f"A rising curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}.",
-                lambda values=values: curve(values, "component", "eigenvalue"),  # type: ignore[misc]
+                lambda values=values: plot.curve(values, "component", "eigenvalue"),  # type: ignore[misc]
             )
         )
         patches = atoms_as_patches(layer, ATOMS)
@@ -35,7 +35,7 @@ def video_sections(path: Path) -> list[Section]:
             drawn(
                 f"Layer {number}: {len(patches):,} of {layer.coder.size:,} atoms as patches, each on a scale of its own.",
                 "A mosaic of small patches, the atoms of the dictionary.",
-                lambda patches=patches: filter_axes(patches),  # type: ignore[misc]
+                lambda patches=patches: plot.filter_axes(patches),  # type: ignore[misc]
                 plain=True,
             )
         )

@@ -295,7 +295,11 @@ def _diagonal_blocks(diagonal: Matrix) -> Iterator[tuple[slice, Float64]]:
 
 def _checked_size(scatter: Matrix, moment: Matrix, active: npt.NDArray[np.bool_] | None) -> int:
     n_atoms = len(scatter)
-    if n_atoms == 0 or scatter.shape != (n_atoms, n_atoms) or moment.shape not in ((n_atoms,), scatter.shape):
+    if (
+        n_atoms == 0
+        or scatter.shape != (n_atoms, n_atoms)
+        or moment.shape not in ((n_atoms,), scatter.shape)
+    ):
         raise ModelError(
             f"context_scatter has the shape {scatter.shape} and V {moment.shape}; they must be (K, K), and "
             f"(K, K) or (K,), for the same K: take both from the same statistics."

@@ -91,9 +91,13 @@ def _largest(matrix: Sparse, count: int, tolerance: float) -> Float64:
 def _scaled(scatter: Sparse, kept: npt.NDArray[np.intp], scale: Float64) -> Sparse:
     part = scatter if len(kept) == scatter.shape[0] else scatter[kept][:, kept]
     # where things are is shared with the scatter, which stays as it is
-    part = scipy.sparse.csr_array((part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape)
+    part = scipy.sparse.csr_array(
+        (part.data.astype(np.float64), part.indices, part.indptr), shape=part.shape
+    )
     if not np.isfinite(part.data).all():
-        raise ModelError("context_scatter is not finite; the statistics are damaged: accumulate them again.")
+        raise ModelError(
+            "context_scatter is not finite; the statistics are damaged: accumulate them again."
+        )
     for start, stop, here in _row_blocks(part):
         part.data[here] *= np.repeat(scale[start:stop], np.diff(part.indptr[start : stop + 1]))
         part.data[here] *= scale[part.indices[here]]
@@ -127,7 +131,9 @@ def _row_blocks(matrix: Sparse) -> Iterator[tuple[int, int, slice]]:
         start = stop
 
 
-def _judged(scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]) -> Solution:
+def _judged(
+    scatter: Sparse, moment: Float64, components: Float64, alive: npt.NDArray[np.bool_]
+) -> Solution:
     for row in components:
         size = np.abs(row)
         if row[np.argmax(size >= (1 - TIE) * size.max())] < 0:

@@ -115,7 +115,9 @@ def _rough(product: Product, size: int, count: int, near: Block) -> tuple[float,
     raise NotConverged(f"residual {left:.2g} after {CYCLES} restarts")
 
 
-def _step(product: Product, basis: Float32, small: Float64, start: int, used: int) -> tuple[Float32, Float64]:
+def _step(
+    product: Product, basis: Float32, small: Float64, start: int, used: int
+) -> tuple[Float32, Float64]:
     """Multiply the newest block, take the basis out, and return what is left, orthonormal, and how it hangs together."""
     moved = product(array_module(basis).ascontiguousarray(basis[:, start:used]))
     known = basis[:, :used]

@@ -47,7 +47,9 @@ def smallest_behind_factor(scatter: Float64, moment: Float64, count: int, least:
         return None
     quotient, _ = _lapack.dsygst(scatter.T, factor, lower=1, overwrite_a=1)
     vectors = smallest_eigenvectors(quotient.T, count)
-    found: Float64 = scipy.linalg.solve_triangular(factor, vectors, trans="T", lower=True, check_finite=False)
+    found: Float64 = scipy.linalg.solve_triangular(
+        factor, vectors, trans="T", lower=True, check_finite=False
+    )
     return found
 
 

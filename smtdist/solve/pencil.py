@@ -177,7 +177,11 @@ def solve_streamed(
 
 
 def _pencil(
-    scatter: Streamed, moment: Streamed | Float64, kept: npt.NDArray[np.intp], tolerance: float, means: Means
+    scatter: Streamed,
+    moment: Streamed | Float64,
+    kept: npt.NDArray[np.intp],
+    tolerance: float,
+    means: Means,
 ) -> Pencil:
     size, spread = len(kept), means.spread
     multiply = scatter.product if spread is None else spread(size, scatter.panel, None).symmetric

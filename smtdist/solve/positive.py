@@ -55,7 +55,9 @@ def gram_root(gram: Float64, name: str, tolerance: float | None = None) -> Root:
             f"largest {largest:.3g}; choose a positive definite kernel."
         )
     if largest <= 0:
-        raise DataError(f"The kernel {name} is zero on all of these rows; scale the data or choose another.")
+        raise DataError(
+            f"The kernel {name} is zero on all of these rows; scale the data or choose another."
+        )
     share = len(gram) * np.finfo(float).eps if tolerance is None else tolerance
     kept = values > share * largest
     root = np.sqrt(values[kept])

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.codes import grid_patches
+from smtdist.kernels import codes as code_kernels
+from smtdist.kernels import hashing, memory
+from smtdist.kernels import positions as lattices
 from smtdist.kernels.device import like, place, to_host
-from smtdist.kernels.hashing import position_hashes
-from smtdist.kernels.memory import batch_bytes
-from smtdist.kernels.positions import lattice, lattice_positions
 from smtdist.kernels.types import Array, Whitener
 from smtdist.statistics.base import Costs, State
 
@@ -52,15 +51,17 @@ class Candidates(Costs):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of raw images; only images that hold a small enough hash are whitened, of few only these."""
-        places = lattice(self.whitener.geometry, self.whitener.sampling.stride)
+        places = lattices.lattice(self.whitener.geometry, self.whitener.sampling.stride)
         views = (0, 1) if self.flip else (0,)
         for view in views:
-            hashes = position_hashes(self.seed, first_sample, len(images), places, view)
+            hashes = hashing.position_hashes(self.seed, first_sample, len(images), places, view)
             small = (hashes <= self._cut(state)).sum(axis=1)
             rows = np.flatnonzero(small)
             if len(rows):
                 hashes, at = self._smallest(hashes[rows], places, int(small.max()))
-                grid, constant = grid_patches(place(images[rows]), self.whitener, bool(view), at)
+                grid, constant = code_kernels.grid_patches(
+                    place(images[rows]), self.whitener, bool(view), at
+                )
                 where = np.broadcast_to(places, hashes.shape) if at is None else at
                 self._add(state, grid, to_host(constant), hashes, first_sample + rows, where, view)
         state["n_samples"] += len(images)
@@ -73,7 +74,7 @@ class Candidates(Costs):
     ) -> tuple[NDArray[np.uint64], NDArray[np.int32] | None]:
         """Return the `most` smallest hashes of each image and their positions, or all where they are not few."""
         if most > len(places) // FEW:
-            return hashes, lattice_positions(self.whitener, len(hashes))
+            return hashes, lattices.lattice_positions(self.whitener, len(hashes))
         order = np.argpartition(hashes, most - 1, axis=1)[:, :most]
         return np.take_along_axis(hashes, order, axis=1), places[order]
 
@@ -141,7 +142,7 @@ class Candidates(Costs):
         geometry, sampling = self.whitener.geometry, self.whitener.sampling.undrawn
         patches = images * sampling.drawn(geometry)
         raw_bytes = self.whitener.scale.raw_bytes
-        encoding: int = batch_bytes(
+        encoding: int = memory.batch_bytes(
             geometry, 0, "labels", images, sampling=sampling, raw_bytes=raw_bytes
         ).encoding
         return encoding + 40 * patches + 6 * self.state_bytes()

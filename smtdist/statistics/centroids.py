@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels import codes as code_kernels
+from smtdist.kernels import memory
 from smtdist.kernels.centroids import add_label_sums
-from smtdist.kernels.codes import grid_patches, nearest_atoms
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.memory import batch_bytes
 from smtdist.kernels.types import Encoder
 from smtdist.statistics.base import Costs, State
 from smtdist.statistics.candidates import Candidates
@@ -62,8 +62,10 @@ class Centroids(Costs):
         self, state: State, images: NDArray[np.generic], mirror: bool, at: NDArray[np.int32] | None
     ) -> int:
         """Add one view; its patches are gone when it returns, before the spares are made."""
-        grid, constant = grid_patches(place(images), self.encoder.whitener, mirror, at)
-        labels, dots = nearest_atoms(grid, self.encoder.atoms, self.encoder.euclidean, constant)
+        grid, constant = code_kernels.grid_patches(place(images), self.encoder.whitener, mirror, at)
+        labels, dots = code_kernels.nearest_atoms(
+            grid, self.encoder.atoms, self.encoder.euclidean, constant
+        )
         labels, constant = to_host(labels), to_host(constant)
         labels = np.where(constant, -1, labels)
         add_label_sums(state["counts"], state["sums"], labels, to_host(grid))
@@ -89,7 +91,7 @@ class Centroids(Costs):
         """Return the workspace of a batch."""
         whitener, n_atoms = self.encoder.whitener, len(self.encoder.atoms)
         sampling, raw_bytes = whitener.sampling, whitener.scale.raw_bytes
-        nearest = batch_bytes(
+        nearest = memory.batch_bytes(
             whitener.geometry, n_atoms, "labels", images, sampling=sampling, raw_bytes=raw_bytes
         )
         return max(nearest.encoding, self.spares.batch_bytes(images))
@@ -101,5 +103,7 @@ class Centroids(Costs):
     def miniature(self) -> Centroids:
         """Return the same round with few atoms."""
         return replace(
-            self, encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]), spares=self.spares.miniature()
+            self,
+            encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]),
+            spares=self.spares.miniature(),
         )

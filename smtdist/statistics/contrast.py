@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels.feature_maps import PANEL, FeatureMap, map_rows
-from smtdist.kernels.symmetric import COLUMNS, add_symmetrised, packed_size, unpacked
+from smtdist.kernels import feature_maps, symmetric
+from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.workspace import borrowed
 from smtdist.statistics.base import Costs, State
@@ -42,7 +42,7 @@ class ContrastSums(Costs):
 
     def zero(self) -> State:
         """Return the sum over no triplets."""
-        size = packed_size(self.features.n_features)
+        size = symmetric.packed_size(self.features.n_features)
         return {"n_samples": np.zeros((), np.int64), "scatter": np.zeros(size)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -55,11 +55,11 @@ class ContrastSums(Costs):
                     known, at = self._pool, self.triplets.places(first, len(tile))
                 else:
                     anchors, positives, negatives = self.triplets(tile, first)
-                    known, at = map_rows(self.features, negatives), np.arange(len(tile))
-                map_rows(self.features, anchors, left)
-                map_rows(self.features, positives, right)
+                    known, at = feature_maps.map_rows(self.features, negatives), np.arange(len(tile))
+                feature_maps.map_rows(self.features, anchors, left)
+                feature_maps.map_rows(self.features, positives, right)
                 subtract_from(known, at, right)
-                add_symmetrised(state["scatter"], left, right)
+                symmetric.add_symmetrised(state["scatter"], left, right)
         state["n_samples"] += len(images)
         return len(images)
 
@@ -71,7 +71,7 @@ class ContrastSums(Costs):
     @cached_property
     def _pool(self) -> NDArray[np.float32]:
         assert self.triplets.pool is not None
-        return map_rows(self.features, self.triplets.pool)
+        return feature_maps.map_rows(self.features, self.triplets.pool)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the features of the pool behind: whoever adds makes them."""
@@ -85,12 +85,12 @@ class ContrastSums(Costs):
 
     def state_bytes(self) -> int:
         """Return 4 D (D + 1) and a counter."""
-        return 8 * packed_size(self.features.n_features) + 8
+        return 8 * symmetric.packed_size(self.features.n_features) + 8
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a tile, whatever the batch: bits must not follow the memory."""
         count = self.features.n_features
-        lookup = threads() * 4 * PANEL * count
+        lookup = threads() * 4 * feature_maps.PANEL * count
         if not self._pool_kept:
             return tile_bytes(self.features) + lookup
         assert self.triplets.pool is not None
@@ -104,7 +104,7 @@ class ContrastSums(Costs):
 
 def finish(state: State, n_features: int) -> NDArray[np.float64]:
     """Return -½ (S + Sᵀ), (D, D): the form whose leading eigenvectors minimise the loss. Memory: 8 D²."""
-    return unpacked(state["scatter"], n_features, -0.5)
+    return symmetric.unpacked(state["scatter"], n_features, -0.5)
 
 
 def tile_rows(n_features: int, n_inputs: int) -> int:
@@ -140,7 +140,7 @@ def subtract_from(known: NDArray[np.float32], at: NDArray[np.intp], features: ND
         part = features[start:stop]
         np.subtract(known[at[start:stop]], part, out=part)
 
-    run_ranges(panel, even_ranges(len(features), PANEL))
+    run_ranges(panel, even_ranges(len(features), feature_maps.PANEL))
 
 
 def add_product(total: NDArray[np.float64], left: NDArray[np.float32], right: NDArray[np.float32]) -> None:
@@ -151,4 +151,4 @@ def add_product(total: NDArray[np.float64], left: NDArray[np.float32], right: ND
         total[start:stop] += products[start:stop]
 
     with single_blas(), borrowed((left.shape[1], right.shape[1])) as (products,):
-        run_ranges(panel, even_ranges(left.shape[1], COLUMNS))
+        run_ranges(panel, even_ranges(left.shape[1], symmetric.COLUMNS))

@@ -10,12 +10,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.kernels import context, scatter
-from smtdist.kernels.codes import encode_pieces
+from smtdist.kernels import codes as code_kernels
+from smtdist.kernels import context, memory, scatter
+from smtdist.kernels import positions as lattices
 from smtdist.kernels.device import array_module, like, place, to_host
 from smtdist.kernels.gpu.memory import device_batch_bytes
-from smtdist.kernels.memory import batch_bytes, code_capacity
-from smtdist.kernels.positions import lattice_numbers, on_grid
 from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics.base import Costs, State
@@ -121,7 +120,9 @@ class CodeSums(Costs):
             layout["scatter"] = (matrix, np.int64)
         elif not self._uniform:
             layout["deficit"] = (
-                ((n_atoms,), np.int64) if one_hot else (matrix, smallest_integer(patches * self.full_degree))
+                ((n_atoms,), np.int64)
+                if one_hot
+                else (matrix, smallest_integer(patches * self.full_degree))
             )
         return layout
 
@@ -146,8 +147,10 @@ class CodeSums(Costs):
         raw, whitener = place(images), self.encoder.whitener
         capacity = self.capacity(len(images))
         for mirror, at in drawn_views(whitener, images, self.flip):
-            for first, count, codes in encode_pieces(raw, self.encoder, mirror, capacity, at):
-                positions += self.add(state, codes, count, None if at is None else at[first : first + count])
+            for first, count, codes in code_kernels.encode_pieces(raw, self.encoder, mirror, capacity, at):
+                positions += self.add(
+                    state, codes, count, None if at is None else at[first : first + count]
+                )
         state["n_samples"] += len(images)
         state["n_positions"] += positions
         return positions
@@ -189,8 +192,8 @@ class CodeSums(Costs):
             return codes, context.kept_mask(codes, (images, rows, columns)), None
         if self._reach is None:
             return codes, context.kept_mask(codes, (images, 1, whitener.drawn)), None
-        numbers = like(codes.indptr, lattice_numbers(at, whitener))
-        near = on_grid(codes, numbers, rows * columns)
+        numbers = like(codes.indptr, lattices.lattice_numbers(at, whitener))
+        near = lattices.on_grid(codes, numbers, rows * columns)
         xp = array_module(numbers)
         chosen = (xp.arange(images, dtype=xp.int64)[:, None] * (rows * columns) + numbers).reshape(-1)
         return near, context.kept_mask(near, (images, rows, columns)), chosen
@@ -203,12 +206,14 @@ class CodeSums(Costs):
 
     def state_bytes(self) -> int:
         """Return the size of all sums."""
-        return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in self._layout().values())
+        return sum(
+            int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in self._layout().values()
+        )
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
         encoder = self.encoder
-        needed = batch_bytes(
+        needed = memory.batch_bytes(
             encoder.whitener.geometry,
             self.n_atoms,
             encoder.form,
@@ -275,7 +280,9 @@ class CodeSums(Costs):
     def capacity(self, images: int) -> int:
         """Return the entries to provide for the codes of a batch."""
         whitener = self.encoder.whitener
-        return code_capacity(whitener.geometry, self.n_atoms, self.encoder.form, images, whitener.sampling)
+        return memory.code_capacity(
+            whitener.geometry, self.n_atoms, self.encoder.form, images, whitener.sampling
+        )
 
     def miniature(self) -> CodeSums:
         """Return the same sums over few atoms, of which the twin meets all, the best, and none."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels import memory, patches
+from smtdist.kernels import pixels as pixel_values
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.memory import batch_bytes
-from smtdist.kernels.patches import centred_patches
-from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.types import Whitener
-from smtdist.kernels.whitening import patch_moment, patch_sum
 from smtdist.statistics import limbs
 from smtdist.statistics.base import Costs, State
 from smtdist.statistics.draw import drawn_views
@@ -45,13 +44,17 @@ class PatchMoment(Costs):
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of raw images."""
         whitener = self.whitener
-        grid = pixel_grid(place(images), whitener.scale, whitener.grey)
+        grid = pixel_values.pixel_grid(place(images), whitener.scale, whitener.grey)
         positions = 0
         for mirror, at in drawn_views(whitener, images, self.flip):
-            view = mirrored(grid) if mirror else grid
-            centred = centred_patches(view, whitener.geometry, whitener.mean, whitener.mean_context, None, at)
-            limbs.add(state["moment_high"], state["moment_low"], to_host(patch_moment(centred)))
-            state["total"] += to_host(patch_sum(centred))
+            view = pixel_values.mirrored(grid) if mirror else grid
+            centred = patches.centred_patches(
+                view, whitener.geometry, whitener.mean, whitener.mean_context, None, at
+            )
+            limbs.add(
+                state["moment_high"], state["moment_low"], to_host(whitening_kernels.patch_moment(centred))
+            )
+            state["total"] += to_host(whitening_kernels.patch_sum(centred))
             positions += centred.shape[1]
             del centred  # not while the next view is made
         state["n_samples"] += len(images)
@@ -78,7 +81,7 @@ class PatchMoment(Costs):
         """Return the workspace of a batch."""
         whitener = self.whitener
         sampling, raw_bytes = whitener.sampling, whitener.scale.raw_bytes
-        return batch_bytes(
+        return memory.batch_bytes(
             whitener.geometry, 0, "labels", images, sampling=sampling, raw_bytes=raw_bytes
         ).whitening
 

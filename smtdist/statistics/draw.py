@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import sample_digests
-from smtdist.kernels.positions import drawn_positions
+from smtdist.kernels import positions as lattices
 from smtdist.kernels.types import Whitener
 
 
@@ -24,4 +24,4 @@ def drawn_views(
     drawn = whitener.sampling.positions is not None
     samples = sample_digests(images) if drawn else np.zeros(len(images), np.uint64)
     for mirrored in (False, True) if flip else (False,):
-        yield mirrored, drawn_positions(whitener, samples, int(mirrored))
+        yield mirrored, lattices.drawn_positions(whitener, samples, int(mirrored))

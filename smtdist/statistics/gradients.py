@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels import feature_maps
+from smtdist.kernels import products as ordered_products
 from smtdist.kernels.augment import Augmentation
-from smtdist.kernels.feature_maps import PANEL, FeatureMap, map_rows
-from smtdist.kernels.products import by_rows
+from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import Costs, State
 from smtdist.statistics.contrast import add_product, tile_bytes, tiles
@@ -23,7 +24,7 @@ SHORTEST = np.float32(1e-12)
 
 
 def _product(left: Float32, right: Float32) -> Float32:
-    return by_rows(left, right, PANEL, np.float32)
+    return ordered_products.by_rows(left, right, feature_maps.PANEL, np.float32)
 
 
 class _Additive(Costs):
@@ -66,10 +67,13 @@ class SpectralGradient(_Additive):
         pool = None
         if self.all_negatives:
             assert self.triplets.pool is not None
-            pool = map_rows(self.features, self.triplets.pool)
+            pool = feature_maps.map_rows(self.features, self.triplets.pool)
         for tile, first in tiles(images, first_sample, self.features):
             parts = self.triplets(tile, first)
-            mapped = [map_rows(self.features, part) for part in (parts[:2] if pool is not None else parts)]
+            mapped = [
+                feature_maps.map_rows(self.features, part)
+                for part in (parts[:2] if pool is not None else parts)
+            ]
             embedded = [_product(part, self.weights) for part in mapped]
             state["loss"] -= 2 * float(np.vdot(embedded[0], embedded[1]))
             slopes: list[Any] = [-2 * embedded[1], -2 * embedded[0]]
@@ -137,9 +141,9 @@ class AutoencoderGradient(_Additive):
             seen = clean
             if self.noise is not None:
                 seen = self.noise(clean.reshape(tile.shape), first, self.seed).reshape(clean.shape)
-            mapped = map_rows(self.encode, seen)
+            mapped = feature_maps.map_rows(self.encode, seen)
             long, points = on_sphere(_product(mapped, self.first))
-            decoded = map_rows(self.decode, points)
+            decoded = feature_maps.map_rows(self.decode, points)
             rest = _product(decoded, self.second) - clean
             state["loss"] += float(np.vdot(rest, rest))
             rest *= 2

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels import float_sums, l1
 from smtdist.kernels.device import gpu_available, place, to_host
-from smtdist.kernels.float_sums import add_pairs, add_rows, entries
-from smtdist.kernels.l1 import Method, solver_bytes, sparse_codes
+from smtdist.kernels.l1 import Method
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import Costs, State
 from smtdist.statistics.patch_rows import PatchRows, added_states
@@ -51,7 +51,7 @@ class L1Sums(Costs):
         added = 0
         for rows in self.patches.groups(images, self.view, self.patches.group_rows(self._numbers)):
             placed = place(rows)
-            codes, gaps, _ = sparse_codes(
+            codes, gaps, _ = l1.sparse_codes(
                 self.atoms.T, placed, self.penalty, positive=self.positive, method=self.method, gap=self.gap
             )
             self._add(state, rows, to_host(codes))
@@ -61,19 +61,19 @@ class L1Sums(Costs):
         return added
 
     def _add(self, state: State, rows: NDArray[np.float32], codes: NDArray[np.float32]) -> None:
-        found = entries(codes)
+        found = float_sums.entries(codes)
         with single_blas():
             rest = rows - codes @ self.atoms
         state["loss"] += 0.5 * float(np.square(rest, dtype=np.float64).sum())
         state["loss"] += self.penalty * float(np.abs(found.values).sum(dtype=np.float64))
         state["uses"] += np.bincount(found.atoms, minlength=len(self.atoms))
         if self.second:
-            add_pairs(state["second"], found)
-            add_rows(state["cross"], found, rows)
+            float_sums.add_pairs(state["second"], found)
+            float_sums.add_rows(state["cross"], found, rows)
         else:
             wide = found.values.astype(np.float64)
             state["square"] += np.bincount(found.atoms, wide * wide, minlength=len(self.atoms))
-            add_rows(state["pull"], found, rest)
+            float_sums.add_rows(state["pull"], found, rest)
 
     def merge(self, left: State, right: State) -> State:
         """Return the sum of both."""
@@ -93,7 +93,7 @@ class L1Sums(Costs):
         """Return the workspace of a group, whatever the batch, and that of the solver."""
         units, inputs = self.atoms.shape
         copies = 2 if gpu_available() else 1
-        return copies * self.patches.group_bytes(self._numbers) + solver_bytes(inputs, units)
+        return copies * self.patches.group_bytes(self._numbers) + l1.solver_bytes(inputs, units)
 
     def miniature(self) -> L1Sums:
         """Return the same with few atoms."""

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import sample_digests
-from smtdist.kernels.contrast import drawn_places, luminance, normalised, patches_at, pixels, whitened
-from smtdist.kernels.hashing import keyed_hashes
+from smtdist.kernels import contrast, hashing
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics.base import Costs, State
 
@@ -75,19 +74,21 @@ class PatchRows:
         """Return the positions that round `view` takes of each image."""
         all_of_them = self.drawn == self.positions
         digests = np.zeros(len(images), np.uint64) if all_of_them else sample_digests(images)
-        return drawn_places(digests, self.positions, self.count, self.seed, view)
+        return contrast.drawn_places(digests, self.positions, self.count, self.seed, view)
 
     def raw(self, images: NDArray[np.generic], places: NDArray[np.int64]) -> Float32:
         """Return the patches at `places` as they are, float32 (m k, p) in [0, 1]."""
-        found = pixels(images, self.pixel_range)
-        return np.asarray(patches_at(luminance(found) if self.grey else found, places, self.patch))
+        found = contrast.pixels(images, self.pixel_range)
+        return np.asarray(
+            contrast.patches_at(contrast.luminance(found) if self.grey else found, places, self.patch)
+        )
 
     def prepared(self, raw: Float32) -> Float32:
         """Return raw patches normalised, and whitened where that is known."""
         if self._whitening is None:
-            return np.asarray(normalised(raw, self.contrast))
+            return np.asarray(contrast.normalised(raw, self.contrast))
         with single_blas():
-            return np.asarray(whitened(raw, *self._whitening, self.contrast))
+            return np.asarray(contrast.whitened(raw, *self._whitening, self.contrast))
 
     @cached_property
     def _whitening(self) -> tuple[Float32, Float32] | None:
@@ -201,8 +202,10 @@ class RowSample(Costs):
         """Keep what is drawn of a batch; return how many it was drawn from."""
         digests = sample_digests(images)
         seed, positions = self.patches.seed, self.patches.positions
-        places = drawn_places(digests, positions, self.each, seed, self.view)
-        hashes = np.take_along_axis(keyed_hashes(seed, digests, positions, self.view), places, axis=1)
+        places = contrast.drawn_places(digests, positions, self.each, seed, self.view)
+        hashes = np.take_along_axis(
+            hashing.keyed_hashes(seed, digests, positions, self.view), places, axis=1
+        )
         order = np.argsort(hashes.reshape(-1), kind="stable")[: self.size]
         image, which = np.unravel_index(order, hashes.shape)
         raw = np.empty((len(order), self.patches.n_inputs), np.float32)

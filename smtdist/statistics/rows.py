@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels import hashing
 from smtdist.kernels.augment import Augmentation, negatives
-from smtdist.kernels.hashing import position_hashes
 from smtdist.statistics.base import Costs, State
 
 Float32 = NDArray[np.float32]
@@ -51,7 +51,7 @@ class RowDraw(Costs):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Keep those of a batch that are drawn."""
-        hashes = position_hashes(self.seed, first_sample, len(images), 1, _DRAW)[:, 0]
+        hashes = hashing.position_hashes(self.seed, first_sample, len(images), 1, _DRAW)[:, 0]
         order = np.argsort(hashes, kind="stable")[: self.size]
         more: State = {
             "hash": hashes[order],

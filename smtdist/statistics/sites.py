@@ -49,7 +49,9 @@ class Sequences:
         length = images.shape[1]
         step = max(1, ROWS // length)
         for start in range(0, len(images), step):
-            yield Group(images[start : start + step].reshape(-1, images.shape[2]).astype(np.float64), length)
+            yield Group(
+                images[start : start + step].reshape(-1, images.shape[2]).astype(np.float64), length
+            )
 
     def group_bytes(self, numbers: int) -> int:
         """Return the bytes of two thousand rows."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.sparse_codes import omp1
 from smtdist.statistics.base import Costs, State
 from smtdist.statistics.patch_rows import PatchRows, added_states
 
@@ -41,7 +41,7 @@ class OmpSums(Costs):
         """Add a batch."""
         added = 0
         for rows in self.patches.groups(images, self.view, self.patches.group_rows(self._numbers)):
-            index, value = map(to_host, omp1(place(rows), self.atoms))
+            index, value = map(to_host, quick_codes.omp1(place(rows), self.atoms))
             np.add.at(state["sums"], index, (value[:, None] * rows).astype(np.float64))
             state["counts"] += np.bincount(index, minlength=len(self.atoms))
             state["loss"] += float(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels import spike_slab
 from smtdist.kernels.device import gpu_available, place, to_host
-from smtdist.kernels.spike_slab import Posterior, SpikeSlab, energy, infer
+from smtdist.kernels.spike_slab import Posterior, SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics.base import Costs, State
@@ -55,7 +56,7 @@ class SpikeSlabSums(Costs):
     def add(self, state: State, rows: NDArray[Any]) -> None:
         """Add whitened patches (n, D): the E-step, where the rows are placed, then the sums on the host."""
         placed = place(rows)
-        found = infer(placed, self.model.on(placed), self.schedule)
+        found = spike_slab.infer(placed, self.model.on(placed), self.schedule)
         self._add(state, rows, Posterior(*map(to_host, found)))
         state["n"] += len(rows)
 
@@ -120,7 +121,7 @@ def _energies(rows: NDArray[Any], found: Posterior, model: SpikeSlab) -> float:
 
     def work(start: int, stop: int) -> None:
         here = Posterior(found.h[start:stop], found.s[start:stop])
-        parts[start // 64] = float(energy(rows[start:stop], here, model).sum(dtype=np.float64))
+        parts[start // 64] = float(spike_slab.energy(rows[start:stop], here, model).sum(dtype=np.float64))
 
     with single_blas():
         run_ranges(work, bounds)

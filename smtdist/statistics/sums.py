@@ -242,7 +242,8 @@ def finish_tiles(
     sums, first = tiles[0]
     for other, state in tiles[1:]:
         if any(
-            not np.array_equal(state[name], first[name]) for name in ("n_samples", "n_positions", "activity")
+            not np.array_equal(state[name], first[name])
+            for name in ("n_samples", "n_positions", "activity")
         ):
             raise DataError(
                 f"The passes over the rows {sums.rows} and {other.rows} of the sums have not read the same data, so the storage "

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import float_sums
 from smtdist.kernels.device import gpu_available, to_host
 from smtdist.kernels.features import Features
-from smtdist.kernels.float_sums import Entries, add_weighted_pairs, entries
+from smtdist.kernels.float_sums import Entries
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics import limbs
 from smtdist.statistics.base import Costs, State
@@ -85,7 +86,9 @@ class ValueSums(Costs):
         """Add the codes (samples x sites, K) of a group; return how many of them count."""
         second, scatter = (parts[name] for name in SUMS)
         if isinstance(self.context, Whole) and self.encoder.sparse:
-            return _add_sparse(second, scatter, _steps(entries(found), self.grid), group.sites, activity)
+            return _add_sparse(
+                second, scatter, _steps(float_sums.entries(found), self.grid), group.sites, activity
+            )
         codes = np.rint(found.astype(np.float64) * self.grid).reshape(-1, group.sites, self.encoder.size)
         if isinstance(self.context, Whole):
             return _add_dense(second, scatter, codes, activity)
@@ -147,7 +150,7 @@ def _add_sparse(second: _Part, scatter: _Part, found: Entries, sites: int, activ
         second.make_room(count * largest**2)
         scatter.make_room(count * largest**2 * float(weights[rows].max(initial=0)))
         some = found._replace(bounds=found.bounds[rows.start : rows.stop + 1])
-        add_weighted_pairs(second.total, scatter.total, some, weights[rows])
+        float_sums.add_weighted_pairs(second.total, scatter.total, some, weights[rows])
     sample = np.repeat(np.arange(samples * sites) // sites, active)
     # whole numbers below 2^53, so exact in any order
     sums = np.bincount(sample * size + found.atoms, found.values, samples * size).reshape(samples, size)

@@ -12,20 +12,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.pairs import (
-    BUFFER_BYTES,
-    BYTES_A_PAIR,
-    CORNER_BYTES,
-    Keys,
-    PairCounter,
-    combined,
-    degrees,
-    largest_part,
-    nothing,
-    symmetric,
-)
+from smtdist.kernels import pairs, tokens
+from smtdist.kernels.pairs import Keys, PairCounter
 from smtdist.kernels.threads import threads
-from smtdist.kernels.tokens import Lookup, Normalisation, packed
+from smtdist.kernels.tokens import Lookup, Normalisation
 from smtdist.statistics.base import Costs, State
 from smtdist.statistics.origin import Additive, Origin
 
@@ -76,7 +66,7 @@ class WordPairs(Costs):
     @property
     def basis(self) -> str:
         """A hash of all that codes and contexts depend on."""
-        blob, offsets = packed(self.words)
+        blob, offsets = tokens.packed(self.words)
         digest = hashlib.blake2b(digest_size=16)
         digest.update(f"words;{self.window};{self.rules.name};{self.unknown};{len(self.words)};".encode())
         digest.update(offsets.astype("<i8").tobytes() + blob.tobytes())
@@ -84,7 +74,7 @@ class WordPairs(Costs):
 
     def zero(self) -> State:
         """Return the sums over no text."""
-        pair, count = nothing()
+        pair, count = pairs.nothing()
         return {
             "n_samples": np.zeros((), np.int64),
             "n_positions": np.zeros((), np.int64),
@@ -108,22 +98,30 @@ class WordPairs(Costs):
 
     def encoded(self, row: NDArray[np.generic]) -> NDArray[np.int32]:
         """Return the word numbers of a block; see `smtdist.kernels.tokens.Lookup`."""
-        return self.lookup.encoded(row.astype(np.uint8, copy=False), self.rules, skip=self.unknown == "skip")
+        return self.lookup.encoded(
+            row.astype(np.uint8, copy=False), self.rules, skip=self.unknown == "skip"
+        )
 
     def merge(self, left: State, right: State) -> State:
         """Add the sums of both."""
-        left["pair"], left["count"] = combined((left["pair"], left["count"]), (right["pair"], right["count"]))
+        left["pair"], left["count"] = pairs.combined(
+            (left["pair"], left["count"]), (right["pair"], right["count"])
+        )
         for name in ("n_samples", "n_positions", "activity"):
             left[name] += right[name]
         return left
 
     def state_bytes(self) -> int:
         """Return the largest size of a state."""
-        return BYTES_A_PAIR * self.most_pairs + 8 * len(self.words)
+        return pairs.BYTES_A_PAIR * self.most_pairs + 8 * len(self.words)
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace: buffers of fixed size, the lookup, and the word numbers of a batch of plain text."""
-        fixed = BUFFER_BYTES + threads() * (CORNER_BYTES + 8 * len(self.words)) + 64 * len(self.words)
+        fixed = (
+            pairs.BUFFER_BYTES
+            + threads() * (pairs.CORNER_BYTES + 8 * len(self.words))
+            + 64 * len(self.words)
+        )
         return fixed + images * _ROW * _TOKEN_BYTES // 2
 
     def miniature(self) -> WordPairs:
@@ -197,7 +195,7 @@ class WordSums(Additive):
         return self.pair.nbytes + self.count.nbytes
 
     def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
-        pair, count = combined((self.pair, self.count), (other.pair, other.count), sign)
+        pair, count = pairs.combined((self.pair, self.count), (other.pair, other.count), sign)
         activity = self.activity + sign * other.activity
         if count.min(initial=0) < 0 or activity.min(initial=0) < 0:
             raise ModelError("More would be withdrawn than was added; the sums are damaged: fit again.")
@@ -217,19 +215,19 @@ class WordSums(Additive):
 
     def degree(self) -> NDArray[np.int64]:
         """Return Σ deg(p) a_p, (K,): the row sums of the co-occurrence."""
-        return degrees((self.pair, self.count), self.n_words)
+        return pairs.degrees((self.pair, self.count), self.n_words)
 
     def connected(self) -> NDArray[np.bool_]:
         """Return which words are in the largest group that pairs connect."""
-        return largest_part((self.pair, self.count), self.n_words)
+        return pairs.largest_part((self.pair, self.count), self.n_words)
 
     def cooccurrence(self) -> scipy.sparse.csr_array:
         """Return A W Aᵀ, (K, K) int64 with both orders of every pair. Memory: 24 bytes a pair."""
-        return self._matrix(symmetric((self.pair, self.count), self.n_words))
+        return self._matrix(pairs.symmetric((self.pair, self.count), self.n_words))
 
     def context_scatter(self) -> scipy.sparse.csr_array:
         """Return A D Dᵀ Aᵀ = diag(degree) - A W Aᵀ, (K, K) int64. Memory: 24 bytes a pair."""
-        return self._matrix(symmetric((self.pair, self.count), self.n_words, self.degree(), -1))
+        return self._matrix(pairs.symmetric((self.pair, self.count), self.n_words, self.degree(), -1))
 
     def _matrix(self, parts: tuple[NDArray[Any], ...]) -> scipy.sparse.csr_array:
         indptr, indices, data = parts

@@ -150,7 +150,14 @@ def test_tune(digits, tmp_path, capsys):
     grid = ["--grid", "ridge=0.01,0.1", "--grid", "n_components=8,16", "--set", "patch=4"]
     result = tune.main(["--data", digits, *sizes, *grid, "--json", str(tmp_path)])
     assert result["combinations"] == 4
-    assert set(result["stages"]) == {"whitening", "dictionary", "statistics", "solve", "transform", "scores"}
+    assert set(result["stages"]) == {
+        "whitening",
+        "dictionary",
+        "statistics",
+        "solve",
+        "transform",
+        "scores",
+    }
     for alone in result["separate"]:
         assert abs(alone["top1"] - alone["tuned_top1"]) < 1.5 / 60
     assert result["best"]["top1"] > 0.5
@@ -172,7 +179,9 @@ def test_tune_commands(tmp_path):
     grid = ["--grid", "n_components=8,16", "--grid", "patch=4", "--grid", "ridge=0.1"]
     folder = tmp_path / "results"
     folder.mkdir()
-    result = tune_commands.main(["--data", str(tmp_path / "digits.h5"), *sizes, *grid, "--json", str(folder)])
+    result = tune_commands.main(
+        ["--data", str(tmp_path / "digits.h5"), *sizes, *grid, "--json", str(folder)]
+    )
     assert (result["combinations"], len(result["fit_seconds"]), len(result["tune_seconds"])) == (2, 1, 1)
     assert result["ratio"] == 2 * result["fit_seconds"][0] / result["tune_seconds"][0]
     assert len(list(folder.glob("*tune-commands-digits-120-K24.json"))) == 1

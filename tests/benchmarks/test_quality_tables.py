@@ -103,7 +103,9 @@ def separately(data, cell):
     """Return what a fit of each part, and the ordinary evaluation, find."""
     engine, models = Engine(SerialExecutor()), []
     for part in cell.parts:
-        settings = without_scaling(part.fit.settings).replace(n_components=part.n_components, drop=part.drop)
+        settings = without_scaling(part.fit.settings).replace(
+            n_components=part.n_components, drop=part.drop
+        )
         images = read(data, part.fit, "train", part.fit.n_train)
         models.append(fit(images.source, settings, engine)[0])
     parts = [read(data, cell.parts[0].fit, group, count) for group, count in (("train", 40), ("test", 24))]
@@ -122,7 +124,11 @@ def test_cells_equal_separate_fits(asked, data, tmp_path):
         alone, models, _, _ = separately(data, cell)
         assert own["top1"] == alone.top1
         assert tuple(own["interval"]) == alone.interval
-        assert (own["n_train"], own["n_test"], own["dictionary"]) == (40, 24, len(models[0].dictionary.grid))
+        assert (own["n_train"], own["n_test"], own["dictionary"]) == (
+            40,
+            24,
+            len(models[0].dictionary.grid),
+        )
         assert row["deviation"] is None  # 40 images are not the paper's 50,000
         settings = "drop=2, dictionary_rounds=1, dictionary_samples=0"
         assert own["said"] == f"{settings}, the paper's votes: 30 neighbours at T = 0.03"

@@ -69,7 +69,9 @@ def test_the_model_takes_records_and_draws(records, tmp_path):
 
 def test_one_panel_is_the_tree_without_its_copies_and_many_are_a_reduce_scatter():
     case, free = Case(1024, 8192, 10.0), Constants(copy=0, add=1e-10, task=0, driver=0)
-    assert network_model.tile_seconds(case, free, 1) == pytest.approx(network_model.tree_seconds(case, free))
+    assert network_model.tile_seconds(case, free, 1) == pytest.approx(
+        network_model.tree_seconds(case, free)
+    )
     scattered = (1 - 1 / 1024) * (1 / case.bandwidth + free.add) * case.sum_bytes
     gathered = case.sum_bytes / case.bandwidth
     assert network_model.tile_seconds(case, free, 1024) == pytest.approx(scattered + gathered)

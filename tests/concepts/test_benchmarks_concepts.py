@@ -65,7 +65,19 @@ def test_mnist(tmp_path):
         for group, rows in (("train", slice(0, 800)), ("test", slice(800, 1200))):
             file[f"{group}/images"] = (digits.images[rows] * 15).astype(np.uint8)
             file[f"{group}/labels"] = digits.target[rows]
-    small = ["--train", "800", "--test", "400", "--concepts", "12", "--rank", "20", "--raw", "--sweeps", "20"]
+    small = [
+        "--train",
+        "800",
+        "--test",
+        "400",
+        "--concepts",
+        "12",
+        "--rank",
+        "20",
+        "--raw",
+        "--sweeps",
+        "20",
+    ]
     result = mnist.main(["--data", str(tmp_path / "digits.h5"), *small])
     assert result["mean_test_f1"] > 0.4
     assert all(len(row["concepts"]) == 3 for row in result["formulas"])

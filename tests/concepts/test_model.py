@@ -33,7 +33,9 @@ def test_every_method_finds_them(table, method):
     S, X = table
     found = BinaryConcepts(method=method, n_concepts=8, rank=8, **CHEAP).fit(X)
     assert oracle.hamming_after_matching(found.concepts_, S) < (0.13 if method == "hopfield" else 1e-9)
-    assert found.cka_ == pytest.approx(oracle.cka(found.concepts_.astype(float), X, found.weights_), abs=1e-6)
+    assert found.cka_ == pytest.approx(
+        oracle.cka(found.concepts_.astype(float), X, found.weights_), abs=1e-6
+    )
     assert (2 * found.concepts_.sum(0) <= 200).all()
     assert (found.weights_ >= 0).all()
 

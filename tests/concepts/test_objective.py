@@ -86,7 +86,8 @@ def test_best_weights_are_a_minimum():
         assert oracle.kernel_loss(S, X, other) >= value - 1e-7
     scale = objective.best_scale(sums, np.ones(5))
     assert all(
-        oracle.kernel_loss(S, X, np.full(5, scale)) <= oracle.kernel_loss(S, X, np.full(5, scale * f)) + 1e-9
+        oracle.kernel_loss(S, X, np.full(5, scale))
+        <= oracle.kernel_loss(S, X, np.full(5, scale * f)) + 1e-9
         for f in (0.9, 1.1)
     )
 
@@ -179,5 +180,7 @@ def test_weights_that_pivoting_does_not_reach_are_found_one_by_one(monkeypatch):
     S, X = (rng.random((30, 8)) < 0.5).astype(float), rng.normal(size=(30, 4))
     want = objective.best_weights(objective.moments(S, X))
     monkeypatch.setattr(objective, "PIVOTS", 0)
-    np.testing.assert_allclose(objective.best_weights(objective.moments(S, X)), want, atol=1e-6 * want.max())
+    np.testing.assert_allclose(
+        objective.best_weights(objective.moments(S, X)), want, atol=1e-6 * want.max()
+    )
     assert (want == 0).any()

@@ -129,7 +129,9 @@ def test_names_are_the_labels_that_members_share():
 
 def test_figures_are_written_whole(tmp_path):
     drawing.draw_analogram(analogram(np.eye(4)), tmp_path / "a.png", names=list("abcd"))
-    drawing.draw_projection(np.zeros(3), np.ones(3), tmp_path / "p.png", names={1: "one"}, labels=("x", "y"))
+    drawing.draw_projection(
+        np.zeros(3), np.ones(3), tmp_path / "p.png", names={1: "one"}, labels=("x", "y")
+    )
     for name in ("a.png", "p.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
@@ -146,7 +148,9 @@ def test_words_for_kings_and_queens(real_data):
     named = 0
     # how many concepts have a name differs from seed to seed, from none to a few of 40
     for seed in range(3):
-        found = BinaryConcepts(n_concepts=40, rank=40, candidates=256, rounds=1, sweeps=25, seed=seed).fit(X)
+        found = BinaryConcepts(n_concepts=40, rank=40, candidates=256, rounds=1, sweeps=25, seed=seed).fit(
+            X
+        )
         assert found.cka_ > 0.75
         kinds = reading.sub_concepts(found.concepts_, royal)
         assert {(0, 0, 1, 1), (0, 1, 0, 1)} <= {kind.pattern for kind in kinds}

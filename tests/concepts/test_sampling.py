@@ -181,7 +181,9 @@ def test_duplicates_are_replaced_by_further_rounds(engine):
     assert found.rounds > 2
     assert found.concepts.shape[1] > 8
     # what the data do not hold is not looked for without end
-    assert sample(scores, dataclasses.replace(few, n_concepts=100, block=64), engine).concepts.shape[1] == 12
+    assert (
+        sample(scores, dataclasses.replace(few, n_concepts=100, block=64), engine).concepts.shape[1] == 12
+    )
 
 
 def test_sampling_goes_on_from_its_last_round(tmp_path, monkeypatch):

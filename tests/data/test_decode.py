@@ -264,7 +264,9 @@ def test_resizing_scales_the_shorter_side_and_cuts_the_middle(shape, resize, cro
     factor = resize / min(shape)
     scaled = [resize if side == min(shape) else int(np.floor(side * factor + 0.5 + 1e-9)) for side in shape]
     picture = Image.fromarray(image[..., 0] if channels == 1 else image)
-    expected = np.asarray(picture.resize(scaled[::-1], Image.Resampling.BILINEAR)).reshape(*scaled, channels)
+    expected = np.asarray(picture.resize(scaled[::-1], Image.Resampling.BILINEAR)).reshape(
+        *scaled, channels
+    )
     if crop > resize:
         with pytest.raises(DataError, match="too small for crop"):
             resized(image, resize, crop)

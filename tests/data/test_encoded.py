@@ -197,7 +197,9 @@ def test_images_of_different_sizes_need_resize(tmp_path):
     blobs = pngs(random_images(0, 100, 32))
     blobs[50] = pillow_bytes(np.zeros((48, 64), np.uint8))
     source = EncodedSource.open(write(tmp_path, blobs), "train")
-    with pytest.raises(DataError, match="sample 50: the image is 64 x 48, the first is 32 x 32; set resize"):
+    with pytest.raises(
+        DataError, match="sample 50: the image is 64 x 48, the first is 32 x 32; set resize"
+    ):
         read_all(source)
     blobs[-1] = blobs[50]
     (tmp_path / "a.h5").unlink()
@@ -249,7 +251,9 @@ def test_reading_takes_no_more_memory_than_was_planned(tmp_path):
 
 def test_an_image_too_long_to_be_scaled_in_bounded_memory_is_refused(tmp_path):
     path = write(tmp_path, [pillow_bytes(np.zeros((9, 200), np.uint8))])
-    with pytest.raises(DataError, match="sample 0: the image is 200 x 9, more than 16 times as long as wide"):
+    with pytest.raises(
+        DataError, match="sample 0: the image is 200 x 9, more than 16 times as long as wide"
+    ):
         read_all(EncodedSource.open(path, "train", 64))
 
 
@@ -307,7 +311,9 @@ def test_a_format_that_memory_was_not_planned_for_is_refused(tmp_path):
 def test_decoding_webp_stays_within_its_plan(tmp_path):
     side = 1500
     image = np.random.default_rng(0).integers(0, 256, (side, side, 4), dtype=np.uint8)
-    blobs = [pillow_bytes(one, "WEBP", lossless=True, method=0, exact=True) for one in (image[:8, :8], image)]
+    blobs = [
+        pillow_bytes(one, "WEBP", lossless=True, method=0, exact=True) for one in (image[:8, :8], image)
+    ]
     data = decode(blobs[0])  # the library is loaded
     assert data.shape == (8, 8, 3)
     header, before = read_header(blobs[1]), resident_bytes()
@@ -394,7 +400,10 @@ def test_a_name_means_a_dataset_or_a_group_in_either_layout(path):
     assert open_source(path, "encoded") == EncodedSource.open(path, "encoded")
     plain = Hdf5Source.open(path, "plain/images")
     assert (
-        open_source(path, "plain/images") == open_source(path, "plain") == as_source((path, "plain")) == plain
+        open_source(path, "plain/images")
+        == open_source(path, "plain")
+        == as_source((path, "plain"))
+        == plain
     )
     names = {name: labels_name(path, name) for name in ("encoded", "plain", "plain/images", "other")}
     assert names == {
@@ -407,7 +416,9 @@ def test_a_name_means_a_dataset_or_a_group_in_either_layout(path):
 
 def test_scaling_is_for_encoded_images(path, images):
     for what in ((path, "plain"), images):
-        with pytest.raises(ConfigurationError, match="plain images, but resize and channels are for encoded"):
+        with pytest.raises(
+            ConfigurationError, match="plain images, but resize and channels are for encoded"
+        ):
             SMT(**SMALL, resize=5, channels=1).fit(what)
     scaled = SMT(**SMALL, resize=8).fit((path, "encoded"))
     expected = scaled.transform((path, "encoded"))

@@ -167,7 +167,9 @@ def test_a_missing_filter_is_named(path: Path) -> None:
         properties.set_chunk((8, 4, 4))
         # optional, so that the file can be written where the filter is not installed
         properties.set_filter(32999, h5py.h5z.FLAG_OPTIONAL, ())
-        h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, h5py.h5s.create_simple(SHAPE), properties)
+        h5py.h5d.create(
+            file.id, b"images", h5py.h5t.NATIVE_UINT8, h5py.h5s.create_simple(SHAPE), properties
+        )
     with pytest.raises(DataError, match=r"filter 32999.*hdf5plugin"):
         Hdf5Source.open(path, "images")
 

@@ -159,7 +159,9 @@ def test_no_space_left(name, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, name, full)
-    refused("o.h5 could not be written: the disk is full; free space", tmp_path / "x.npy", tmp_path / "o.h5")
+    refused(
+        "o.h5 could not be written: the disk is full; free space", tmp_path / "x.npy", tmp_path / "o.h5"
+    )
     assert os.listdir(tmp_path) == ["x.npy"]
 
 

@@ -195,4 +195,6 @@ def test_the_command(source, tmp_path):
     assert (found["n_samples"], found["n_classes"]) == (33, 3)
     assert open_source(tmp_path / "train.json", "train").n_samples == 33
     assert "end in .json" in run("import", source, "--out", tmp_path / "x.h5", *common, code=2)
-    assert "leave out one" in run("import", source, "--out", tmp_path / "x.json", *common, "--append", code=2)
+    assert "leave out one" in run(
+        "import", source, "--out", tmp_path / "x.json", *common, "--append", code=2
+    )

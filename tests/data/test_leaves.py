@@ -38,7 +38,9 @@ def test_table(n_samples: int, chunk_samples: int, n_leaves: int, leaf: int) -> 
 
 
 @pytest.mark.parametrize(("side", "chunk", "leaf"), [(64, 85, 85), (224, 6, 84)])
-def test_imagenet_has_a_dozen_leaves_for_each_of_a_thousand_workers(side: int, chunk: int, leaf: int) -> None:
+def test_imagenet_has_a_dozen_leaves_for_each_of_a_thousand_workers(
+    side: int, chunk: int, leaf: int
+) -> None:
     bounds = leaf_bounds(1_281_167, chunk, side * side * 3)
     assert bounds[1] == leaf
     assert len(bounds) - 1 >= 15_000

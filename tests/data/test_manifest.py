@@ -244,7 +244,9 @@ def test_every_command_takes_a_manifest_and_many_files(plain, tmp_path):
     assert len({model.provenance["fingerprint"] for model in models}) == 1
     assert np.array_equal(models[0].statistics.second_moment, models[1].statistics.second_moment)
     model = tmp_path / "manifest.h5"
-    found = run("evaluate", model, plain, "--train", "train", "--test", "test", "--neighbours", "3", "--json")
+    found = run(
+        "evaluate", model, plain, "--train", "train", "--test", "test", "--neighbours", "3", "--json"
+    )
     assert (found["n_train"], found["n_test"]) == (63, 5)
     run("transform", model, plain, "--dataset", "train", "--out", tmp_path / "z.h5", "--json")
     with h5py.File(tmp_path / "z.h5") as file:

@@ -270,7 +270,9 @@ def test_labels_that_cannot_be_joined_are_refused(tmp_path):
             open_labels(both, "train", open_source(both, "train"))
     paths["e"] = write_plain(tmp_path / "e.h5", images, [0, 1], classes=["cat", "dog"])
     both = [paths["a"], paths["e"]]
-    with pytest.raises(DataError, match=r"e\.h5:train/labels has the shape \(2,\), but there are 3 samples"):
+    with pytest.raises(
+        DataError, match=r"e\.h5:train/labels has the shape \(2,\), but there are 3 samples"
+    ):
         open_labels(both, "train", open_source(both, "train"))
 
 

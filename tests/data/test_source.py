@@ -115,7 +115,9 @@ def test_arrays_of_other_layouts_are_read_in_order() -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "bool", "complex64", "uint16", "S3"])
 def test_other_dtypes_are_refused_with_a_remedy(dtype: str) -> None:
-    with pytest.raises(DataError, match=f"array has the type {np.dtype(dtype).name}.*convert them to uint8"):
+    with pytest.raises(
+        DataError, match=f"array has the type {np.dtype(dtype).name}.*convert them to uint8"
+    ):
         pixel_dtype(dtype, "array")
 
 

@@ -135,7 +135,9 @@ def test_a_damaged_chunk_is_named(tmp_path):
     (tmp_path / "a.zarr/train/images/c/1/0/0/0").write_bytes(b"damaged")
     with source.opened() as reader:
         assert np.array_equal(reader.read(0, 8), IMAGES[:8])
-        with pytest.raises(DataError, match="train/images, samples 8 to 15: the stored data cannot be read"):
+        with pytest.raises(
+            DataError, match="train/images, samples 8 to 15: the stored data cannot be read"
+        ):
             reader.read(0, 37)
 
 

@@ -186,9 +186,7 @@ class Node:
         drop = "--pdeathsig=KILL --bounding-set=-all --inh-caps=-all --ambient-caps=-all"
         if not pod.container["securityContext"]["allowPrivilegeEscalation"]:
             drop += " --no-new-privs"
-        become = (
-            f"--reuid {security['runAsUser']} --regid {security['runAsGroup']} --groups {security['fsGroup']}"
-        )
+        become = f"--reuid {security['runAsUser']} --regid {security['runAsGroup']} --groups {security['fsGroup']}"
         lines += [
             f"hostname {pod.name}",
             f'exec chroot $R setpriv {become} {drop} env -i -C / {quoted} "$@"',

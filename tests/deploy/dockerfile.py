@@ -86,6 +86,8 @@ def context():
             path.relative_to(ROOT)
             for path in inside
             if path.is_file()
-            and not any(Path(part).match(rule) for rule in left_out for part in path.relative_to(ROOT).parts)
+            and not any(
+                Path(part).match(rule) for rule in left_out for part in path.relative_to(ROOT).parts
+            )
         ]
     return files

@@ -256,7 +256,9 @@ def allowed(source, target, port):
     def passes(direction, here, there):
         peer = {"Ingress": "from", "Egress": "to"}[direction]
         policies = [r["spec"] for _, r in documents() if r["kind"] == "NetworkPolicy"]
-        policies = [p for p in policies if direction in p["policyTypes"] and selected(p["podSelector"], here)]
+        policies = [
+            p for p in policies if direction in p["policyTypes"] and selected(p["podSelector"], here)
+        ]
         return not policies or any(
             "namespaceSelector" not in at and selected(at["podSelector"], there)
             for policy in policies
@@ -295,7 +297,9 @@ def test_the_dashboard_listens_on_loopback_and_no_service_names_it():
             assert "--dashboard-address=127.0.0.1:8787" in pod.argv()
             for probe in ("readinessProbe", "livenessProbe"):
                 assert pod.container[probe]["exec"]["command"] == ["smtdist-healthy", "8787"]
-    assert "idleTimeout" not in only("DaskCluster")["spec"], "the operator would have to reach the HTTP port"
+    assert "idleTimeout" not in only("DaskCluster")["spec"], (
+        "the operator would have to reach the HTTP port"
+    )
 
 
 # --- commands
@@ -348,7 +352,9 @@ def test_a_fit_that_is_repeated_goes_on():
     writable = [where for _, where, may in pod.mounts() if may and where != "/tmp"]
     for name in ("--checkpoint", "--out"):
         assert any(Path(given[name]).is_relative_to(where) for where in writable)
-    seen_by_workers = [{where for _, where, _ in group[0].mounts()} for group in manifests.workers().values()]
+    seen_by_workers = [
+        {where for _, where, _ in group[0].mounts()} for group in manifests.workers().values()
+    ]
     assert all({where for _, where, _ in pod.mounts()} == mounts for mounts in seen_by_workers)
 
 

@@ -40,7 +40,9 @@ def cluster(folder):
     commands.mkdir()
     for name, module in (("smtdist", "smtdist.cli"), ("dask", "dask.__main__")):
         script = commands / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "from {module} import main; main()" "$@"\n')
+        script.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" -c "from {module} import main; main()" "$@"\n'
+        )
         script.chmod(0o755)
     port = free_port()
     settings = environment(PORT=str(port), DASHBOARD="127.0.0.1:0")
@@ -138,4 +140,6 @@ def test_all_listen_on_loopback_and_end_with_the_script(folder, cluster):
     process.terminate()
     assert process.wait(60) == 143
     psutil.wait_procs(children, timeout=30)
-    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not [
+        child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE
+    ]

@@ -101,7 +101,9 @@ def commands(tmp_path_factory):
     """A folder with the command `smtdist`, of this checkout."""
     folder = tmp_path_factory.mktemp("bin")
     script = folder / "smtdist"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "from smtdist.cli import main; main()" "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -c "from smtdist.cli import main; main()" "$@"\n'
+    )
     script.chmod(0o755)
     return str(folder)
 

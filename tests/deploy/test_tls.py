@@ -42,7 +42,9 @@ def test_init_writes_private_files_and_a_configuration_for_dask(tmp_path):
             "key": str(made / f"{role}-key.pem"),
         }
     keys = [path.name for path in made.iterdir() if "PRIVATE KEY" in path.read_text()]
-    assert sorted(keys) == ["client-key.pem", "scheduler-key.pem", "worker-key.pem"], "none of the authority"
+    assert sorted(keys) == ["client-key.pem", "scheduler-key.pem", "worker-key.pem"], (
+        "none of the authority"
+    )
 
 
 def test_init_replaces_nothing_and_leaves_nothing(tmp_path, folder):

@@ -184,7 +184,11 @@ def run(*words, code=0):
 
 
 def test_the_commands_skip_say_so_and_go_on_from_a_run_that_ended(tmp_path):
-    path, out, folder = write_plain(tmp_path / "a.h5", bad=(3, 9)), tmp_path / "m.h5", tmp_path / "checkpoint"
+    path, out, folder = (
+        write_plain(tmp_path / "a.h5", bad=(3, 9)),
+        tmp_path / "m.h5",
+        tmp_path / "checkpoint",
+    )
     asked = ["fit", path, "--dataset", "x", "--out", out, "--checkpoint", folder, *WORDS]
     assert "the stored data cannot be read" in run(*asked, code=1).stderr
     assert "choose raise or skip" in run(*asked, "--on-bad-chunk", "maybe", code=2).stderr

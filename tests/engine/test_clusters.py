@@ -283,7 +283,9 @@ def test_cuda_gets_its_keywords_and_stays_on_loopback(monkeypatch, tmp_path):
     module.LocalCUDACluster = LocalCUDACluster
     monkeypatch.setitem(sys.modules, "dask_cuda", module)
     choice = configured(
-        tmp_path, "cuda", "cuda: {rmm_pool_size: 0.5}\ndistributed: {admin: {system-monitor: {interval: 2s}}}"
+        tmp_path,
+        "cuda",
+        "cuda: {rmm_pool_size: 0.5}\ndistributed: {admin: {system-monitor: {interval: 2s}}}",
     )
     with executor_of(choice, 1) as executor:
         assert executor.slots() == 1

@@ -243,7 +243,9 @@ def test_a_task_that_reports_again_counts_once():
     seen = []
     progress = PassProgress("sum", EventStream(seen.append))
     for task, count in (("a", 3), ("b", 5), ("a", 4), ("a", 1), ("b", 5)):
-        progress({"pass": "sum", "task": task, "n_samples": count, "n_positions": 2 * count, "read_bytes": 0})
+        progress(
+            {"pass": "sum", "task": task, "n_samples": count, "n_positions": 2 * count, "read_bytes": 0}
+        )
     progress({"pass": "another", "task": "c", "n_samples": 9, "n_positions": 9, "read_bytes": 9})
     assert [event["n_samples"] for event in seen] == [3, 8, 9, 6, 6]
     assert [event["n_positions"] for event in seen] == [6, 16, 18, 12, 12]

@@ -74,7 +74,9 @@ def test_no_flipped_bit_of_a_partial_is_ever_used(tmp_path, exact):
     folder = PassFolder(str(tmp_path / "sum"), "k/sum")
     Path(folder.path).mkdir()
     state = Total(exact).zero() | {"total": np.arange(3, dtype=want.state["total"].dtype)}
-    saved = folder.save(Partial(state, ((2, 5),), Counters(7, 8, 9, 10, {2: np.arange(3, dtype=np.uint64)})))
+    saved = folder.save(
+        Partial(state, ((2, 5),), Counters(7, 8, 9, 10, {2: np.arange(3, dtype=np.uint64)}))
+    )
     path, good = Path(saved.path), Path(saved.path).read_bytes()
     rng, found = np.random.default_rng(0), 0
     for at in rng.choice(len(good), 300, replace=False):
@@ -94,7 +96,9 @@ def test_no_flipped_bit_of_a_partial_is_ever_used(tmp_path, exact):
 
 def test_flipped_bits_in_every_array_are_found(tmp_path):
     folder = PassFolder(str(tmp_path), "k")
-    saved = folder.save(Partial({"a": np.arange(9), "b": np.ones((2, 3), np.float32)}, ((0, 1),), Counters()))
+    saved = folder.save(
+        Partial({"a": np.arange(9), "b": np.ones((2, 3), np.float32)}, ((0, 1),), Counters())
+    )
     for name in ("a", "b"):
         folder.save(Partial({"a": np.arange(9), "b": np.ones((2, 3), np.float32)}, ((0, 1),), Counters()))
         with h5py.File(saved.path) as file:
@@ -320,7 +324,9 @@ def test_a_container_that_is_started_again_is_not_the_one_before(tmp_path):
     """It has the host's name, and its process the number and nearly the start, of the one that was killed."""
     with lock.held(tmp_path):
         left = (tmp_path / lock.RECORD).read_text()
-    (tmp_path / lock.RECORD).write_text(left)  # as SIGKILL leaves it: this very process, but without the lock
+    (tmp_path / lock.RECORD).write_text(
+        left
+    )  # as SIGKILL leaves it: this very process, but without the lock
     with lock.held(tmp_path):
         assert (tmp_path / lock.RECORD).exists()
 
@@ -339,7 +345,10 @@ def test_a_folder_that_is_removed_during_a_run_does_not_come_back(tmp_path, exac
             failed.append(event["text"])
 
     one.events.subscribe(heed)
-    with pytest.raises(CheckpointError, match="was removed while the run used it") as ended, one.run(["sum"]):
+    with (
+        pytest.raises(CheckpointError, match="was removed while the run used it") as ended,
+        one.run(["sum"]),
+    ):
         total(one, Total(exact))
     assert str(folder) in str(ended.value)
     assert failed == [str(ended.value)]

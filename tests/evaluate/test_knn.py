@@ -177,7 +177,9 @@ def test_evaluation_agrees_with_brute_force(kind: str, block_bytes: int) -> None
     plain = json.loads(json.dumps(result.to_dict()))
     assert plain["interval"] == list(result.interval)
     assert plain["temperature"] == (0.03 if kind == "exp" else None)
-    assert {"metric", "vote", "k", "top1", "top5", "n_train", "n_test", "n_classes", "confusion"} < set(plain)
+    assert {"metric", "vote", "k", "top1", "top5", "n_train", "n_test", "n_classes", "confusion"} < set(
+        plain
+    )
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

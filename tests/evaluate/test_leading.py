@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import leading
 from smtdist.evaluate.leading import leading_directions
+from smtdist.solve import generalized
 
 
 def drawn(seed, n, features):
@@ -77,9 +78,9 @@ def test_many_rows_are_stood_for_by_some_evenly_spaced(monkeypatch):
     assert leading_directions(z, 3).rows == 5
 
 
-@pytest.mark.parametrize("small", [leading.SMALL, 0])
+@pytest.mark.parametrize("small", [generalized.SMALL, 0])
 def test_bits_do_not_follow_threads(way, small, monkeypatch):
-    monkeypatch.setattr(leading, "SMALL", small)
+    monkeypatch.setattr(generalized, "SMALL", small)
     z, found = drawn(3, 600, 24), set()
     for threads in (1, 2, 3):
         with threadpool_limits(threads, user_api="blas"):
@@ -123,7 +124,11 @@ def test_the_memory_it_takes_is_stated(way, monkeypatch, n, features, count):
 
 def test_what_cannot_be_is_refused(way):
     z = drawn(4, 30, 6)
-    for count, whiten, message in ((7, 0.5, "at most 6"), (0, 0.5, "at most 6"), (3, 1.5, "between 0 and 1")):
+    for count, whiten, message in (
+        (7, 0.5, "at most 6"),
+        (0, 0.5, "at most 6"),
+        (3, 1.5, "between 0 and 1"),
+    ):
         with pytest.raises(ConfigurationError, match=message):
             leading_directions(z, count, whiten)
     with pytest.raises(ConfigurationError, match="at most 2"):

@@ -43,7 +43,17 @@ def given(tmp_path_factory):
 
 def run(folder, *words, code=0):
     names = [str(folder / "model.h5"), str(folder / "data.h5")]
-    words = ["evaluate", *names, "--train", "train", "--test", "test", "--neighbours", "5", *map(str, words)]
+    words = [
+        "evaluate",
+        *names,
+        "--train",
+        "train",
+        "--test",
+        "test",
+        "--neighbours",
+        "5",
+        *map(str, words),
+    ]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == code, (result.output, result.exception)
     return result

@@ -45,7 +45,9 @@ def test_it_gets_every_command(features, order, tmp_path, monkeypatch):
         file["a"], file["b"] = signals(1), signals(2)
     monkeypatch.chdir(tmp_path)
     install(monkeypatch, tmp_path, "smtdist.sites", "windows", f"{__name__}:Windows")
-    asked = f"--sites windows --set length=10 --features {features} --size 12 --components 3 --order {order}"
+    asked = (
+        f"--sites windows --set length=10 --features {features} --size 12 --components 3 --order {order}"
+    )
     plan = json.loads(run(f"points fit d.h5 --dataset a {asked} --out a.h5 --plan --json"))
     assert [one["name"] for one in plan["passes"]] == ["statistics", "solve"]
     run(f"points fit d.h5 --dataset a {asked} --checkpoint c --out a.h5")

@@ -166,7 +166,9 @@ def test_recovery_solves_equation_6():
     assert found[:, 7].tolist() == [0, 0, 0]
     assert np.argmax(found * z, axis=1).tolist() == [2, 5, 11]
     dictionary = draw.standard_normal((6, 20))
-    np.testing.assert_allclose(recover_signals(dictionary, P, beta, penalty), found @ dictionary.T, atol=1e-2)
+    np.testing.assert_allclose(
+        recover_signals(dictionary, P, beta, penalty), found @ dictionary.T, atol=1e-2
+    )
 
 
 def test_recovery_of_one_point_is_near_it(fitted):

@@ -103,7 +103,9 @@ def test_codes_are_those_of_equation_10():
 
 def test_sequences_too_short_are_refused():
     with pytest.raises(DataError, match="longer"):
-        fit_sequences(ArraySamples(walks(5, 2)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1)
+        fit_sequences(
+            ArraySamples(walks(5, 2)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1
+        )
     with pytest.raises(ConfigurationError, match="moment"):
         fit_sequences(
             ArraySamples(walks(5)), RadialBasis(np.zeros((3, 2)), 1.0), engine(), n_components=1, moment="x"

@@ -25,7 +25,15 @@ def test_held_out_clips_are_straighter(real_data, tmp_path):
     clips = {clip.dataset.split("/")[0]: clip for clip in open_clips(str(small))}
     train = tuple(clip for name, clip in clips.items() if name not in (*HELD_OUT, *STILL))
     settings = FunctionalSettings(
-        patch=8, length=6, places=25, atoms=200, n_components=20, rounds=4, batch=300, penalty=0.3, ridge=0.1
+        patch=8,
+        length=6,
+        places=25,
+        atoms=200,
+        n_components=20,
+        rounds=4,
+        batch=300,
+        penalty=0.3,
+        ridge=0.1,
     )
     model, _ = fit_video(train, settings, Engine(SerialExecutor()))
     source = model.sequences(tuple(clips[name] for name in HELD_OUT))

@@ -106,7 +106,11 @@ def test_a_step_is_the_three_of_the_supplement():
 
 
 def test_the_fixed_point_does_not_depend_on_the_step():
-    C, V, mean = np.array([[1.0, 0.3], [0.3, 2.0]]), np.array([[1.0, 0.2], [0.2, 0.5]]), np.array([0.4, 1.5])
+    C, V, mean = (
+        np.array([[1.0, 0.3], [0.3, 2.0]]),
+        np.array([[1.0, 0.2], [0.2, 0.5]]),
+        np.array([0.4, 1.5]),
+    )
     found = []
     for eta in (0.02, 0.1):
         P = np.array([[0.7, -0.9]])

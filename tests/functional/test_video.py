@@ -81,7 +81,9 @@ def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, view
         ]
     assert np.array_equal(np.concatenate(parts), whole)
     with plain.opened() as reader:
-        assert np.array_equal(whole.reshape(7, views, 5, 4, 36)[:, 0].reshape(35, 4, 36), reader.read(0, 35))
+        assert np.array_equal(
+            whole.reshape(7, views, 5, 4, 36)[:, 0].reshape(35, 4, 36), reader.read(0, 35)
+        )
     with h5py.File(clips) as file:
         frames = file["one"]["frames"][9:13].astype(np.float32) / np.float32(255)
     turns = (

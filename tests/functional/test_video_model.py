@@ -208,7 +208,9 @@ def test_commands(path, tmp_path):
 
 
 def test_sources_of_both_whitenings(path):
-    zca, fourier = (sequences_of(open_clips(path), SMALL.replace(whiten=kind)) for kind in ("zca", "fourier"))
+    zca, fourier = (
+        sequences_of(open_clips(path), SMALL.replace(whiten=kind)) for kind in ("zca", "fourier")
+    )
     assert (zca.whiten, fourier.whiten) == ("none", "fourier")
     found, _ = fit_video(
         open_clips(path), SMALL.replace(whiten="fourier", rounds=1), Engine(SerialExecutor())

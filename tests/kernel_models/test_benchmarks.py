@@ -94,7 +94,18 @@ def test_figure_2(images, tmp_path):
 
 
 def test_figure_3(images, tmp_path):
-    sizes = ["--samples", "30", "--components", "2", "--repeats", "1", "--steps", "20", "--deviations", "0.1"]
+    sizes = [
+        "--samples",
+        "30",
+        "--components",
+        "2",
+        "--repeats",
+        "1",
+        "--steps",
+        "20",
+        "--deviations",
+        "0.1",
+    ]
     grid = ["--ridges", "0.1", "10", "--bandwidths", "1"]
     table = figure_3.main(["--cifar", images, *sizes, *grid, "--json", str(tmp_path)])
     (scores,) = table.values()

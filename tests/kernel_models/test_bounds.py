@@ -71,7 +71,9 @@ def test_theorem_6_for_the_spectral_model(rows, negatives):
     np.testing.assert_allclose(terms["omega"], omega)
     np.testing.assert_allclose(terms["penalty"], 2 * omega**2)
     np.testing.assert_allclose(terms["complexity"], omega**3 * terms["kappa"] ** 1.5 * terms["alpha"] / 30)
-    np.testing.assert_allclose(terms["slack"], omega**4 * terms["kappa"] ** 2 * math.sqrt(math.log(20) / 30))
+    np.testing.assert_allclose(
+        terms["slack"], omega**4 * terms["kappa"] ** 2 * math.sqrt(math.log(20) / 30)
+    )
 
 
 def test_theorem_7(rows):

@@ -137,7 +137,16 @@ def arrays_of(group):
 
 def test_images_and_the_linear_probe(data, tmp_path):
     out = tmp_path / "k.h5"
-    changes = ["--set", "features=fourier", "--set", "n_features=64", "--set", "flip=true", "--set", "crop=1"]
+    changes = [
+        "--set",
+        "features=fourier",
+        "--set",
+        "n_features=64",
+        "--set",
+        "flip=true",
+        "--set",
+        "crop=1",
+    ]
     assert run("fit", data, "--dataset", "train/images", "--out", out, *changes, "--quiet").exit_code == 0
     judged = run(
         "evaluate",
@@ -196,7 +205,8 @@ def test_models_of_another_kind_are_refused(data, tmp_path):
     assert found.exit_code == 1
     assert "is not a kernel model; give one written by smtdist kernel fit" in found.stderr
     assert (
-        run("fit", data, "--dataset", "train/x", "--out", out, "--quiet", "--set", "noise=0.3").exit_code == 0
+        run("fit", data, "--dataset", "train/x", "--out", out, "--quiet", "--set", "noise=0.3").exit_code
+        == 0
     )
     found = run("transform", out, data, "--dataset", "test/images", "--out", tmp_path / "z.h5")
     assert "The model takes samples of 5 numbers" in found.stderr
@@ -317,7 +327,9 @@ def test_a_representation_is_searched_for_concepts_and_judged(data, tmp_path):
     changes = [*FEATURES, "--set", "n_components=3", "--quiet"]
     assert run("fit", data, "--dataset", "train/x", "--out", model, *changes).exit_code == 0
     assert run("transform", model, data, "--dataset", "train/x", "--out", z, "--quiet").exit_code == 0
-    found = outer("concepts", z, "--dataset", "z", "--n-concepts", 3, "--out", concepts, "--json", "--quiet")
+    found = outer(
+        "concepts", z, "--dataset", "z", "--n-concepts", 3, "--out", concepts, "--json", "--quiet"
+    )
     assert found.exit_code == 0, found.output
     with h5py.File(concepts) as file:
         members = file["concepts"][()] if "concepts" in file else None

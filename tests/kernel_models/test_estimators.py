@@ -77,7 +77,9 @@ def test_triplets_and_clean_rows_of_your_own(rows):
         ContrastiveKernel().fit(rows, positives=plus[1:], negatives=minus)
     bad = minus.copy()
     bad[3, 1] = np.nan
-    with pytest.raises(DataError, match="Negatives, row 3, column 1: nan was found where a finite number is"):
+    with pytest.raises(
+        DataError, match="Negatives, row 3, column 1: nan was found where a finite number is"
+    ):
         ContrastiveKernel().fit(rows, positives=plus, negatives=bad)
     with pytest.raises(ConfigurationError, match="features=None; with features give samples"):
         ContrastiveKernel(features="fourier").fit(rows, positives=plus, negatives=minus)
@@ -133,7 +135,9 @@ def test_singular_matrices_and_too_few_eigenvalues(rows):
     doubled = np.concatenate([rows, rows[:1]])
     with pytest.raises(DataError, match="singular: it has rank 40 for 41 rows; leave out equal rows"):
         KernelAutoencoder(nugget=0.0, bandwidth=0.5).fit(doubled)
-    assert np.isfinite(KernelAutoencoder(bandwidth=0.5, max_iterations=5).fit(doubled).transform(rows)).all()
+    assert np.isfinite(
+        KernelAutoencoder(bandwidth=0.5, max_iterations=5).fit(doubled).transform(rows)
+    ).all()
     zeros = np.zeros((5, 2))
     with pytest.raises(DataError, match="The kernel linear is zero on all of these rows"):
         ContrastiveKernel(1, kernel="linear").fit(zeros, positives=zeros, negatives=zeros)
@@ -141,7 +145,9 @@ def test_singular_matrices_and_too_few_eigenvalues(rows):
         # positives are farther than negatives: every eigenvalue is negative
         ContrastiveKernel(1, kernel="linear").fit(rows, positives=-rows, negatives=rows)
     for make in (SpectralContrastiveKernel, KernelAutoencoder):
-        with pytest.raises(ConfigurationError, match=r"ridge of the .* is 0.*; it must be a positive number"):
+        with pytest.raises(
+            ConfigurationError, match=r"ridge of the .* is 0.*; it must be a positive number"
+        ):
             make(ridge=0.0).fit(rows)
     with pytest.raises(
         ConfigurationError, match="No augmentation is set, so that positives would equal their anchors"

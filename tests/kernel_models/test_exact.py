@@ -156,7 +156,9 @@ def test_theorem_4_objective_is_definition_2_for_explicit_features(seed, compone
 def test_the_spectral_minimum_is_that_of_the_features(method):
     triplets = triplets_of(7, 8, 2, spread=0.2)
     x, plus, minus = features_of(triplets, "linear")
-    encoder, convergence, ridge = spectral(Kernel("linear"), triplets, 2, 0.5, method=method, tolerance=1e-8)
+    encoder, convergence, ridge = spectral(
+        Kernel("linear"), triplets, 2, 0.5, method=method, tolerance=1e-8
+    )
     assert convergence.converged
     assert convergence.gradient_norm <= 1e-5
     assert ridge == 0.5
@@ -284,7 +286,9 @@ def test_kernels_equal_their_formulas_and_slopes(name):
     kernel = Kernel(name, bandwidth=0.7 if name in ("gaussian", "laplacian") else 1.0)
     wanted = [[ref.kernel_value(name, a, b, kernel.bandwidth) for b in y] for a in x]
     np.testing.assert_allclose(kernel(x, y), wanted, rtol=1e-9)
-    np.testing.assert_allclose(kernel.diagonal(x), [ref.kernel_value(name, a, a, 0.7) for a in x], rtol=1e-7)
+    np.testing.assert_allclose(
+        kernel.diagonal(x), [ref.kernel_value(name, a, a, 0.7) for a in x], rtol=1e-7
+    )
     weights = rng.standard_normal((4, 4))
     weights += weights.T
     numeric = ref.slope(lambda z: float((weights * kernel(z, z)).sum()), x)
@@ -298,7 +302,9 @@ def test_kernels_of_scikit_learn_are_taken_by_name_and_by_value():
     x = np.random.default_rng(0).standard_normal((5, 3))
     np.testing.assert_allclose(Kernel("cosine")(x, x), cosine_similarity(x))
     np.testing.assert_allclose(Kernel(function=Matern(nu=1.5))(x, x), Matern(nu=1.5)(x))
-    with pytest.raises(ConfigurationError, match="no gradient here; for the decoder choose one of gaussian"):
+    with pytest.raises(
+        ConfigurationError, match="no gradient here; for the decoder choose one of gaussian"
+    ):
         Kernel("cosine").pull_back(x, np.eye(5))
 
 

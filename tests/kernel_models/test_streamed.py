@@ -62,7 +62,9 @@ def test_features_approach_the_kernel_and_nest(name, kind):
     errors = []
     for count in (64, 16384):
         mapped = random_features(kernel, kind, 3, count, seed=3)(rows)
-        errors.append(np.abs(mapped @ mapped.T - kernel(rows, rows)).max() / np.abs(kernel(rows, rows)).max())
+        errors.append(
+            np.abs(mapped @ mapped.T - kernel(rows, rows)).max() / np.abs(kernel(rows, rows)).max()
+        )
     assert errors[1] < 0.06
     assert errors[1] < errors[0] / 3
     few, many = (random_features(kernel, kind, 3, count, seed=3).frequencies for count in (64, 128))
@@ -82,7 +84,9 @@ def test_the_slope_of_features(kind):
 def test_nystroem_features_are_exact_on_their_landmarks():
     rows = rows_of(3, 30)
     kernel = Kernel("laplacian", bandwidth=2.0)
-    settings_ = KernelSettings(kernel="laplacian", bandwidth=2.0, features="nystroem", n_features=30, pool=30)
+    settings_ = KernelSettings(
+        kernel="laplacian", bandwidth=2.0, features="nystroem", n_features=30, pool=30
+    )
     model, _ = fit_model(as_table(rows), settings_, Engine(SerialExecutor()))
     assert isinstance(model.encoder.features, NystroemFeatures)
     mapped = model.encoder.features(rows)
@@ -437,13 +441,17 @@ def test_what_is_measured_before_a_pass_is_small():
 def test_features_that_are_not_finite_are_named():
     rows = rows_of(0, 5)
     rows[3] = 3e38
-    with pytest.raises(DataError, match="The features of sample 3 are not finite in float32; scale the data"):
+    with pytest.raises(
+        DataError, match="The features of sample 3 are not finite in float32; scale the data"
+    ):
         map_rows(ReluFeatures(np.full((4, 8), 1e3, np.float32)), rows)
 
 
 def test_samples_of_another_length_are_refused():
     model, _ = fit_model(
-        as_table(rows_of(0, 40)), KernelSettings(features="fourier", n_features=32), Engine(SerialExecutor())
+        as_table(rows_of(0, 40)),
+        KernelSettings(features="fourier", n_features=32),
+        Engine(SerialExecutor()),
     )
     with pytest.raises(ModelError, match="The data have 3 features, the model takes 4"):
         model.embed(rows_of(0, 5, 3))

@@ -467,7 +467,9 @@ class TestScatter:
                 cooccurrence = outer - expected["second_moment"]
                 np.testing.assert_array_equal(total - outer, expected["context_scatter"])
             else:
-                cooccurrence = added(K, dtype, lambda out: scatter.add_window_cooccurrence(out, got, kept, d))
+                cooccurrence = added(
+                    K, dtype, lambda out: scatter.add_window_cooccurrence(out, got, kept, d)
+                )
         near = [oracle.neighbours(rows, columns, d, A.any(axis=0)) for A in images]
         np.testing.assert_array_equal(kept, np.reshape([A.any(axis=0) for A in images], kept.shape))
         np.testing.assert_array_equal(degree.ravel(), [len(js) for lists in near for js in lists])
@@ -499,7 +501,9 @@ class TestRepresentation:
         with running(body):
             beta = representation.embed(sparse(images), np.ascontiguousarray(P.T))
             z = representation.pool(beta, len(images), rows, columns, size, stride)
-            at_once = representation.represent(sparse(images), P.T, len(images), rows, columns, size, stride)
+            at_once = representation.represent(
+                sparse(images), P.T, len(images), rows, columns, size, stride
+            )
         assert at_once.tobytes() == z.tobytes()
         assert beta.dtype == z.dtype == np.float32
         P = P.astype(np.float64)

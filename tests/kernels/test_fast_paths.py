@@ -45,7 +45,9 @@ def test_patches(channels, mean, reach):
     offset = np.arange(geometry.pixels) if mean == "global" else None
     for view in (grid, pixels.mirrored(grid)):
         fast = patches.centred_patches(view, geometry, mean, reach, offset)
-        plain = plain_patches.centred_patches(view, geometry, mean, 99 if reach == "whole" else reach, offset)
+        plain = plain_patches.centred_patches(
+            view, geometry, mean, 99 if reach == "whole" else reach, offset
+        )
         np.testing.assert_array_equal(fast, plain)
 
 

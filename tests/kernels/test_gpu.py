@@ -119,7 +119,14 @@ def test_a_batch_takes_what_is_planned():
 
     geometry = Geometry(32, 32, 3, 6)
     whitener = Whitener(
-        geometry, pixel_scale(np.uint8, None), False, "context", 2, None, 1.0, integer_whitening(np.eye(108))
+        geometry,
+        pixel_scale(np.uint8, None),
+        False,
+        "context",
+        2,
+        None,
+        1.0,
+        integer_whitening(np.eye(108)),
     )
     atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(2048, 108)))
     encoder = Encoder(whitener, atoms, "gq", threshold_cut(0.2, 108), True, "leave_out", "leave_out")

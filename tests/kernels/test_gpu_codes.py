@@ -28,7 +28,9 @@ def test_codes_are_those_of_the_cpu(fake_cupy, monkeypatch, n, k, cosine):
             assert isinstance(found.indices, fake_cupy.ndarray)
             for name in ("indptr", "indices"):
                 assert getattr(found, name).dtype == getattr(wanted, name).dtype
-                np.testing.assert_array_equal(fake_cupy.asnumpy(getattr(found, name)), getattr(wanted, name))
+                np.testing.assert_array_equal(
+                    fake_cupy.asnumpy(getattr(found, name)), getattr(wanted, name)
+                )
             sites = fake_cupy.asnumpy(context.kept_mask(found, (1, 1, n)))
             np.testing.assert_array_equal(sites, context.kept_mask(wanted, (1, 1, n)))
 

@@ -22,7 +22,9 @@ def sums(feature, context, order, threshold, mean="context", n_atoms=300, sampli
         geometry, pixel_scale(np.uint8, None), False, mean, 2, None, 1.0, whiten, sampling or Sampling()
     )
     atoms = atoms_to_grid(np.random.default_rng(0).normal(size=(n_atoms, 48)))
-    encoder = Encoder(whitener, atoms, feature, threshold_cut(threshold, 48), True, "leave_out", "leave_out")
+    encoder = Encoder(
+        whitener, atoms, feature, threshold_cut(threshold, 48), True, "leave_out", "leave_out"
+    )
     return CodeSums(encoder, context, order, False, 1000)
 
 

@@ -115,7 +115,8 @@ class TestDraw:
     def test_fewer_are_a_subset_and_slices_do_not_matter(self, thread_count, monkeypatch):
         geometry = Geometry(20, 21, 1, 3)
         few, more = (
-            Whitener(geometry, SCALE, False, "patch", 1, None, 1.0, None, Sampling(2, m, 5)) for m in (7, 20)
+            Whitener(geometry, SCALE, False, "patch", 1, None, 1.0, None, Sampling(2, m, 5))
+            for m in (7, 20)
         )
         keys = np.arange(3, 43, dtype=np.uint64)
         want = positions.drawn_positions(more, keys, 1)
@@ -135,7 +136,8 @@ class TestDraw:
             Geometry(9, 9, 1, 2), SCALE, False, "patch", 1, None, 1.0, None, Sampling(1, 16, 1)
         )
         counts = np.bincount(
-            positions.drawn_positions(whitener, np.arange(4000, dtype=np.uint64), 0).reshape(-1), minlength=64
+            positions.drawn_positions(whitener, np.arange(4000, dtype=np.uint64), 0).reshape(-1),
+            minlength=64,
         )
         assert abs(counts - 1000).max() < 6 * np.sqrt(4000 * 0.25 * 0.75)
 
@@ -188,7 +190,11 @@ class TestPatches:
 
     @check
     @given(
-        whiteners(), seeds, st.sampled_from(["gq", "vq"]), st.booleans(), st.sampled_from(["cpu", "generic"])
+        whiteners(),
+        seeds,
+        st.sampled_from(["gq", "vq"]),
+        st.booleans(),
+        st.sampled_from(["cpu", "generic"]),
     )
     def test_codes_off_the_stride_are_empty(self, whitener, seed, feature, mirror, body):
         encoder = some_encoder(whitener, seed, feature)
@@ -207,7 +213,9 @@ class TestPatches:
         np.testing.assert_array_equal(got.indices, want.indices[np.repeat(on_stride, counts)])
         assert sum(count for _, count, _ in pieces) == 3
         assert all(piece.n_patches == count * n for _, count, piece in pieces)
-        np.testing.assert_array_equal(np.concatenate([piece.indices for _, _, piece in pieces]), got.indices)
+        np.testing.assert_array_equal(
+            np.concatenate([piece.indices for _, _, piece in pieces]), got.indices
+        )
 
 
 def some_encoder(whitener, seed, feature, policies=("leave_out", "leave_out"), t=0.25, n_atoms=9):
@@ -346,7 +354,7 @@ class TestCost:
     @pytest.mark.parametrize("sampling", [Sampling(1, 32), Sampling(8), Sampling(4, 32)])
     def test_only_chosen_patches_are_made(self, feature, sampling, monkeypatch):
         made = []
-        for module in (codes, covariance):
+        for module in (codes, patches):
             original = module.centred_patches
 
             def counted(*arguments, original=original):

@@ -16,7 +16,14 @@ from smtdist.configuration import Configuration
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.contrast import zca
 from smtdist.kernels.feature_maps import random_features
-from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.kernels.features import (
+    Features,
+    Interpolation,
+    Landmarks,
+    Quadratic,
+    RadialBasis,
+    RandomFourier,
+)
 from smtdist.kernels.gram import Kernel
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold

@@ -21,7 +21,9 @@ DRAW = np.random.default_rng(11)
 POINTS = DRAW.normal(size=(ATOMS, INPUTS))
 UNIT = directions(POINTS)
 ROWS = DRAW.normal(size=(SAMPLES, SITES, INPUTS))
-WEIGHTS = np.where(DRAW.random((SAMPLES, SITES - 1)) < 0.7, DRAW.integers(1, 9, (SAMPLES, SITES - 1)) / 16, 0)
+WEIGHTS = np.where(
+    DRAW.random((SAMPLES, SITES - 1)) < 0.7, DRAW.integers(1, 9, (SAMPLES, SITES - 1)) / 16, 0
+)
 LATTICE = (3, 4)
 
 # S3C's code is judged by the posterior itself in tests/s3c; here it must be the same alone as beside others
@@ -37,7 +39,9 @@ ENCODERS = {
             np.zeros(INPUTS),
             np.eye(INPUTS),
             np.eye(INPUTS),
-            SpikeSlab(UNIT, np.ones(ATOMS), np.full(ATOMS, 2.0), np.full(ATOMS, -1.0), np.full(INPUTS, 5.0)),
+            SpikeSlab(
+                UNIT, np.ones(ATOMS), np.full(ATOMS, 2.0), np.full(ATOMS, -1.0), np.full(INPUTS, 5.0)
+            ),
         ),
         None,
     ),
@@ -97,7 +101,9 @@ def test_a_cell(name, context, order):
             np.testing.assert_allclose(code, definition(row), atol=2e-3)
 
     V, C, n = np.zeros((ATOMS, ATOMS), object), np.zeros((ATOMS, ATOMS), object), 0
-    for number, codes in enumerate(np.rint(alone.astype(np.float64) * GRID).astype(np.int64).astype(object)):
+    for number, codes in enumerate(
+        np.rint(alone.astype(np.float64) * GRID).astype(np.int64).astype(object)
+    ):
         A = codes.T
         kept = [bool(A[:, at].any()) for at in range(SITES)]
         own = {"kept": A[:, kept], "all": A, "first": A[:, :1]}[counted]

@@ -80,7 +80,9 @@ def test_first_order_is_the_sum_over_unordered_pairs_of_differences(drawn, conte
         for j in js:
             if i < j:
                 total += np.outer(A[:, i] - A[:, j], A[:, i] - A[:, j])
-    np.testing.assert_array_equal(oracle.statistics([A], rows, columns, context, 1)["context_scatter"], total)
+    np.testing.assert_array_equal(
+        oracle.statistics([A], rows, columns, context, 1)["context_scatter"], total
+    )
 
 
 @law
@@ -88,7 +90,9 @@ def test_first_order_is_the_sum_over_unordered_pairs_of_differences(drawn, conte
 def test_scatter_is_degrees_less_cooccurrence(drawn, context):
     images, rows, columns = drawn
     got = oracle.statistics(images, rows, columns, context, 1)
-    weighted = sum(A @ np.diag([len(js) for js in nearness(A, rows, columns, context)]) @ A.T for A in images)
+    weighted = sum(
+        A @ np.diag([len(js) for js in nearness(A, rows, columns, context)]) @ A.T for A in images
+    )
     np.testing.assert_array_equal(got["context_scatter"], weighted - got["cooccurrence"])
 
 
@@ -149,7 +153,9 @@ def test_solution_meets_its_constraint_and_diagonalises_the_objective(drawn, con
     np.testing.assert_allclose(P @ V @ P.T, np.eye(rank), atol=1e-7)
     np.testing.assert_allclose(P @ (scatter / N) @ P.T, np.diag(values), atol=1e-7 * (rows * columns))
     silent = activity == 0
-    np.testing.assert_allclose(P[:, silent], 0, atol=1e-9)  # dead atoms are no spurious smallest eigenvector
+    np.testing.assert_allclose(
+        P[:, silent], 0, atol=1e-9
+    )  # dead atoms are no spurious smallest eigenvector
 
 
 @law
@@ -189,7 +195,16 @@ def test_pixels_and_means_by_hand():
     colours = np.array([0, 10, 2, 20, 4, 30, 6, 41]).reshape(1, 2, 2, 2)
     assert oracle.patches(colours, 2).ravel().tolist() == colours.ravel().tolist()
     assert oracle.mean_removed(colours, 2, "channel", 1).ravel().tolist() == [-3, -15, -1, -5, 1, 5, 3, 16]
-    assert oracle.mean_removed(colours, 2, "patch", 1).ravel().tolist() == [-14, -4, -12, 6, -10, 16, -8, 27]
+    assert oracle.mean_removed(colours, 2, "patch", 1).ravel().tolist() == [
+        -14,
+        -4,
+        -12,
+        6,
+        -10,
+        16,
+        -8,
+        27,
+    ]
 
 
 def test_neighbours_by_hand():

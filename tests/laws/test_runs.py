@@ -77,7 +77,9 @@ def data(tmp_path_factory):
         steps = np.random.default_rng(2).integers(-3, 4, (2, 30, 16, 16)).cumsum(axis=1)
         for number, frames in enumerate(np.clip(steps + 128, 0, 255).astype(np.uint8)):
             file[f"clip-{number}/frames"] = frames
-    lines = [" ".join(f"w{one}" for one in np.random.default_rng(at).integers(0, 12, 9)) for at in range(300)]
+    lines = [
+        " ".join(f"w{one}" for one in np.random.default_rng(at).integers(0, 12, 9)) for at in range(300)
+    ]
     (folder / "t.txt").write_text("\n".join(lines))
     return folder
 

@@ -31,4 +31,6 @@ def test_each_part_is_what_it_is_alone(seed):
 
 
 def test_the_workspace_is_that_of_the_largest_part_and_more():
-    assert JOINT.batch_bytes(8) >= NESTED.batch_bytes(8) > max(one.batch_bytes(8) for _, one in NESTED.parts)
+    assert (
+        JOINT.batch_bytes(8) >= NESTED.batch_bytes(8) > max(one.batch_bytes(8) for _, one in NESTED.parts)
+    )

@@ -76,7 +76,9 @@ def run_onnx(graph, images, *names):
     more.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = runtime.InferenceSession(more.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(
+        more.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return session.run(list(names), {"images": images})
 
 
@@ -182,7 +184,14 @@ def by_hundreds(check, model, images):
 
 @CHECKS
 def test_a_thousand_colour_photographs(check, cifar):
-    changes = {"patch": 6, "dictionary": 192, "n_components": 24, "drop": 4, "pool_size": 4, "pool_stride": 2}
+    changes = {
+        "patch": 6,
+        "dictionary": 192,
+        "n_components": 24,
+        "drop": 4,
+        "pool_size": 4,
+        "pool_stride": 2,
+    }
     by_hundreds(check, fitted(cifar[:200], **changes), cifar)
 
 

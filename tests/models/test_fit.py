@@ -110,7 +110,12 @@ def test_a_fit_equals_the_oracle(data):
         return  # too few patches for the drawn settings: said in a sentence
     codes, sites = oracle_codes(images, model, configuration.positions)
     want = oracle.statistics(
-        codes, model.geometry.rows, model.geometry.columns, configuration.context, configuration.order, sites
+        codes,
+        model.geometry.rows,
+        model.geometry.columns,
+        configuration.context,
+        configuration.order,
+        sites,
     )
     got = model.statistics
     assert got.n_samples == 5
@@ -353,7 +358,9 @@ def test_random_atoms_are_patches_of_the_data_and_dictionaries_nest():
 
 
 def test_a_diverse_dictionary_keeps_its_distance_or_says_how_many_fit():
-    configuration = SETTINGS["gq"].replace(dictionary_method="diverse", dictionary_cosine=0.5, dictionary=15)
+    configuration = SETTINGS["gq"].replace(
+        dictionary_method="diverse", dictionary_cosine=0.5, dictionary=15
+    )
     atoms = fitted(IMAGES, configuration).dictionary.atoms
     cosines = atoms @ atoms.T
     assert (cosines - np.eye(15)).max() <= 0.501
@@ -369,7 +376,11 @@ def test_a_spherical_round_moves_atoms_to_the_mean_direction():
     rng = np.random.default_rng(2)
     start = np.rint(4000 * np.eye(4, 27)).astype(np.float32)
     sums = rng.integers(-500, 500, (4, 27)) * np.array([[1], [1], [1], [0]])
-    state = {"counts": np.array([3, 1, 2, 0]), "sums": sums, "spare_vector": np.full((1, 27), 788, np.int16)}
+    state = {
+        "counts": np.array([3, 1, 2, 0]),
+        "sums": sums,
+        "spare_vector": np.full((1, 27), 788, np.int16),
+    }
     first = _Centres(start.astype(float), start, np.zeros(4, np.int64), np.zeros(4, np.int64))
     moved = updated(first, state, spherical=True, mini_batch=False)
     want = sums[:3] / np.linalg.norm(sums[:3], axis=1, keepdims=True) * 4093

@@ -155,7 +155,9 @@ def test_some_rows_of_large_sums_tell_of_all(monkeypatch, tiles, allowed):
     """A sweep of all takes longer than there is, and products with all atoms are coded anew for each tile of rows."""
 
     def seconds(atoms, images, active, square):
-        return 2e-3 * images + 2e-5 * images * atoms + 1e-9 * images * square + 1e-6 * square / atoms * active
+        return (
+            2e-3 * images + 2e-5 * images * atoms + 1e-9 * images * square + 1e-6 * square / atoms * active
+        )
 
     monkeypatch.setattr(calibrate, "SLICE_BYTES", 2**20)
     found, sizes, _ = forecast(monkeypatch, "whole", seconds, lambda k, n: min(k, 400 * n), allowed, tiles)

@@ -42,7 +42,12 @@ def test_tiles_that_a_worker_can_hold_are_chosen_and_planned(name):
         plan_pass("statistics", one, source, limits)
     with pytest.raises(MemoryBudgetError, match=r"\(.* for each of its sums"):
         row_tiles(
-            sums, source, replace(limits, limit_bytes=2**24), checkpointed=False, work=0.0, fingerprint=False
+            sums,
+            source,
+            replace(limits, limit_bytes=2**24),
+            checkpointed=False,
+            work=0.0,
+            fingerprint=False,
         )
 
 

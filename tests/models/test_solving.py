@@ -228,7 +228,9 @@ def test_a_driver_that_cannot_hold_the_sums_keeps_them_in_files(name, workers, m
     np.testing.assert_allclose(model.embedding.components, expected.embedding.components, atol=1e-5)
     save(model, tmp_path / "model.h5")
     again = load(tmp_path / "model.h5")
-    np.testing.assert_array_equal(np.asarray(again.statistics.cooccurrence), expected.statistics.cooccurrence)
+    np.testing.assert_array_equal(
+        np.asarray(again.statistics.cooccurrence), expected.statistics.cooccurrence
+    )
 
 
 def test_sums_are_kept_in_files_where_that_helps():

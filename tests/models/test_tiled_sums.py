@@ -117,7 +117,9 @@ def test_tiles_merge_are_withdrawn_and_travel_as_files(name, tiles_of, tmp_path)
     part = replace(base, statistics=base.summed(as_source(IMAGES[20:50]), Engine(SerialExecutor(1)))[0])
     tiles_of(4)
     other = replace(base, statistics=base.summed(as_source(IMAGES[50:]), Engine(SerialExecutor(1)))[0])
-    _, total = merged(("a", part), [("b", base), ("c", other)], [("c", other), ("b", base), ("a", part)][:1])
+    _, total = merged(
+        ("a", part), [("b", base), ("c", other)], [("c", other), ("b", base), ("a", part)][:1]
+    )
     back, _ = update(found, as_source(IMAGES[20:]), Engine(SerialExecutor(1)), withdraw=True)
     assert_equal(back.statistics, base.statistics)
     _, expected = merged(("a", part), [("b", base)])
@@ -167,7 +169,9 @@ class Narrow(SerialExecutor):
 
 
 def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
-    model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[0]
+    model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[
+        0
+    ]
     source, sums = as_source(IMAGES), code_sums(model, 80)
     limits = WorkerLimits(2**40, 0, 1, 1)
     projected = [
@@ -188,10 +192,14 @@ def test_a_worker_of_little_memory_gets_tiles_and_the_user_is_told():
 
 
 def test_a_run_goes_on_in_the_tiles_it_was_cut_off_in_whatever_the_memory(tmp_path):
-    model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[0]
+    model = fit(as_source(IMAGES), BASE.replace(dictionary=900, threshold=0.6), Engine(SerialExecutor(1)))[
+        0
+    ]
     source, sums = as_source(IMAGES), code_sums(model, 80)
     plans = [
-        plan_pass("statistics", sums.tiled(count)[0], source, WorkerLimits(2**40, 0, 1, 1), checkpointed=True)
+        plan_pass(
+            "statistics", sums.tiled(count)[0], source, WorkerLimits(2**40, 0, 1, 1), checkpointed=True
+        )
         for count in (1, 3)
     ]
     least = sum(plan.projected_bytes for plan in plans) / 2 - sums.batch_bytes(80) + sums.batch_bytes(1)

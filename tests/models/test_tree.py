@@ -270,7 +270,9 @@ def test_real_data_files_open(real_data):
 
 
 def test_a_checkpoint_opens(tmp_path):
-    asked = smtdist.Configuration().replace(patch=3, feature="vq", dictionary=8, n_components=2, pool_size=2)
+    asked = smtdist.Configuration().replace(
+        patch=3, feature="vq", dictionary=8, n_components=2, pool_size=2
+    )
     engine = Engine(SerialExecutor(), checkpoint=tmp_path, key="a")
     model, _ = fit(as_source(small_images(1, 20, 8, 8)), asked, engine)
     with smtdist.open(tmp_path / "statistics" / "result.h5") as tree:

@@ -109,7 +109,9 @@ def test_given_atoms():
 def test_reads_once_where_memory_allows_and_the_same_otherwise(monkeypatch):
     chosen = [
         one
-        for _, one in combinations(Configuration(**SMALL), parse_grid(["ridge=0.1,0.2", "threshold=0.3,0.4"]))
+        for _, one in combinations(
+            Configuration(**SMALL), parse_grid(["ridge=0.1,0.2", "threshold=0.3,0.4"])
+        )
     ]
     seen = []
 
@@ -174,7 +176,8 @@ def test_workers_and_files_do_not_matter(tmp_path):
         file.create_dataset("x", data=TRAIN[..., 0], chunks=(32, 9, 8))
     source = Hdf5Source.open(tmp_path / "x.h5", "x")
     chosen = [
-        one for _, one in combinations(Configuration(**SMALL), parse_grid(["threshold=0.3,0.4", "drop=0,1"]))
+        one
+        for _, one in combinations(Configuration(**SMALL), parse_grid(["threshold=0.3,0.4", "drop=0,1"]))
     ]
     known, asked = split(source, 0.3, None, 0)
     results = []
@@ -184,7 +187,12 @@ def test_workers_and_files_do_not_matter(tmp_path):
             (
                 fitted,
                 score(
-                    fitted, chosen, known.source, asked.source, Judge(lambda z, y: y.copy()), engine(executor)
+                    fitted,
+                    chosen,
+                    known.source,
+                    asked.source,
+                    Judge(lambda z, y: y.copy()),
+                    engine(executor),
                 ),
             )
         )

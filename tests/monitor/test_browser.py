@@ -168,5 +168,7 @@ def test_the_page_of_a_run_that_loses_a_worker(shots, tmp_path):
         until(lambda: "finished" in head(), "the end to be shown")
         driver.save_screenshot(str(shots / "page-end.png"))
         assert found.passes_[2]["n_samples"] == len(pictures.images())
-        complaints = [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        complaints = [
+            entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
+        ]
         assert complaints == []

@@ -140,7 +140,9 @@ def test_the_page_draws_every_state_of_a_run():
         projected_bytes=2**28,
     )
     done = {"n_samples": 30, "n_positions": 270, "read_bytes": 1, "leaves": 3, "memory_bytes": 2**27}
-    drawn(kind="progress", time=5.0, **{"pass": "statistics"}, **done, by_worker={"here": done, "gone": done})
+    drawn(
+        kind="progress", time=5.0, **{"pass": "statistics"}, **done, by_worker={"here": done, "gone": done}
+    )
     drawn(kind="sums", time=5.0, **{"pass": "statistics"}, covers=[[[0, 2]], [[4, 5], [7, 8]]], running=2)
     found = drawn(
         kind="preview",

@@ -96,9 +96,9 @@ def test_a_look_in_mid_task_is_the_statistic_of_the_samples_so_far(tmp_path, sma
     found = [value for name, value in onlooker.seen if name == "statistics" and value is not None]
     assert max(value["n_samples"] for value in found) == len(images)
     inside = next(value for value in found if value["leaves"] > 0 and value["n_samples"] % 256)
-    so_far = fit(ArraySource(images[: inside["n_samples"]]), SETTINGS, Engine(SerialExecutor(1)), base=model)[
-        0
-    ]
+    so_far = fit(
+        ArraySource(images[: inside["n_samples"]]), SETTINGS, Engine(SerialExecutor(1)), base=model
+    )[0]
     assert inside["n_positions"] == so_far.statistics.n_positions
     assert inside["atoms_in_use"] == np.count_nonzero(so_far.statistics.activity)
     np.testing.assert_allclose(inside["spectrum"][:8], so_far.embedding.eigenvalues, rtol=1e-9)
@@ -194,7 +194,9 @@ def test_a_sum_that_is_taken_apart_meanwhile_has_no_preview(small_batches):
     sums = {}
     engine = Engine(SerialExecutor(1))
     engine.events.subscribe(
-        lambda event: sums.update(at=engine.current) if event["kind"] == "sums" and event["covers"] else None
+        lambda event: (
+            sums.update(at=engine.current) if event["kind"] == "sums" and event["covers"] else None
+        )
     )
     fit(ArraySource(IMAGES), SETTINGS, engine)
     statistic = sums["at"].job.statistic
@@ -202,7 +204,8 @@ def test_a_sum_that_is_taken_apart_meanwhile_has_no_preview(small_batches):
     state["activity"] += 1
     del state["second_moment"]
     assert (
-        preview(statistic, lambda function, *words: [(((0, 1),), function(state, *words))], Chosen()) is None
+        preview(statistic, lambda function, *words: [(((0, 1),), function(state, *words))], Chosen())
+        is None
     )
 
 

@@ -27,7 +27,12 @@ def started(run="a", at=100.0, **fields):
 
 
 def progress(samples, at, run="a", **workers):
-    done = {"n_samples": samples, "n_positions": 9 * samples, "read_bytes": samples, "leaves": samples // 100}
+    done = {
+        "n_samples": samples,
+        "n_positions": 9 * samples,
+        "read_bytes": samples,
+        "leaves": samples // 100,
+    }
     by_worker = {name: {**done, "memory_bytes": memory} for name, memory in workers.items()}
     return {"kind": "progress", "time": at, "run": run, "pass": "whitening", **done, "by_worker": by_worker}
 

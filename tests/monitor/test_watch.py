@@ -104,7 +104,11 @@ def test_without_events_the_files_of_partial_sums_tell(tmp_path):
         assert passes["statistics"]["status"] == "finished"
         assert passes["statistics"]["samples"] == len(IMAGES)
         assert "keeps no events" in repr(view)
-    assert [one["name"] for one in stored_passes(tmp_path / "c")] == ["dictionary", "statistics", "whitening"]
+    assert [one["name"] for one in stored_passes(tmp_path / "c")] == [
+        "dictionary",
+        "statistics",
+        "whitening",
+    ]
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -184,7 +188,15 @@ def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
 def test_events_on_standard_error_take_the_place_of_progress(tmp_path):
     with h5py.File(tmp_path / "d.h5", "w") as file:
         file.create_dataset("x", data=IMAGES, chunks=(128, 8, 8))
-    fit = ["fit", str(tmp_path / "d.h5"), "--dataset", "x", "--out", str(tmp_path / "m.h5"), "--set=patch=3"]
+    fit = [
+        "fit",
+        str(tmp_path / "d.h5"),
+        "--dataset",
+        "x",
+        "--out",
+        str(tmp_path / "m.h5"),
+        "--set=patch=3",
+    ]
     code, _, error = called(*fit, "--set=dictionary=16", "--set=n_components=4", "--events", "-")
     assert code == 0
     assert {json.loads(line)["kind"] for line in error.splitlines()} >= {

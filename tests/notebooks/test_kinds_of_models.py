@@ -77,7 +77,9 @@ def test_few_labels(tmp_path):
     text = ran("08-few-labels", tmp_path)
     few, many = (numbers(rf" {count} labels: pixels ([\d.]+)", text)[0] for count in (10, 200))
     assert few < many
-    assert len(re.findall(r"labels: pixels [\d.]+ %, transform [\d.]+ %, spike and slab [\d.]+ %", text)) == 5
+    assert (
+        len(re.findall(r"labels: pixels [\d.]+ %, transform [\d.]+ %, spike and slab [\d.]+ %", text)) == 5
+    )
 
 
 def test_every_notebook_has_its_test():

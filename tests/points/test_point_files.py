@@ -74,7 +74,9 @@ def test_new_points_are_embedded_in_any_pieces(tmp_path, monkeypatch):
 
         pieces = dict(embedded(model, as_table(new), Engine(executor)))
     assert len(pieces) == 4
-    np.testing.assert_array_equal(np.concatenate([pieces[at] for at in sorted(pieces)]), model.transform(new))
+    np.testing.assert_array_equal(
+        np.concatenate([pieces[at] for at in sorted(pieces)]), model.transform(new)
+    )
     with pytest.raises(ModelError, match="points of 3 numbers"):
         list(embedded(model, as_table(new[:, :2]), engine()))
 
@@ -128,7 +130,8 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     assert (done["n_features"], done["n_components"], done["n_inputs"]) == (25, 3, 3)
     assert "25 features" in run("points", "fit", "t.npy", *common, "--out", "q.h5")
     assert (
-        load_points("q.h5").embedding.components.tolist() == load_points("p.h5").embedding.components.tolist()
+        load_points("q.h5").embedding.components.tolist()
+        == load_points("p.h5").embedding.components.tolist()
     )
     told = json.loads(run("info", "p.h5", "--json"))
     assert told["kind"] == "points"

@@ -54,7 +54,9 @@ def test_quadratic_features_in_time_are_slow_feature_analysis():
     # closed form: whiten the centred expansion, then the directions in which its differences vary least
     h = np.concatenate([x, x[:, :1] ** 2, x[:, :1] * x[:, 1:], x[:, 1:] ** 2], axis=1)
     h -= h.mean(axis=0)
-    values, vectors = scipy.linalg.eigh(np.diff(h, axis=0).T @ np.diff(h, axis=0) / len(h), h.T @ h / len(h))
+    values, vectors = scipy.linalg.eigh(
+        np.diff(h, axis=0).T @ np.diff(h, axis=0) / len(h), h.T @ h / len(h)
+    )
     y = model.transform(x)
     y -= y.mean(axis=0)
     for count in (1, 3):
@@ -113,7 +115,9 @@ def test_codes_that_interpolate_landmarks_are_locally_linear_landmarks():
         points
     )
     mine = model.transform(points)[:, 1:]
-    assert angle(mine - mine.mean(axis=0), theirs) < 0.7  # landmarks approximate the embedding of all points
+    assert (
+        angle(mine - mine.mean(axis=0), theirs) < 0.7
+    )  # landmarks approximate the embedding of all points
 
 
 def test_interpolation_rebuilds_points_and_keeps_landmarks():

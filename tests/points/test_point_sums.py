@@ -92,7 +92,9 @@ def test_first_order_is_a_column_of_d_for_each_pair_of_neighbours(name, n, k, se
 
 @law
 @given(
-    st.sampled_from(sorted(FEATURES)), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 99)
+    st.sampled_from(sorted(FEATURES)),
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.integers(0, 99),
 )
 def test_second_order_in_time_is_a_point_less_half_of_both_sides(name, lengths, seed):
     n = sum(lengths)

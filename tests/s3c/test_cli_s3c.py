@@ -113,7 +113,17 @@ def test_few_labels_and_pictures(data, tmp_path, capsys):
     source, fitted = data / "d.h5", tmp_path / "m.h5"
     assert (
         run(
-            capsys, "fit", source, "--model", "s3c", "--dataset", "train/images", "--out", fitted, *SET, "-q"
+            capsys,
+            "fit",
+            source,
+            "--model",
+            "s3c",
+            "--dataset",
+            "train/images",
+            "--out",
+            fitted,
+            *SET,
+            "-q",
         )[0]
         == 0
     )
@@ -201,7 +211,17 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
         code, out, err = run(capsys, "evaluate", fitted, source, *JUDGED, "--metric", metric, option, 5)
         assert code == 0, err
         assert json.loads(out)["top1"] > 0.6
-    z = ["transform", fitted, source, "--dataset", "test/images", "--out", tmp_path / "z.h5", "--json", "-q"]
+    z = [
+        "transform",
+        fitted,
+        source,
+        "--dataset",
+        "test/images",
+        "--out",
+        tmp_path / "z.h5",
+        "--json",
+        "-q",
+    ]
     code, out, err = run(capsys, *z)
     assert code == 0, err
     # seven by seven positions, windows of three every second
@@ -214,7 +234,10 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
     ("arguments", "message"),
     [
         (["--set", "feature=s3c", "--set", "mean=patch"], "no setting 'mean' with feature=s3c"),
-        (["--set", "feature=s3c", "--set", "context=0"], "context is 0; it must be a whole number of pixels"),
+        (
+            ["--set", "feature=s3c", "--set", "context=0"],
+            "context is 0; it must be a whole number of pixels",
+        ),
         (["--set", "feature=l1", "--set", "order=3"], "order is 3"),
         (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 goes without --preset"),
         (["--model", "omp", "--atoms", "a.npy"], "--model omp goes without --preset, --atoms"),
@@ -222,7 +245,16 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
     ],
 )
 def test_what_a_fit_on_floats_does_not_take(data, tmp_path, capsys, arguments, message):
-    given = ["fit", data / "d.h5", "--dataset", "train/images", "--out", tmp_path / "m.h5", *arguments, "-q"]
+    given = [
+        "fit",
+        data / "d.h5",
+        "--dataset",
+        "train/images",
+        "--out",
+        tmp_path / "m.h5",
+        *arguments,
+        "-q",
+    ]
     code, _, err = run(capsys, *given)
     assert code == 2
     assert message in " ".join(err.split())
@@ -260,7 +292,16 @@ WINDOW = ["--set", "pool_size=8"]
     ],
 )
 def test_pools_beyond_the_image_are_refused_before_a_fit(data, tmp_path, capsys, arguments, message):
-    given = ["fit", data / "d.h5", "--dataset", "train/images", "--out", tmp_path / "m.h5", *arguments, "-q"]
+    given = [
+        "fit",
+        data / "d.h5",
+        "--dataset",
+        "train/images",
+        "--out",
+        tmp_path / "m.h5",
+        *arguments,
+        "-q",
+    ]
     code, _, err = run(capsys, *given, "--checkpoint", tmp_path / "c")
     assert code == 1
     assert message in " ".join(err.split())

@@ -164,7 +164,9 @@ def test_draws_know_the_image_and_not_its_number():
 
 
 def test_sparse_coding_minimises_the_printed_objective(stored):
-    coder, _ = fit_coder(PatchCoder, stored, SMALL.replace(model="sc", penalty=0.5), Engine(SerialExecutor()))
+    coder, _ = fit_coder(
+        PatchCoder, stored, SMALL.replace(model="sc", penalty=0.5), Engine(SerialExecutor())
+    )
     rows = coder.rows(small_images(9, 1, 12, 10))[:8]
     codes = coder.code(rows)
     assert (codes >= 0).all()
@@ -280,7 +282,9 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         FILES.load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    with pytest.raises(ModelError, match="is not a patch coder; give one written by smtdist fit --model s3c"):
+    with pytest.raises(
+        ModelError, match="is not a patch coder; give one written by smtdist fit --model s3c"
+    ):
         FILES.load_coder(tmp_path / "other.h5")
     with pytest.raises(ModelError, match="There is no model file"):
         FILES.load_coder(tmp_path / "none.h5")

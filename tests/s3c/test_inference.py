@@ -220,7 +220,9 @@ def test_all_ways_meet_where_the_problem_is_easy():
 
 
 @pytest.mark.parametrize("schedule", [Schedule(), Schedule.in_blocks()])
-@pytest.mark.parametrize(("n_units", "n_inputs", "n"), [(1, 1, 1), (17, 5, 33), (300, 40, 500), (16, 108, 7)])
+@pytest.mark.parametrize(
+    ("n_units", "n_inputs", "n"), [(1, 1, 1), (17, 5, 33), (300, 40, 500), (16, 108, 7)]
+)
 def test_the_compiled_body_is_the_generic_one(n_units, n_inputs, n, schedule):
     model = model_of(11, n_units, n_inputs)
     rows = rows_of(12, model, n)
@@ -233,7 +235,9 @@ def test_the_compiled_body_is_the_generic_one(n_units, n_inputs, n, schedule):
 
 
 def test_extreme_drives_neither_overflow_nor_stay_open():
-    model = SpikeSlab(np.eye(2), np.full(2, 100.0), np.ones(2), np.array([-200.0, 200.0]), np.full(2, 100.0))
+    model = SpikeSlab(
+        np.eye(2), np.full(2, 100.0), np.ones(2), np.array([-200.0, 200.0]), np.full(2, 100.0)
+    )
     rows = np.array([[100.0, -500.0], [0.0, 0.0]])
     for dtype in (np.float32, np.float64):
         found = infer(rows.astype(dtype), model.astype(dtype), Schedule.constant(0.9, 40))

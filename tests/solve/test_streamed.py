@@ -108,7 +108,9 @@ def test_a_null_space_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "a"
     folder.mkdir()
     with pytest.raises(Unsuitable, match="null space"):
-        smallest_components_of_tiles(streamed(scatter, 64), streamed(moment, 64), 5, means=means(folder, 64))
+        smallest_components_of_tiles(
+            streamed(scatter, 64), streamed(moment, 64), 5, means=means(folder, 64)
+        )
     assert not folder.exists(), "what cannot be used is not left behind"
     with pytest.raises(ConfigurationError, match="span only"):
         smallest_components_of_tiles(streamed(scatter, 64), np.ones(200), 201, means=means(tmp_path, 64))

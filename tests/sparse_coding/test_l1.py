@@ -165,7 +165,9 @@ def test_the_bodies_of_a_device_find_the_same(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(module, "cpu", module.generic)
             for method in ("fista", "ista"):
-                codes, gaps, _ = sparse_codes(dictionary, x, 0.4, positive=positive, method=method, gap=1e-8)
+                codes, gaps, _ = sparse_codes(
+                    dictionary, x, 0.4, positive=positive, method=method, gap=1e-8
+                )
                 assert (gaps <= 1e-8).all()
                 np.testing.assert_allclose(codes, here[method][0], atol=1e-3)
 

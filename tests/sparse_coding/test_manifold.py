@@ -51,15 +51,15 @@ def coder(request):
 @pytest.mark.parametrize("sparse", [True, False])
 def test_sums_are_those_over_pairs_of_positions(sparse):
     rng = np.random.default_rng(0)
-    codes = np.maximum(rng.standard_normal((4, 1, 6, 5)) - 0.5, 0)
-    codes[1, 0, 2] = codes[3, 0, :4] = 0
+    codes = np.maximum(rng.standard_normal((4, 6, 5)) - 0.5, 0)
+    codes[1, 2] = codes[3, :4] = 0
     statistic = ValueSums(Sequences(5), AsTheyAre(5, sparse), Whole())
     state = statistic.zero()
     statistic.update(state, codes[:2], 0)
     statistic.update(state, codes[2:], 2)
     scatter, second, n = np.zeros((5, 5), object), np.zeros((5, 5), object), 0
     steps = np.rint(codes * GRID).astype(np.int64).astype(object)
-    for image in steps[:, 0]:
+    for image in steps:
         kept = [a for a in image if a.any()]
         n += len(kept)
         second += sum(np.outer(a, a) for a in kept)
@@ -67,7 +67,7 @@ def test_sums_are_those_over_pairs_of_positions(sparse):
             scatter += sum((np.outer(a - b, a - b) for b in kept[i + 1 :]), np.zeros((5, 5), object))
     for name, expected in (("context_scatter", scatter), ("second_moment", second)):
         np.testing.assert_array_equal(exact(state[f"{name}_high"], state[f"{name}_low"]), expected)
-    np.testing.assert_array_equal(state["activity"], steps.sum(axis=(0, 1, 2)))
+    np.testing.assert_array_equal(state["activity"], steps.sum(axis=(0, 1)))
     assert state["n_positions"] == n
 
 
@@ -84,13 +84,13 @@ def test_large_codes_are_summed_exactly_or_refused(seed, sizes, scale, sparse):
     statistic = ValueSums(Sequences(3), AsTheyAre(3, sparse), Whole())
     state, scatter = statistic.zero(), np.zeros((3, 3), object)
     for size in sizes:
-        codes = rng.standard_normal((size, 1, 7, 3)) * scale
+        codes = rng.standard_normal((size, 7, 3)) * scale
         try:
             statistic.update(state, codes, 0)
         except DataError:
             assert scale == 2000  # codes of 2^28 steps
             return
-        for image in np.rint(codes[:, 0] * GRID).astype(np.int64).astype(object):
+        for image in np.rint(codes * GRID).astype(np.int64).astype(object):
             s = image.sum(axis=0)
             scatter += 7 * image.T @ image - np.outer(s, s)
     found = exact(state["context_scatter_high"], state["context_scatter_low"])
@@ -258,7 +258,13 @@ def test_the_estimator():
     more = {"rounds": 1, "images": 256, "positions": 9}
     fitted = CodedSMT(feature="omp", patch=4, dictionary=10, n_components=3, settings=more).fit(images)
     assert fitted.transform(images[:5]).shape == (5, len(fitted.get_feature_names_out()))
-    assert [one["name"] for one in fitted.passes_] == ["whitening", "start", "round-1", "statistics", "solve"]
+    assert [one["name"] for one in fitted.passes_] == [
+        "whitening",
+        "start",
+        "round-1",
+        "statistics",
+        "solve",
+    ]
 
 
 @pytest.mark.parametrize("context", [Whole(), Window(12, 7, 2, 2)])

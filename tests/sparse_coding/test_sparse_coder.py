@@ -120,7 +120,9 @@ def test_planted_atoms_are_learned(learning):
     state = Learned(spares[100:124].copy(), np.zeros(24, np.int64))
     for number in range(1, 121):
         batch = x[rng.choice(len(x), 500, replace=False)]
-        state = learned(state, sums_of(state.atoms, batch, 0.05, learning == "sums"), wanted, number, spares)
+        state = learned(
+            state, sums_of(state.atoms, batch, 0.05, learning == "sums"), wanted, number, spares
+        )
     found = (state.atoms @ dictionary).max(axis=0)
     assert (found > 0.97).mean() > 0.9
     assert state.trace[-1] < 0.3 * state.trace[0]
@@ -235,7 +237,9 @@ def test_a_file_holds_all_of_a_coder(stored, images, tmp_path):
         FILES.load_coder(tmp_path / "m.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
-    with pytest.raises(ModelError, match="is not a sparse coder; give one written by smtdist fit --model l1"):
+    with pytest.raises(
+        ModelError, match="is not a sparse coder; give one written by smtdist fit --model l1"
+    ):
         FILES.load_coder(tmp_path / "other.h5")
     with pytest.raises(ModelError, match="There is no model file"):
         FILES.load_coder(tmp_path / "none.h5")
@@ -309,6 +313,8 @@ def test_a_killed_worker_changes_nothing(checkpointed, stored, tmp_path):
 def test_what_cannot_be_coded(stored, images):
     with pytest.raises(ConfigurationError, match="patch is 11, but"):
         fit_coder(SparseCoder, stored, SMALL.replace(patch=11), Engine(SerialExecutor()))
-    coder, _ = fit_coder(SparseCoder, ArraySource(images), SMALL.replace(rounds=0), Engine(SerialExecutor()))
+    coder, _ = fit_coder(
+        SparseCoder, ArraySource(images), SMALL.replace(rounds=0), Engine(SerialExecutor())
+    )
     with pytest.raises(ModelError, match=r"takes images of \(height, width, channels\) = \(12, 10, 1\)"):
         coder.represent(images[:, :8])

@@ -30,7 +30,8 @@ def lines():
     draw = np.random.default_rng(0)
     words = np.array([f"w{number}" for number in range(50)])
     return [
-        " ".join(draw.choice(words[draw.integers(0, 30) :], draw.integers(0, 60))) + "\n" for _ in range(1200)
+        " ".join(draw.choice(words[draw.integers(0, 30) :], draw.integers(0, 60))) + "\n"
+        for _ in range(1200)
     ]
 
 
@@ -123,7 +124,9 @@ def test_what_is_not_in_is_refused(fitted, tmp_path):
 
 def test_the_audit_tells_what_is_out():
     def entry(action, source, *stretch):
-        about = {"document": json.dumps({"path": "a", "text_bytes": 90, "bytes": stretch})} if stretch else {}
+        about = (
+            {"document": json.dumps({"path": "a", "text_bytes": 90, "bytes": stretch})} if stretch else {}
+        )
         return {"action": action, "source": source, **about}
 
     audit = [

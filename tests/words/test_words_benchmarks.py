@@ -37,7 +37,18 @@ def recorded(folder):
 
 @pytest.mark.benchmark
 def test_semantics(text, tmp_path):
-    sizes = ["--vocabulary", "60", "--components", "4", "--sweeps", "2", "--least", "20", "--min-count", "1"]
+    sizes = [
+        "--vocabulary",
+        "60",
+        "--components",
+        "4",
+        "--sweeps",
+        "2",
+        "--least",
+        "20",
+        "--min-count",
+        "1",
+    ]
     result = semantics.main([text, *sizes, "--json", str(tmp_path)])
     assert set(result["methods"]) == {"beside", *semantics.METHODS}
     assert set(result["beyond ppmi-svd"]) == {*semantics.METHODS} - {"ppmi-svd"}

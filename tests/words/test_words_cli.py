@@ -65,7 +65,9 @@ def test_text_counts_twice_where_it_is_meant_to(texts):
     assert "pass --allow-repeats" in run(*again, code=1)[1]
     once, twice = run("--model", "once.h5", "--json")[0], run(*again, "--allow-repeats")[0]
     assert json.loads(twice)["n_positions"] == 2 * json.loads(once)["n_positions"]
-    merged = run("--model", "once.h5", "--merge", "once.h5", "--allow-repeats", "--out", "m.h5", "--json")[0]
+    merged = run("--model", "once.h5", "--merge", "once.h5", "--allow-repeats", "--out", "m.h5", "--json")[
+        0
+    ]
     assert json.loads(merged)["n_positions"] == json.loads(twice)["n_positions"]
 
 
@@ -160,7 +162,9 @@ def test_near_words_are_drawn(texts):
 def test_the_most_frequent_words_may_be_left_out_of_those_beside(texts):
     run("a.txt", *SMALL)
     model = load_words("words.h5")
-    common = sorted(model.vocabulary.words, key=lambda word: -model.vocabulary.counts[model.number(word)])[:3]
+    common = sorted(model.vocabulary.words, key=lambda word: -model.vocabulary.counts[model.number(word)])[
+        :3
+    ]
     every = [near.word for near in model.most_cooccurring("cat", 99)]
     assert set(common[:2]) & set(every)
     assert [near.word for near in model.most_cooccurring("cat", 99, common=3)] == [

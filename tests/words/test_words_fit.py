@@ -23,7 +23,13 @@ from smtdist.models.merge import update
 from smtdist.models.words.files import load_words, save_words, write_word2vec
 from smtdist.models.words.fit import fit_words
 from smtdist.models.words.model import WordSettings, row_bounds
-from smtdist.models.words.others import GloveSettings, glove, positive_information, ppmi_svd, rank_correlation
+from smtdist.models.words.others import (
+    GloveSettings,
+    glove,
+    positive_information,
+    ppmi_svd,
+    rank_correlation,
+)
 from smtdist.solve import iterative
 from smtdist.solve.iterative import smallest_components_sparse
 from smtdist.statistics.word_pairs import WordSums

@@ -47,7 +47,10 @@ class _Binary(ArrayPart):
                 data = np.frombuffer(take(file, count * record, str(self.path)), np.uint8).reshape(
                     count, record
                 )
-                yield _rows_first(data[:, self.label_bytes :]), data[:, self.label_bytes - 1].astype(np.int64)
+                yield (
+                    _rows_first(data[:, self.label_bytes :]),
+                    data[:, self.label_bytes - 1].astype(np.int64),
+                )
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,9 @@ def _whole(path: Path) -> bytes:
     try:
         size = os.stat(path).st_size
         if size > MOST_BATCH_BYTES:
-            raise DataError(f"{path} has {size:,} bytes, far more than a batch of CIFAR; name another file.")
+            raise DataError(
+                f"{path} has {size:,} bytes, far more than a batch of CIFAR; name another file."
+            )
         return path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from error

@@ -46,7 +46,9 @@ class Selection:
     label_column: str | None = None
 
 
-def open_listing(paths: Sequence[Path], kind: str | None = None, wanted: Selection = Selection()) -> Listing:
+def open_listing(
+    paths: Sequence[Path], kind: str | None = None, wanted: Selection = Selection()
+) -> Listing:
     """Look at a source and return what it holds; raise DataError where it is none, or holds nothing."""
     files = list(paths)
     if not files:

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from smtdist.data import pillow
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing, unreadable
-from smtdist.data.pillow import endings
 from smtdist.errors import DataError
 
 FOLDER: Final = "a folder"
@@ -156,4 +156,4 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(endings())
+    return entry.name.lower().endswith(pillow.endings())

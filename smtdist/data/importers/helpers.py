@@ -42,7 +42,9 @@ def in_order(batches: Iterable[Batch], recipe: Recipe, workers: int) -> Iterator
     A batch whose helper dies is prepared here. Memory: workers + 2 batches, and some 50 MiB a helper.
     """
     source = iter(batches)
-    yield from (prepare(batch, recipe) for batch in itertools.islice(source, FIRST_HERE if workers else None))
+    yield from (
+        prepare(batch, recipe) for batch in itertools.islice(source, FIRST_HERE if workers else None)
+    )
     following = next(source, None)
     if following is None:
         return
@@ -189,7 +191,9 @@ def _placed(prepared: Prepared, slot: Any) -> tuple[Prepared, int | None, tuple[
     """Put the data into the slot, where it fits, and return what tells how to find it."""
     data = prepared.data
     shape = data.shape if isinstance(data, np.ndarray) else None
-    flat = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    flat = (
+        data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    )
     if flat.nbytes > slot.nbytes:
         return prepared, None, None
     slot[: flat.nbytes] = flat

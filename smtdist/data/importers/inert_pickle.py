@@ -183,7 +183,8 @@ def read_pickle(data: bytes, name: str) -> dict[str, Any]:
         if type(value) is not dict:
             raise ValueError("no dictionary")
         return {
-            _text(key): entry.values() if isinstance(entry, _Array) else entry for key, entry in value.items()
+            _text(key): entry.values() if isinstance(entry, _Array) else entry
+            for key, entry in value.items()
         }
     except DataError as error:
         raise DataError(f"{name} is refused as a pickle: {error}") from None

@@ -122,7 +122,9 @@ def unreadable(path: str | Path, error: OSError) -> DataError:
     """Return the error for a file that the system does not hand out."""
     if isinstance(error, FileNotFoundError):
         return DataError(f"There is no file {path}; check the name.")
-    return DataError(f"{path} cannot be read: {error.strerror or error}; check its permissions and the disk.")
+    return DataError(
+        f"{path} cannot be read: {error.strerror or error}; check its permissions and the disk."
+    )
 
 
 def file_keys(paths: Sequence[Path]) -> list[str]:

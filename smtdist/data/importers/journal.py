@@ -198,7 +198,9 @@ class JournalledFile:
             "state": state,
         }
         text = json.dumps(header).encode()
-        body = b"".join([_HEADER.pack(len(text), zlib.crc32(text)), text, *(self._pages[n] for n in numbers)])
+        body = b"".join(
+            [_HEADER.pack(len(text), zlib.crc32(text)), text, *(self._pages[n] for n in numbers)]
+        )
         temporary = self._journal.with_name(self._journal.name + ".tmp")
         try:
             with open(temporary, "wb") as file:

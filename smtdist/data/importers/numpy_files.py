@@ -88,7 +88,9 @@ class NumpyPart(ArrayPart):
 
     def blocks(self, first: int, rows: int) -> Iterator[tuple[npt.NDArray[Any], Labels | None]]:
         """Yield images and labels."""
-        images = (as_pixels(block, self.dtype, self._images.name) for block in self._images.rows(first, rows))
+        images = (
+            as_pixels(block, self.dtype, self._images.name) for block in self._images.rows(first, rows)
+        )
         labels: Iterator[Labels | None] = itertools.repeat(None)
         if self._labels is not None:
             name = self._labels.name

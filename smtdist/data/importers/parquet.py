@@ -89,7 +89,9 @@ class ParquetListing(Listing):
             mean = max(1, group.total_byte_size // max(1, group.num_rows))
             size = max(1, min(items, nbytes // mean))
             try:
-                for part in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
+                for part in file.iter_batches(
+                    size, row_groups=[number], columns=columns, use_threads=False
+                ):
                     drop = min(max(0, first - start), part.num_rows)
                     if drop < part.num_rows:
                         yield self._batch(part.slice(drop), path, start + drop)
@@ -120,7 +122,9 @@ class ParquetListing(Listing):
             )
         values = column.to_numpy(zero_copy_only=False)
         if values.dtype.kind == "u" and values.max() >= 2**63:
-            raise DataError(f"{path} holds the label {values.max()}, which does not fit in int64; renumber.")
+            raise DataError(
+                f"{path} holds the label {values.max()}, which does not fit in int64; renumber."
+            )
         return values.astype(np.int64)  # type: ignore[no-any-return]
 
     def _opened(self, path: Path) -> Any:

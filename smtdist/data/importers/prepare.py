@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.decode import decode, encode_png, read_header, resized, resized_shape, verify
+from smtdist.data import decode as decoding
 from smtdist.data.importers.items import Batch, Labels
 from smtdist.errors import DataError
 
@@ -134,9 +134,9 @@ def _parts(recipe: Recipe, result: Prepared) -> Callable[[int, Any], None]:
     def put(row: int, data: Any) -> None:
         if isinstance(data, np.ndarray) or recipe.scales:
             image = image_of(data, recipe)
-            size, data = _size_of(image), encode_png(image)
+            size, data = _size_of(image), decoding.encode_png(image)
         else:
-            size = Size(*(verify(data) if recipe.verify else read_header(data))[:3])
+            size = Size(*(decoding.verify(data) if recipe.verify else decoding.read_header(data))[:3])
         result.sizes.append(size)
         result.data.append(data)
 
@@ -153,11 +153,13 @@ def image_of(data: Any, recipe: Recipe, channels: int | None = None) -> npt.NDAr
     if isinstance(data, np.ndarray):
         image = data if data.ndim == 3 else data[:, :, None]
     elif channels == 3 and not recipe.scales:  # nothing of the header can stand against it
-        return decode(data, channels)
+        return decoding.decode(data, channels)
     else:
-        header = read_header(data)
+        header = decoding.read_header(data)
         if channels == 1 and header.channels == 3:
             raise ColourFound
-        resized_shape(header.height, header.width, recipe.resize, recipe.crop)  # refused before it is decoded
-        image = decode(data, channels)
-    return resized(image, recipe.resize, recipe.crop)
+        decoding.resized_shape(
+            header.height, header.width, recipe.resize, recipe.crop
+        )  # refused before it is decoded
+        image = decoding.decode(data, channels)
+    return decoding.resized(image, recipe.resize, recipe.crop)

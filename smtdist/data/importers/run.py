@@ -283,7 +283,12 @@ def _recipe(listing: Listing, options: ImportOptions) -> Recipe:
     if dtype != np.uint8 and (scales or not plain):
         what = "scaled" if scales else "encoded"
         raise DataError(f"Only uint8 images can be {what}, but these are {dtype}; import them as they are.")
-    if listing.shape and (scales or not plain) and len(listing.shape) == 3 and listing.shape[2] not in (1, 3):
+    if (
+        listing.shape
+        and (scales or not plain)
+        and len(listing.shape) == 3
+        and listing.shape[2] not in (1, 3)
+    ):
         raise DataError(
             f"Only images of 1 or 3 channels can be scaled or encoded, but these have {listing.shape[2]}."
         )

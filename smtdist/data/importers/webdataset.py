@@ -13,6 +13,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from smtdist.data import pillow
 from smtdist.data.importers.idx import is_gzip
 from smtdist.data.importers.items import (
     BATCH_BYTES,
@@ -25,7 +26,6 @@ from smtdist.data.importers.items import (
     too_long,
     unreadable,
 )
-from smtdist.data.pillow import endings
 from smtdist.errors import DataError
 
 MOST_TEXT_BYTES: Final = 2**20
@@ -105,7 +105,7 @@ class TarListing(Listing):
 
 def is_image(ending: str) -> bool:
     """Return whether files with an ending, its dot left out, are images."""
-    return f".{ending}" in endings()
+    return f".{ending}" in pillow.endings()
 
 
 def _label(member: str, ending: str, data: bytes) -> int | None:

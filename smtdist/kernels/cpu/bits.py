@@ -51,7 +51,13 @@ def transpose_tiles(tile: Array) -> None:
 
 @compiled
 def list_part(
-    words: Array, base: int, n_rows: int, block: int, begin: int, end: int, lists: tuple[Array, Array, Array]
+    words: Array,
+    base: int,
+    n_rows: int,
+    block: int,
+    begin: int,
+    end: int,
+    lists: tuple[Array, Array, Array],
 ) -> None:
     """Write, for each atom of a block, where in `n_rows` rows from words[base:] its bit is set, to offsets[begin:end]."""
     starts, counts, offsets = lists  # starts and counts (K,)

@@ -76,7 +76,13 @@ def scan_scores(tile: Array, norms: Array, first: int, scores: Array, labels: Ar
 
 @compiled
 def apply_policies(
-    bits: Array, first: int, counts: Array, constant: Array, best_constant: bool, best_zero: bool, lost: Array
+    bits: Array,
+    first: int,
+    counts: Array,
+    constant: Array,
+    best_constant: bool,
+    best_zero: bool,
+    lost: Array,
 ) -> int:
     """Settle constant patches in place; write to `lost` those that no atom reaches and that want their best one.
 
@@ -120,7 +126,9 @@ def mark_active(grid: Array, constant: Array, rule: Rule, bits: Array, first: in
     counts[:] = 0
     for start, stop, low, high in product_tiles(grid, rule.atoms_t, tile):
         block, word = divmod(low // 64, BLOCK_WORDS)
-        scan_tile(tile, high - low, cut, bits[block, first + start : first + stop], word, counts[start:stop])
+        scan_tile(
+            tile, high - low, cut, bits[block, first + start : first + stop], word, counts[start:stop]
+        )
     lost = np.empty(len(counts), np.int64)
     lost = lost[: apply_policies(bits, first, counts, constant, rule.best_constant, rule.best_zero, lost)]
     if len(lost):

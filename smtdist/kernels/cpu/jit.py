@@ -303,7 +303,9 @@ def store_packed(_typing: Any, out: Any, index: Any, mask: Any, base: Any, unit:
         if not _packs(context):
             return context.get_dummy_value()
         lanes, chosen = ir.VectorType(I16, 32), ir.VectorType(ir.IntType(1), 32)
-        steps = builder.mul(ir.Constant(lanes, list(range(32))), splat(builder, builder.trunc(unit, I16), 32))
+        steps = builder.mul(
+            ir.Constant(lanes, list(range(32))), splat(builder, builder.trunc(unit, I16), 32)
+        )
         numbers = builder.add(steps, splat(builder, builder.trunc(base, I16), 32))
         kind = ir.FunctionType(lanes, [lanes, lanes, chosen])
         name = "llvm.x86.avx512.mask.compress.v32i16"

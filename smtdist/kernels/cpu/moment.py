@@ -117,7 +117,9 @@ def add_rows(
                 at, levels = (atom - low) * PLANES_WORDS, used[atom - low]
                 start = starts[part, atom]
                 stop = start + counts[part, atom]
-                count_rows(words, base, offsets, start, stop, planes, at, tail, -row * BLOCK_WORDS, 0, levels)
+                count_rows(
+                    words, base, offsets, start, stop, planes, at, tail, -row * BLOCK_WORDS, 0, levels
+                )
         for atom in range(low, end):
             if totals[atom - low] > 0:
                 at, levels = (atom - low) * PLANES_WORDS, used[atom - low]

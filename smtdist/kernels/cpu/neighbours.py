@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smtdist.kernels.cpu.jit import compiled, lowest_bit, reach_mask
-from smtdist.kernels.generic.neighbours import LARGEST_ROW
+from smtdist.kernels.generic import neighbours
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array
 
@@ -56,7 +56,7 @@ def offer(
                 mask &= mask - one
                 value = bits[column]
                 value ^= (value >> np.int32(31)) & SIGN_LESS
-                key = (np.int64(value) << 32) | (LARGEST_ROW - (first + column))
+                key = (np.int64(value) << 32) | (neighbours.LARGEST_ROW - (first + column))
                 if key > heap[0]:
                     replace_lowest(heap, key)
                     set_bound(heap[0], word, bound)

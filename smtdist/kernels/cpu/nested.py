@@ -45,7 +45,9 @@ def mark_nested(
     spare = np.empty(n, np.int64)
     for start, stop, low, high in product_tiles(grid, atoms_t, tile):
         for cut, marked in full.items():
-            scan_tile(tile, high - low, np.float32(cut), marked[start:stop], low // 64, spare[: stop - start])
+            scan_tile(
+                tile, high - low, np.float32(cut), marked[start:stop], low // 64, spare[: stop - start]
+            )
     for rule, own, active in zip(rules, bits, counts, strict=True):
         take_prefix(full[rule.cut], rule.atoms_t.shape[1], own, active)
         lost = np.empty(n, np.int64)

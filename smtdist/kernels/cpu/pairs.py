@@ -73,7 +73,13 @@ def union_size(left: Array, right: Array) -> int:
 
 @compiled
 def merge_counts(
-    left: Array, left_counts: Array, right: Array, right_counts: Array, sign: int, keys: Array, counts: Array
+    left: Array,
+    left_counts: Array,
+    right: Array,
+    right_counts: Array,
+    sign: int,
+    keys: Array,
+    counts: Array,
 ) -> int:
     """Write left + sign x right of two sorted lists, leaving out zeros; return how many are written."""
     i, j, n = 0, 0, 0

@@ -16,7 +16,7 @@ from smtdist.kernels.cpu.moment import (
     by_atom,
     count_atoms,
 )
-from smtdist.kernels.generic.scatter import exact_groups
+from smtdist.kernels.generic import scatter
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, Codes
 
@@ -241,7 +241,7 @@ def _exact_factors(counts: Array, weights: Array | None) -> Iterator[tuple[Array
     squares = counts.astype(np.int64) ** 2
     if weights is not None:
         squares *= np.abs(np.asarray(weights, np.int64))[:, None]
-    for start, stop, dtype in exact_groups(squares):
+    for start, stop, dtype in scatter.exact_groups(squares):
         right = counts[start:stop].astype(dtype)
         yield (
             (right if weights is None else right * np.asarray(weights)[start:stop, None].astype(dtype)),

@@ -8,7 +8,7 @@ from smtdist.kernels.cpu.jit import compiled
 from smtdist.kernels.cpu.marked import part_of
 from smtdist.kernels.cpu.moment import atom_ranges, by_atom
 from smtdist.kernels.cpu.scatter import add_outer_of, add_weighted_moment, image_counts
-from smtdist.kernels.generic.context import FRACTION_BITS, SCALE_BITS, inverse_degrees, whole_weights
+from smtdist.kernels.generic import context
 from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.kernels.types import Array, Codes
 
@@ -27,7 +27,7 @@ LANES_WORTH = 3
 """Entries of a row of sums that are added in the time of one pair of active atoms."""
 
 
-SHIFT = FRACTION_BITS - SCALE_BITS
+SHIFT = context.FRACTION_BITS - context.SCALE_BITS
 
 
 @compiled
@@ -55,7 +55,7 @@ def fill_weights(
                 )
                 value = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
                 if down == 0 and across == 0:
-                    value += (1 << FRACTION_BITS) - ahead
+                    value += (1 << context.FRACTION_BITS) - ahead
                 elif max(abs(down), abs(across)) <= d:
                     # neither end is a common neighbour of both, and each lies in the other's window
                     value -= ahead + square[image, row + down, column + across]
@@ -136,7 +136,7 @@ def add_sums(out: Array, sums: Array, links: tuple[Array, Array], low: int, high
 def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -> None:
     """Add Σ A L Aᵀ, L = rint(2^20 D Dᵀ)."""
     if reach is None:
-        diagonal, beside = whole_weights(kept)
+        diagonal, beside = context.whole_weights(kept)
         add_weighted_moment(out, codes, np.repeat(diagonal + beside, kept[0].size))
         add_outer_of(out, image_counts(codes, len(kept)), -beside)
         return
@@ -149,7 +149,10 @@ def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -
 
 def weights_of(kept: Array, d: int) -> Array:
     """Return the weights between patches up to 2 d rows and columns apart: `generic.context.window_weights`."""
-    weights, tables = np.empty((*kept.shape, 4 * d + 1, 4 * d + 1), np.int32), inverse_degrees(kept, d)
+    weights, tables = (
+        np.empty((*kept.shape, 4 * d + 1, 4 * d + 1), np.int32),
+        context.inverse_degrees(kept, d),
+    )
     run_ranges(
         lambda start, stop: fill_weights(weights, *tables, d, start, stop), even_ranges(kept.size, SPREAD)
     )

@@ -185,7 +185,9 @@ def step_s(
 
 
 @vector_operation
-def step_h(_typing: Any, h: Any, s: Any, x: Any, table: Any, at: Any, unit: Any, units: Any, eta: Any) -> Any:
+def step_h(
+    _typing: Any, h: Any, s: Any, x: Any, table: Any, at: Any, unit: Any, units: Any, eta: Any
+) -> Any:
     """One vector of `update_h`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from smtdist.kernels.device import array_module
-from smtdist.kernels.generic.scatter import add_outer_of, add_upper, add_weighted_moment, dense, image_counts
+from smtdist.kernels.generic.scatter import (
+    add_outer_of,
+    add_upper,
+    add_weighted_moment,
+    dense,
+    image_counts,
+)
 from smtdist.kernels.types import Array, Codes
 
 SCALE_BITS = 20

@@ -43,7 +43,9 @@ def _chosen(values: Array, at: Array | None) -> Array:
 def _context_mean(grid: Array, geometry: Geometry, reach: int, row: int, column: int) -> Array:
     """Mean of one pixel over the neighbouring patches, (B, R, C, channels): a box sum by cumulative sums."""
     xp = array_module(grid)
-    total = xp.zeros((grid.shape[0], geometry.height + 1, geometry.width + 1, grid.shape[3]), dtype=xp.int64)
+    total = xp.zeros(
+        (grid.shape[0], geometry.height + 1, geometry.width + 1, grid.shape[3]), dtype=xp.int64
+    )
     total[:, 1:, 1:] = grid.astype(xp.int64).cumsum(axis=1).cumsum(axis=2)
     top, bottom = _interval(xp, geometry.rows, reach)
     left, right = _interval(xp, geometry.columns, reach)

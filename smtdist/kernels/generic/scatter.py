@@ -75,7 +75,9 @@ def from_atom(codes: Codes, low: int) -> Codes:
     xp = array_module(codes.indices)
     keep = codes.indices >= low
     ends = xp.concatenate([xp.zeros(1, dtype=xp.int64), xp.cumsum(keep, dtype=xp.int64)])
-    return Codes(ends[codes.indptr], codes.indices[keep] - codes.indices.dtype.type(low), codes.n_atoms - low)
+    return Codes(
+        ends[codes.indptr], codes.indices[keep] - codes.indices.dtype.type(low), codes.n_atoms - low
+    )
 
 
 def image_counts(codes: Codes, images: int) -> Array:

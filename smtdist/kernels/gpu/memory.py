@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from smtdist.kernels.generic.scatter import BLOCK_BYTES, PANEL_BYTES
+from smtdist.kernels.generic import scatter
 from smtdist.kernels.gpu import codes, tensor
 from smtdist.kernels.gpu.source import WARP
 from smtdist.kernels.types import Whitener
@@ -60,8 +60,8 @@ def sums_bytes(
     block = tensor.block_patches(patches, n_atoms, 2**31 - 1)
     dense = tensor.aligned(block) * tensor.aligned(n_atoms) + 2 * panel if form == "bits" else 0
     # weights: a block of float64, weighted once more, with the rows and columns of its entries, and panels of its product
-    small = max(8 * n_atoms, min(BLOCK_BYTES, 8 * n_atoms * patches))
-    panels = 4 * max(8 * n_atoms, min(PANEL_BYTES, 8 * n_atoms**2))
+    small = max(8 * n_atoms, min(scatter.BLOCK_BYTES, 8 * n_atoms * patches))
+    panels = 4 * max(8 * n_atoms, min(scatter.PANEL_BYTES, 8 * n_atoms**2))
     entries = 32 * capacity * small // (8 * n_atoms * patches)
     weighted = 2 * small + entries + panels + 24 * patches if form == "bits" else 24 * patches
     if context is None:

@@ -31,7 +31,9 @@ def add_activity(out: Array, codes: Codes) -> None:
 def add_weighted_activity(out: Array, codes: Codes, weights: Array) -> None:
     """Add Σ w_i a_i to int64 `out`."""
     n, step = codes.n_patches, max(1, codes.n_patches)
-    launch("add_weighted_counts_64", n, out, len(out), codes.indptr, codes.indices, _whole(weights), n, step)
+    launch(
+        "add_weighted_counts_64", n, out, len(out), codes.indptr, codes.indices, _whole(weights), n, step
+    )
 
 
 def image_counts(codes: Codes, images: int) -> Array:

@@ -57,7 +57,9 @@ def signatures(code: str) -> dict[str, tuple[Parameter, ...]]:
     """
     found = {}
     for name, inside in re.findall(r'extern "C" __global__ void (\w+)\(([^)]*)\)', code):
-        declared = (re.fullmatch(r"\s*(?:const )?([\w ]+?) (\*?)(\w+)\s*", one) for one in inside.split(","))
+        declared = (
+            re.fullmatch(r"\s*(?:const )?([\w ]+?) (\*?)(\w+)\s*", one) for one in inside.split(",")
+        )
         found[name] = tuple((one[1], bool(one[2]), one[3]) for one in declared if one)
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from smtdist.errors import ConfigurationError
-from smtdist.models.plugins import CONTEXTS, brought, is_brought
+from smtdist.models import plugins
 from smtdist.statistics.operators import Operator, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
 
@@ -14,7 +14,9 @@ from smtdist.statistics.patch_rows import PatchRows
 def require_context(context: Any) -> None:
     """Refuse what names no context; loads nothing of other packages."""
     fine = (
-        context in OURS or is_brought(CONTEXTS, context) if isinstance(context, str) else _is_reach(context)
+        context in OURS or plugins.is_brought(plugins.CONTEXTS, context)
+        if isinstance(context, str)
+        else _is_reach(context)
     )
     if not fine:
         raise ConfigurationError(
@@ -28,7 +30,7 @@ def operator_of(context: int | str, patches: PatchRows, order: int) -> Operator:
     lattice = patches.drawn, patches.grid[1]
     if isinstance(context, int):
         return Window(*lattice, context, order)
-    found = OURS.get(context) or brought(CONTEXTS, context)
+    found = OURS.get(context) or plugins.brought(plugins.CONTEXTS, context)
     if context not in OURS and patches.drawn < patches.positions and not getattr(found, "DRAWN", False):
         raise ConfigurationError(
             f"The context {context} takes all positions of an image, but positions asks for {patches.drawn} of "

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from smtdist.codes.coder import Coder, Record
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
+from smtdist.engine import session
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.models.coders.represent import representing
 from smtdist.models.transform import Represents, represented
 
@@ -34,7 +34,7 @@ class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
-        with executor_for(self.cluster, self.workers) as executor:
+        with session.executor_for(self.cluster, self.workers) as executor:
             self.coder_, self.passes_ = self._fitted(as_source(X), Engine(executor))
         self._n_features_out = int(np.prod(representing(self.coder_).representation_shape()))
         return self
@@ -42,6 +42,6 @@ class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return pooled features, (n, features) float32, in memory; the commands work out of core."""
         check_is_fitted(self)
-        with executor_for(self.cluster, self.workers) as executor:
+        with session.executor_for(self.cluster, self.workers) as executor:
             z = represented(representing(self.coder_), as_source(X), Engine(executor))
         return z.reshape(len(z), -1)

@@ -12,20 +12,12 @@ from typing import Any, Final, Generic, TypeVar, cast
 import numpy as np
 
 from smtdist.codes.coder import Coder
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
-from smtdist.models import kinds
+from smtdist.models import groups as file_groups
+from smtdist.models import kinds, valued
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
-from smtdist.models.groups import (
-    audit_group,
-    number,
-    read_audit,
-    read_solution,
-    solution_group,
-    without_audit,
-)
-from smtdist.models.valued import read_statistics, statistics_group
 
 C = TypeVar("C", bound=Coder)
 SCHEMA: Final = 1
@@ -80,7 +72,7 @@ class CoderFiles(Generic[C]):
         ]
         if isinstance(model, Manifold):
             about["embedding"] = model.settings.to_json()
-            about["origin"] = json.dumps(without_audit(model.provenance))
+            about["origin"] = json.dumps(file_groups.without_audit(model.provenance))
             groups += _groups_of(model)
         return write_netcdf(path, Group(attributes=about), groups, overwrite=overwrite)
 
@@ -92,7 +84,7 @@ class CoderFiles(Generic[C]):
         if not Path(path).is_file():
             raise ModelError(f"There is no model file {path}; check the name.")
         try:
-            file = unlocked(path)
+            file = hdf5.unlocked(path)
         except OSError as error:
             raise ModelError(
                 f"{path} is not a readable HDF5 file ({error}); give a {self.layout.called}."
@@ -104,14 +96,14 @@ class CoderFiles(Generic[C]):
                     raise ModelError(
                         f"{path} is not a {self.layout.called}; give one written by {self.layout.command}."
                     )
-                schema = number(file, self.layout.schema)
+                schema = file_groups.number(file, self.layout.schema)
                 if schema > SCHEMA:
                     raise ModelError(
                         f"{path} has the schema {schema} of {self.layout.called}s, this version reads up to {SCHEMA}; install a "
                         f"newer smtdist."
                     )
                 return self._read(file, kind == self.manifold, statistics)
-            except (*DAMAGE, DataError) as error:
+            except (*hdf5.DAMAGE, DataError) as error:
                 raise ModelError(
                     f"{path} is not a whole {self.layout.called} ({error}); fit it again."
                 ) from error
@@ -149,37 +141,37 @@ class CoderFiles(Generic[C]):
 
 def _groups_of(model: Manifold) -> list[tuple[str, Group]]:
     """Return what the file of a transform holds beside its coder."""
-    groups = [("embedding", solution_group(model.embedding, "code"))] if model.embedding else []
+    groups = [("embedding", file_groups.solution_group(model.embedding, "code"))] if model.embedding else []
     sums = model.statistics
     if sums is None:
         return groups
-    groups.append(("statistics", statistics_group(sums)))
+    groups.append(("statistics", valued.statistics_group(sums)))
     if "audit" in model.provenance:
-        groups.append(("audit", audit_group(model.provenance["audit"])))
+        groups.append(("audit", file_groups.audit_group(model.provenance["audit"])))
     return groups
 
 
 def _read_manifold(file: Any, coder: Coder, statistics: bool) -> Manifold:
     settings = ManifoldSettings.from_json(str(file.attrs["embedding"]))
-    embedding = read_solution(file["embedding"])
+    embedding = file_groups.read_solution(file["embedding"])
     if embedding.components.shape[1:] != (coder.size,) or not np.isfinite(embedding.components).all():
         raise ValueError(
             f"components have the shape {embedding.components.shape} beside {coder.size} codes of the coder"
         )
     provenance = json.loads(file.attrs["origin"]) if "origin" in file.attrs else {}
     if "audit" in file:
-        provenance["audit"] = read_audit(file["audit"])
+        provenance["audit"] = file_groups.read_audit(file["audit"])
     model = Manifold(coder, settings, embedding, None, provenance)
     if not statistics or "statistics" not in file:
         return model
-    sums = read_statistics(file["statistics"], coder.size, model.basis, provenance.get("audit", ()))
+    sums = valued.read_statistics(file["statistics"], coder.size, model.basis, provenance.get("audit", ()))
     return replace(model, statistics=sums)
 
 
 def kind_in(path: str | os.PathLike[str]) -> str:
     """Return the kind that the file of a coder, or of a transform on one, says it is; nothing for another file."""
     try:
-        with unlocked(path) as file:
+        with hdf5.unlocked(path) as file:
             return str(file.attrs.get("kind", "")) if kinds.kind_in(file) in kinds.CODERS else ""
-    except DAMAGE:
+    except hdf5.DAMAGE:
         return ""

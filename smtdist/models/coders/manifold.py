@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import require_whole
+from smtdist.codes import checks
 from smtdist.codes.coder import Coder, Record, checked_images, patch_rows
 from smtdist.codes.settings import Settings
 from smtdist.configuration import Configuration
@@ -18,20 +18,21 @@ from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.generic.representation import unit_rows
-from smtdist.kernels.representation import pool, pooled_shape
 from smtdist.kernels.threads import single_blas
+from smtdist.models import components, valued
+from smtdist.models import merge as merging
 from smtdist.models.coders.contexts import operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, representer, require_shape
-from smtdist.models.components import chosen_components, summary_of
-from smtdist.models.merge import fit_alone
-from smtdist.models.valued import ValuedTransform, hashed
+from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Solution
+from smtdist.statistics import values as value_sums
 from smtdist.statistics.operators import require_order
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
-from smtdist.statistics.values import GRID, ValueStatistics, ValueSums
+from smtdist.statistics.values import ValueStatistics, ValueSums
 
 Float64 = NDArray[np.float64]
 ROWS = 4096
@@ -81,7 +82,7 @@ class ManifoldSettings(Settings):
             "pool_stride": 1,
             "seed": 0,
         }
-        require_whole(self, least)
+        checks.require_whole(self, least)
         require_context(self.context)
         require_order(self.order)
         if self.moment not in self.CHOICES["moment"]:
@@ -104,14 +105,21 @@ class Manifold(ValuedTransform):
     statistics: ValueStatistics | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
-    free: ClassVar[tuple[str, ...]] = ("n_components", "drop", "moment", "pool_size", "pool_stride", "stride")
+    free: ClassVar[tuple[str, ...]] = (
+        "n_components",
+        "drop",
+        "moment",
+        "pool_size",
+        "pool_stride",
+        "stride",
+    )
     """Settings that no sum depends on: they may change after the fit."""
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as the settings say."""
         if self.embedding is None:
             raise ModelError("The model has no embedding yet; it holds a coder only.")
-        return chosen_components(self.embedding, self.settings, n_components, drop)
+        return components.chosen_components(self.embedding, self.settings, n_components, drop)
 
     @property
     def sums(self) -> ValueSums:
@@ -129,7 +137,9 @@ class Manifold(ValuedTransform):
         settings = self.settings
         # the seed only where something is drawn: else sums that do not depend on it would look as if they did
         drawn = [settings.positions, settings.seed] if settings.positions else [0, 0]
-        return hashed(self.coder.identity(), settings.context, settings.order, *drawn, GRID)
+        return valued.hashed(
+            self.coder.identity(), settings.context, settings.order, *drawn, value_sums.GRID
+        )
 
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or whole grey levels where floats were learned from, and the other way round."""
@@ -189,7 +199,9 @@ class Manifold(ValuedTransform):
     @property
     def feature_shape(self) -> tuple[int, int, int]:
         """Pooled rows, pooled columns, components."""
-        rows, columns = pooled_shape(*self.grid, self.settings.pool_size, self.settings.pool_stride)
+        rows, columns = representation.pooled_shape(
+            *self.grid, self.settings.pool_size, self.settings.pool_stride
+        )
         return rows, columns, self.settings.n_components
 
     @property
@@ -260,7 +272,7 @@ class Manifold(ValuedTransform):
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that a person asks for first, as plain JSON."""
-        return summary_of(self.embedding, self.settings.n_components, self.fingerprint)
+        return components.summary_of(self.embedding, self.settings.n_components, self.fingerprint)
 
     @property
     def asked(self) -> str:
@@ -281,7 +293,9 @@ class Manifold(ValuedTransform):
             part = images[start : start + step]
             places = np.tile(self._places, (len(part), 1))
             embedded = self.embed(self.patches.rows(part, places))
-            pooled = pool(embedded, len(part), *self.grid, self.settings.pool_size, self.settings.pool_stride)
+            pooled = representation.pool(
+                embedded, len(part), *self.grid, self.settings.pool_size, self.settings.pool_stride
+            )
             parts.append(pooled.reshape(len(part), *self.feature_shape))
         return np.concatenate(parts)
 
@@ -294,7 +308,7 @@ def coded_grid(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int
 
 def require_pools(patches: PatchRows, settings: ManifoldSettings) -> None:
     """Refuse a pooling window that does not fit into an image, before any data are read."""
-    pooled_shape(*coded_grid(patches, settings), settings.pool_size, settings.pool_stride)
+    representation.pooled_shape(*coded_grid(patches, settings), settings.pool_size, settings.pool_stride)
 
 
 def require_size(size: int, settings: ManifoldSettings) -> None:
@@ -317,4 +331,4 @@ def fit_manifold(
     start = Manifold(coder, settings)
     require_pools(coder.patches, settings)
     require_size(coder.size, settings)
-    return fit_alone(start, source, engine)
+    return merging.fit_alone(start, source, engine)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from smtdist.codes.coder import ROWS, Coder
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
+from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import block_samples
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
 from smtdist.statistics.patch_rows import PatchRows
 
@@ -58,7 +58,7 @@ def representer(model: OfPatches, source: Source, engine: Engine) -> RepresentPa
     group = max(1, ROWS // positions)
     # a block that is read, a group's patches, what coding them takes, and what is held
     numbers = model.row_numbers + 6 * model.patches.n_inputs
-    reading = block_samples(source) * source.sample_bytes + source.reader_bytes
+    reading = pass_plan.block_samples(source) * source.sample_bytes + source.reader_bytes
     needed = reading + 4 * max(ROWS, positions) * numbers + model.held_bytes
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
     if needed > budget:

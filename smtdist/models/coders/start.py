@@ -19,7 +19,7 @@ from smtdist.data.source import Source, sample_lengths
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.contrast import zca
+from smtdist.kernels import contrast
 from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
@@ -62,7 +62,7 @@ def begun(source: Source, settings: StartSettings, engine: Engine) -> Start:
     if int(partial.state["n"]) < 2:
         raise DataError(f"{source.name} has a single patch; give more images.")
     with single_blas():
-        mean, whiten, unwhiten = zca(
+        mean, whiten, unwhiten = contrast.zca(
             partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.ridge
         )
     patches = replace(bare, mean=mean, whiten=whiten)
@@ -95,7 +95,9 @@ def image_shape(source: Source, settings: StartSettings) -> tuple[int, int, int]
             f"{source.name} has {channels} channels; grey turns three into one, so set grey=false."
         )
     if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
-        raise ConfigurationError(f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range.")
+        raise ConfigurationError(
+            f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range."
+        )
     return height, width, channels
 
 

@@ -16,8 +16,8 @@ import xarray as xr
 
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.whitening import grid_scale
-from smtdist.models.coded import named_settings
+from smtdist.kernels import whitening as whitening_kernels
+from smtdist.models import coded as learned_codes
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.export.tables import facts
 from smtdist.models.loading import Transform
@@ -57,7 +57,7 @@ def of_learnt(model: Manifold, n_components: int | None = None, drop: int | None
     attributes = {
         "title": "Sparse manifold transform of a learned code",
         "configuration": model.asked,
-        "feature": named_settings(model)["feature"],
+        "feature": learned_codes.named_settings(model)["feature"],
         "fingerprint": model.fingerprint,
         "drop": first,
         "shape": json.dumps(model.shape),
@@ -84,7 +84,7 @@ def of_binary(model: Model, n_components: int | None = None, drop: int | None = 
         "whiten": (square, whitening.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
         "unwhiten": (square, whitening.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
     }
-    variables["atoms"][2]["grid_scale"] = grid_scale(model.geometry.pixels)
+    variables["atoms"][2]["grid_scale"] = whitening_kernels.grid_scale(model.geometry.pixels)
     if whitening.mean is not None:
         units = {"units": "share of the pixel range"}
         variables["mean"] = ("pixel", whitening.mean * model.scale.unit, units)
@@ -150,7 +150,9 @@ def whole_folder(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]
     target = Path(path)
     check_target(target, overwrite)
     if target.exists() and not (target / "zarr.json").is_file():
-        raise ModelError(f"{target} exists and is no Zarr store, so it is not replaced; choose another name.")
+        raise ModelError(
+            f"{target} exists and is no Zarr store, so it is not replaced; choose another name."
+        )
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
     except OSError as error:

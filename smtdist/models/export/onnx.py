@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.writing import whole_file
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.pixels import LUMINANCE
+from smtdist.kernels import pixels as pixel_values
 from smtdist.models.export.tables import Tables, facts, tables
 from smtdist.models.model import Model
 
@@ -153,7 +153,9 @@ def _pixel_grid(graph: _Graph, parts: Tables) -> str:
     elif not parts.grey:
         value = graph("Mul", value, graph.constant(256.0, "float64"))
     if parts.grey:
-        value = graph("MatMul", value, graph.constant([[weight] for weight in LUMINANCE], "float64"))
+        value = graph(
+            "MatMul", value, graph.constant([[weight] for weight in pixel_values.LUMINANCE], "float64")
+        )
         if parts.scale.is_float:
             value = graph("Add", value, graph.constant(128.0, "float64"))
             value = graph("Floor", graph("Div", value, graph.constant(256.0, "float64")))
@@ -232,7 +234,9 @@ def _represented(graph: _Graph, parts: Tables, embedded: str) -> str:
     size, step = parts.pool_size, parts.pool_stride
     planes = graph("Transpose", _on_grid(graph, parts, _unit(graph, embedded, 1)), perm=[0, 3, 1, 2])
     pooled = graph("AveragePool", planes, kernel_shape=[size, size], strides=[step, step])
-    return graph.reshape(_unit(graph, graph("Transpose", pooled, perm=[0, 2, 3, 1]), 3), 0, parts.n_features)
+    return graph.reshape(
+        _unit(graph, graph("Transpose", pooled, perm=[0, 2, 3, 1]), 3), 0, parts.n_features
+    )
 
 
 def _on_grid(graph: _Graph, parts: Tables, embedded: str) -> str:

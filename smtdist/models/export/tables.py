@@ -24,11 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ModelError
-from smtdist.kernels.codes import check_atoms
+from smtdist.kernels import codes as code_kernels
+from smtdist.kernels import patches
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.generic.codes import square_norms
-from smtdist.kernels.patches import AVERAGES, Average
+from smtdist.kernels.patches import Average
 from smtdist.kernels.types import PixelScale
-from smtdist.kernels.whitening import contrast_floor, grid_scale
 from smtdist.models.model import Model
 
 FLOATS = ("float16", "float32", "float64")
@@ -105,15 +106,17 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
     geometry, size = whitener.geometry, whitener.geometry.patch
     rows, columns = (np.arange(0, length, settings.stride) for length in (geometry.rows, geometry.columns))
     components = model.components(n_components, drop)
-    check_atoms(geometry.pixels, encoder.atoms)
+    code_kernels.check_atoms(geometry.pixels, encoder.atoms)
     if whitener.whiten is None:
-        raise ModelError("The model has no whitening matrix, so there is no encoder to export; fit it first.")
+        raise ModelError(
+            "The model has no whitening matrix, so there is no encoder to export; fit it first."
+        )
     largest = max(geometry.rows, geometry.columns)
     reach = largest if whitener.mean_context == "whole" else int(whitener.mean_context)
     rows_near, near_rows = _near(rows, geometry.rows, size, reach)
     columns_near, near_columns = _near(columns, geometry.columns, size, reach)
     offset = np.zeros(geometry.pixels) if whitener.global_mean is None else whitener.global_mean
-    average = AVERAGES[whitener.mean]
+    average = patches.AVERAGES[whitener.mean]
     counted = np.ones((len(rows), len(columns)))
     if average is not None:
         counted *= near_rows[:, None] * near_columns if average.near else 1
@@ -130,8 +133,8 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         stride=settings.stride,
         grid=(geometry.rows, geometry.columns),
         average=average,
-        floor_sum=contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale),
-        grid_scale=grid_scale(geometry.pixels),
+        floor_sum=whitening_kernels.contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale),
+        grid_scale=whitening_kernels.grid_scale(geometry.pixels),
         form=encoder.form,
         cut=encoder.cut,
         euclidean=encoder.euclidean,

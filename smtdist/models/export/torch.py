@@ -12,7 +12,7 @@ import numpy as np
 
 from smtdist.data.writing import whole_file
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.pixels import LUMINANCE
+from smtdist.kernels import pixels as pixel_values
 from smtdist.models.export.tables import Tables, facts, tables
 from smtdist.models.model import Model
 
@@ -125,7 +125,9 @@ def _pixel_grid(parts: Tables, images: Tensor) -> Tensor:
     elif not parts.grey:
         value = value * 256.0
     if parts.grey:
-        value = sum(weight * value[..., colour : colour + 1] for colour, weight in enumerate(LUMINANCE))
+        value = sum(
+            weight * value[..., colour : colour + 1] for colour, weight in enumerate(pixel_values.LUMINANCE)
+        )
         value = ((value + 128.0) / 256.0).floor() if parts.scale.is_float else value
     return value
 

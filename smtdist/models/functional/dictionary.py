@@ -12,7 +12,7 @@ from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
-from smtdist.kernels.sparse_codes import dictionary_step
+from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.models.functional.fit import Record, SparseCoder, Whitens
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.rows import RowDraw
@@ -78,7 +78,7 @@ def learn_dictionary(
         second, cross = sums["second"], sums["cross"]
         if state.second is not None and state.cross is not None:
             second, cross = second + FORGET * state.second, cross + FORGET * state.cross
-        fresh = dictionary_step(state.atoms, second, cross, sweeps=1)
+        fresh = quick_codes.dictionary_step(state.atoms, second, cross, sweeps=1)
         dead = np.flatnonzero(second.diagonal() <= 1e-8 * second.diagonal().max(initial=0.0))
         if len(dead) and len(spares):
             fresh[dead] = spares[(np.arange(len(dead)) + (number - 1) * len(dead)) % len(spares)]

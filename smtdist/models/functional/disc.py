@@ -131,4 +131,6 @@ def fit_disc(
     covariance, and figure 2 has it as its first row. Differences never cross from one path to the next.
     """
     source = ArraySamples(np.ascontiguousarray(paths))
-    return fit_sequences(source, Triangulated(landmarks), engine, n_components=n_components, moment="second")
+    return fit_sequences(
+        source, Triangulated(landmarks), engine, n_components=n_components, moment="second"
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from smtdist.kernels.features import squared_distances
+from smtdist.kernels import features as feature_kernels
 from smtdist.models.functional.disc import Triangulated, spacing
 from smtdist.models.functional.inverse import recover_codes
 
@@ -83,7 +83,7 @@ def sparse_points(count: int, functions: int, seed: int, least: float) -> Float6
             points[...] = np.sqrt(draw.uniform(size=(count, 1))) * np.stack(
                 [np.cos(angle), np.sin(angle)], axis=1
             )
-            apart = squared_distances(points, points) + 4 * np.eye(count)
+            apart = feature_kernels.squared_distances(points, points) + 4 * np.eye(count)
             if apart.min() >= least * least:
                 break
     return found
@@ -100,7 +100,7 @@ def clusters(codes: Float64, landmarks: Float64, count: int, width: float) -> Fl
     if not len(active):
         return np.zeros((count, 2))
     places, mass = landmarks[active], codes[active].astype(np.float64)
-    left, near = mass.copy(), squared_distances(places, places) <= width * width
+    left, near = mass.copy(), feature_kernels.squared_distances(places, places) <= width * width
     centres: list[Float64] = []
     for _ in range(count):
         own = near[int((near @ left).argmax())] & (left > 0)
@@ -111,7 +111,7 @@ def clusters(codes: Float64, landmarks: Float64, count: int, width: float) -> Fl
         left[own] = 0.0
     result = np.array(centres)
     for _ in range(20):
-        own_centre = squared_distances(places, result).argmin(axis=1)
+        own_centre = feature_kernels.squared_distances(places, result).argmin(axis=1)
         weights = np.bincount(own_centre, mass, count)
         moved = np.stack([np.bincount(own_centre, mass * axis, count) for axis in places.T], axis=1)
         fresh = np.where(weights[:, None] > 0, moved / np.maximum(weights, 1e-300)[:, None], result)
@@ -138,7 +138,9 @@ class Recovery:
         return np.array(matched)
 
 
-def recovery(components: Float64, landmarks: Float64, points: Float64, penalty: float = PENALTY) -> Recovery:
+def recovery(
+    components: Float64, landmarks: Float64, points: Float64, penalty: float = PENALTY
+) -> Recovery:
     """Embed sparse functions, each a sum of the codes of its points, and recover them by equation 6."""
     functions, count, _ = points.shape
     parts = Triangulated(landmarks)(points.reshape(-1, 2))
@@ -150,7 +152,12 @@ def recovery(components: Float64, landmarks: Float64, points: Float64, penalty: 
 
 
 def judged(
-    components: Float64, landmarks: Float64, *, functions: int = 100, seed: int = 0, penalty: float = PENALTY
+    components: Float64,
+    landmarks: Float64,
+    *,
+    functions: int = 100,
+    seed: int = 0,
+    penalty: float = PENALTY,
 ) -> dict[str, Any]:
     """Return what figure 2 shows, in numbers.
 

@@ -12,21 +12,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
+from smtdist.models import groups as file_groups
+from smtdist.models import valued
 from smtdist.models.functional.fit import SparseCoder, Whitening
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import Through, VideoModel
-from smtdist.models.groups import (
-    audit_group,
-    number,
-    read_audit,
-    read_solution,
-    solution_group,
-    without_audit,
-)
-from smtdist.models.valued import read_statistics, statistics_group
 from smtdist.statistics.values import SecondOrder
 
 SCHEMA: Final = 2
@@ -68,7 +61,7 @@ def _groups(model: VideoModel) -> Iterator[tuple[str, Group]]:
     """Yield the groups of a layer, the layer itself first."""
     about = {
         "configuration": model.settings.to_json(),
-        "provenance": json.dumps(without_audit(model.provenance)),
+        "provenance": json.dumps(file_groups.without_audit(model.provenance)),
     }
     yield "", Group(attributes=about)
     whitening = model.whitening
@@ -85,13 +78,13 @@ def _groups(model: VideoModel) -> Iterator[tuple[str, Group]]:
             f"/{name}",
             Group({one: (dims, np.asarray(parts[one], np.float64)) for one, dims in variables.items()}),
         )
-    yield "/embedding", solution_group(model.solution)
+    yield "/embedding", file_groups.solution_group(model.solution)
     if model.statistics is not None:
-        yield "/statistics", statistics_group(model.statistics, "atom")
+        yield "/statistics", valued.statistics_group(model.statistics, "atom")
     elif model.given is not None:
         yield "/means", _means_group(model.given)
     if "audit" in model.provenance:
-        yield "/audit", audit_group(model.provenance["audit"])
+        yield "/audit", file_groups.audit_group(model.provenance["audit"])
 
 
 def _means_group(means: SecondOrder) -> Group:
@@ -110,7 +103,7 @@ def load_video(path: str | os.PathLike[str]) -> VideoModel:
     if not Path(path).is_file():
         raise ModelError(f"There is no model file {path}; check the name.")
     try:
-        file = unlocked(path)
+        file = hdf5.unlocked(path)
     except OSError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file ({error}); give a transform of video."
@@ -133,8 +126,10 @@ def load_video(path: str | os.PathLike[str]) -> VideoModel:
             if model is None:
                 raise ValueError("it has no layer")
             return model
-        except DAMAGE as error:
-            raise ModelError(f"{path} is not a whole transform of video ({error}); fit it again.") from error
+        except hdf5.DAMAGE as error:
+            raise ModelError(
+                f"{path} is not a whole transform of video ({error}); fit it again."
+            ) from error
 
 
 def _read(file: Any, below: VideoModel | None) -> VideoModel:
@@ -143,7 +138,7 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
     }
     settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
     atoms, pixels = settings.atoms, settings.patch**2 if below is None else len(below.components)
-    embedding = read_solution(file["embedding"])
+    embedding = file_groups.read_solution(file["embedding"])
     wanted = {
         "atoms": (atoms, pixels),
         "mean": (pixels,),
@@ -160,7 +155,7 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
     through = whitening if below is None else Through(below, whitening)
     provenance = json.loads(file.attrs["provenance"])
     if "audit" in file:
-        provenance["audit"] = read_audit(file["audit"])
+        provenance["audit"] = file_groups.read_audit(file["audit"])
     model = VideoModel(
         settings,
         SparseCoder(np.ascontiguousarray(found["atoms"].T), settings.penalty, through),
@@ -172,7 +167,7 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         below=below,
     )
     if "means" not in file:
-        sums = read_statistics(file["statistics"], atoms, model.basis, provenance.get("audit", ()))
+        sums = valued.read_statistics(file["statistics"], atoms, model.basis, provenance.get("audit", ()))
         return replace(model, statistics=sums)
     group = file["means"]
     moment, scatter, mean = (
@@ -182,7 +177,9 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         raise ValueError(f"the means are not of {atoms} atoms")
     # files of the first schema say how many positions there were beside the settings
     counted = group if "n_positions" in group.attrs else file
-    return replace(model, given=SecondOrder(number(counted, "n_positions"), moment, scatter, mean))
+    return replace(
+        model, given=SecondOrder(file_groups.number(counted, "n_positions"), moment, scatter, mean)
+    )
 
 
 def _finite(group: Any, name: str) -> NDArray[np.float64]:

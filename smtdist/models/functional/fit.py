@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.contrast import zca
+from smtdist.kernels import contrast, l1
 from smtdist.kernels.features import Features
-from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.threads import single_blas
 from smtdist.models.points.fit import PointModel, fit_sums
 from smtdist.statistics.operators import Temporal
@@ -118,7 +117,7 @@ def fit_whitening(
     if kind == "scale":
         scaled = np.eye(width) / np.sqrt(level)
         return Whitening(mean, scaled, np.eye(width) * np.sqrt(level)), covariance, record
-    mean, whiten, unwhiten = zca(total, moment, count, ridge * level)
+    mean, whiten, unwhiten = contrast.zca(total, moment, count, ridge * level)
     return Whitening(mean, whiten, unwhiten), covariance, record
 
 
@@ -147,5 +146,5 @@ class SparseCoder(Features):
         """Return codes of raw rows (m, d), (m, K)."""
         with single_blas():  # bits of products follow the number of its threads
             x = self.whitened(points).astype(np.float32)
-            codes, _, _ = sparse_codes(self.dictionary.astype(np.float32), x, self.penalty, gap=self.gap)
+            codes, _, _ = l1.sparse_codes(self.dictionary.astype(np.float32), x, self.penalty, gap=self.gap)
         return np.asarray(codes, np.float64)

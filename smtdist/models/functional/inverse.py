@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.l1 import Method, sparse_codes
+from smtdist.kernels import l1
+from smtdist.kernels.l1 import Method
 
 Float64 = NDArray[np.float64]
 
@@ -54,7 +55,7 @@ def recover_codes(
     z = lengths[seen]
     warm = None if start is None else np.ascontiguousarray(start[:, seen] * z)
     # equation 6 has no half before its square, and eq. 10 does
-    found, _, _ = sparse_codes(
+    found, _, _ = l1.sparse_codes(
         components[:, seen] / z,
         embedded,
         penalty / 2,

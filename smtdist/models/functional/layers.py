@@ -59,7 +59,9 @@ def reconstruction_per_layer(model: VideoModel, rows: Float64) -> list[dict[str,
                 "active": active,
                 "PCA": snr(rows, pca(rows, mean, lowest.covariance, count), mean),
                 "PCA of the components": snr(
-                    rows, pca(rows, mean, lowest.covariance, min(len(layer.components), rows.shape[1])), mean
+                    rows,
+                    pca(rows, mean, lowest.covariance, min(len(layer.components), rows.shape[1])),
+                    mean,
                 ),
             }
         )

@@ -17,7 +17,9 @@ GROUP = 5
 """Neighbours drawn beside an atom, as in Supplementary Figure 3."""
 
 
-def draw_groups(model: VideoModel, path: str, kind: str, groups: int = 12, seed: int = 0) -> list[list[int]]:
+def draw_groups(
+    model: VideoModel, path: str, kind: str, groups: int = 12, seed: int = 0
+) -> list[list[int]]:
     """Draw some atoms, unwhitened, with their nearest in the embedding, and all groups as needles; return the groups.
 
     Each row: an atom and the five others of largest cosine in the embedding, then a box with the needles of

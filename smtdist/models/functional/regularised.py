@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.l1 import sparse_codes
+from smtdist.kernels import l1
 
 Float64 = NDArray[np.float64]
 
@@ -54,9 +54,9 @@ def regularised_codes(
     for t in range(length):
         start = codes[:, t - 1] if t else None
         if t < 2 or strength == 0:
-            codes[:, t], _, _ = sparse_codes(plain, rows[:, t], penalty, gap=gap, start=start)
+            codes[:, t], _, _ = l1.sparse_codes(plain, rows[:, t], penalty, gap=gap, start=start)
             continue
         ahead = (2 * codes[:, t - 1] - codes[:, t - 2]) @ drawn.T
         signal = np.concatenate([rows[:, t], ahead], axis=1)
-        codes[:, t], _, _ = sparse_codes(stacked, signal, penalty, gap=gap, start=start)
+        codes[:, t], _, _ = l1.sparse_codes(stacked, signal, penalty, gap=gap, start=start)
     return codes.astype(np.float64)

@@ -60,7 +60,16 @@ class FunctionalSettings:
             if getattr(self, name) not in choices:
                 allowed = " or ".join(str(choice) for choice in choices)
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {allowed}.")
-        for name in ("patch", "length", "places", "atoms", "batch", "n_components", "sgd_batch", "sgd_steps"):
+        for name in (
+            "patch",
+            "length",
+            "places",
+            "atoms",
+            "batch",
+            "n_components",
+            "sgd_batch",
+            "sgd_steps",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 1.")
         for name in ("rounds", "sgd_rounds", "sparsity", "ridge", "seed"):

@@ -12,12 +12,13 @@ from smtdist.data.source import Source
 from smtdist.data.subset import ChunkSubset, chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels import hashing
 from smtdist.kernels.features import Features
-from smtdist.kernels.hashing import position_hashes
+from smtdist.statistics import values as value_sums
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
-from smtdist.statistics.values import SecondOrder, ValueSums, finish
+from smtdist.statistics.values import SecondOrder, ValueSums
 
 Float64 = NDArray[np.float64]
 Record = dict[str, Any]
@@ -127,7 +128,9 @@ def fit_sgd(
         return statistic, epoch_batch(source, settings.batch, settings.seed, number - 1)
 
     def update(state: _Between, found: State, number: int) -> _Between:
-        return _updated(state, finish(found, statistic).means(), number, settings, sums is not None)
+        return _updated(
+            state, value_sums.finish(found, statistic).means(), number, settings, sums is not None
+        )
 
     end, records = engine.loop("round", _Between(start, sums), make, update, settings.rounds)
     assert end.components is not None
@@ -181,7 +184,7 @@ def epoch_batch(source: Source, size: int, seed: int, number: int) -> Source:
     if each >= rows:
         return source
     epoch, part = divmod(number, rows // each)
-    order = np.argsort(position_hashes(seed + epoch, 0, rows, 1, EPOCH_VIEW)[:, 0], kind="stable")
+    order = np.argsort(hashing.position_hashes(seed + epoch, 0, rows, 1, EPOCH_VIEW)[:, 0], kind="stable")
     last = part + 1 == rows // each
     chosen = tuple(sorted(int(row) for row in order[part * each : None if last else (part + 1) * each]))
     shape = (len(chosen) * source.chunk_samples, *source.shape[1:])

@@ -15,6 +15,7 @@ from smtdist.data.video import Clip, PatchSequences
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
+from smtdist.models import valued
 from smtdist.models.functional.dictionary import learn_dictionary
 from smtdist.models.functional.fit import (
     Record,
@@ -27,11 +28,12 @@ from smtdist.models.functional.inverse import PENALTY, recover_codes
 from smtdist.models.functional.regularised import regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
-from smtdist.models.valued import ValuedTransform, hashed
+from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Solution
+from smtdist.statistics import values as value_sums
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
-from smtdist.statistics.values import GRID, SecondOrder, ValueStatistics, ValueSums
+from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 Float64 = NDArray[np.float64]
 
@@ -97,7 +99,7 @@ class VideoModel(ValuedTransform):
         taken = {name: getattr(self.settings, name) for name in (*SHARED, "penalty", "order")}
         own = array_hash(self.whitening.mean, self.whitening.whiten, self.coder.dictionary)
         below = [] if self.below is None else [self.below.basis, array_hash(self.below.components)]
-        return hashed(taken, own, self.coder.gap, below, GRID)
+        return valued.hashed(taken, own, self.coder.gap, below, value_sums.GRID)
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""
@@ -251,7 +253,9 @@ def fit_video(
 
 def video_facts(source: PatchSequences, settings: FunctionalSettings, below: VideoModel | None) -> Facts:
     """Return what a checkpoint of a fit depends on."""
-    given = {} if below is None else {"the lower model": array_hash(below.components, below.coder.dictionary)}
+    given = (
+        {} if below is None else {"the lower model": array_hash(below.components, below.coder.dictionary)}
+    )
     return Facts.of(source, asdict(settings), given)
 
 

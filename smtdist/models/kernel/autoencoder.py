@@ -13,7 +13,7 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.descent import Convergence, descend
 from smtdist.models.kernel.encoder import KernelEncoder, require_memory, require_rows
-from smtdist.solve.positive import INDEFINITE, largest_eigenpairs
+from smtdist.solve import positive
 
 Float64 = NDArray[np.float64]
 
@@ -129,7 +129,7 @@ def _start(gram: Float64, components: int, seed: int) -> Float64:
     """Return unit rows from the leading eigenvectors of the centred K_X, with a little noise so that none is zero."""
     n = len(gram)
     centred = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
-    _, vectors = largest_eigenpairs(centred, min(components, n))
+    _, vectors = positive.largest_eigenpairs(centred, min(components, n))
     points = 1e-3 * np.random.default_rng(seed).standard_normal((n, components))
     points[:, : vectors.shape[1]] += np.sqrt(n) * vectors
     return unit_rows(points)
@@ -149,7 +149,7 @@ def _solved(gram: Float64, ridge: float, right: Float64) -> Float64:
 def _inverted(gram: Float64, name: str) -> Float64:
     values, vectors = scipy.linalg.eigh(gram)
     smallest, largest = float(values[0]), float(values[-1])
-    if smallest < -INDEFINITE * max(largest, -smallest):
+    if smallest < -positive.INDEFINITE * max(largest, -smallest):
         raise DataError(
             f"The kernel {name} is indefinite on these rows: the smallest eigenvalue of its matrix is {smallest:.3g}, the "
             f"largest {largest:.3g}; choose a positive definite kernel."

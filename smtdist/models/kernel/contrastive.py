@@ -12,7 +12,7 @@ from smtdist.errors import DataError
 from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.encoder import KernelEncoder, require_memory
 from smtdist.models.kernel.triplets import Triplets
-from smtdist.solve.positive import gram_root, largest_eigenpairs
+from smtdist.solve import positive
 
 Float64 = NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def contrastive(
     h eigenvalues are non-negative: then the minimiser would leave the span of the data (Theorem 2).
     """
     require_memory(2 * len(triplets.anchors), SQUARES)
-    root = gram_root(gram_of_differences(kernel, triplets), kernel.label, tolerance)
+    root = positive.gram_root(gram_of_differences(kernel, triplets), kernel.label, tolerance)
     n = len(triplets.anchors)
     half = root.coordinates[:, n:] @ root.coordinates[:, :n].T
     values, vectors = top_components(-(half + half.T) / 2, components, kernel.label)
@@ -78,7 +78,7 @@ def gram_of_differences(kernel: Kernel, triplets: Triplets) -> Float64:
 
 def top_components(form: Float64, components: int, name: str) -> tuple[Spectrum, Float64]:
     """Return the spectrum of a negated, symmetrised form and its h leading eigenvectors (r, h)."""
-    values, vectors = largest_eigenpairs(form, components)
+    values, vectors = positive.largest_eigenpairs(form, components)
     floor = ZERO * float(np.abs(values).max(initial=0.0))
     spectrum = Spectrum(values, len(values), int((values > floor).sum()), int((values < -floor).sum()))
     suitable = spectrum.rank - spectrum.n_negative

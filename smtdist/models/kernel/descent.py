@@ -86,7 +86,9 @@ def _scaled(value: Value, scale: float) -> Value:
     return scaled
 
 
-def _lbfgs(value: Value, start: Float64, tolerance: float, max_iterations: int) -> tuple[Float64, int, bool]:
+def _lbfgs(
+    value: Value, start: Float64, tolerance: float, max_iterations: int
+) -> tuple[Float64, int, bool]:
     found = scipy.optimize.minimize(
         value,
         start,

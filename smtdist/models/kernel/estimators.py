@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from smtdist.data.opening import open_source
+from smtdist.data import opening
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
+from smtdist.engine import session
 from smtdist.engine.passes import Engine
-from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
@@ -50,11 +50,14 @@ class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                     "give samples of (anchor, positive, negative) and triplets=given."
                 )
             rows = X if isinstance(X, Source | tuple) else self._checked(X, reset=True)
-            with executor_for(self.cluster, self.workers) as executor:
+            with session.executor_for(self.cluster, self.workers) as executor:
                 model, records = fit_model(samples_of(rows), settings, Engine(executor))
         else:
             rows = self._checked(X, reset=True)
-            model, records = fit_exact(rows, settings, triplets=triplets, clean=clean, function=function), []
+            model, records = (
+                fit_exact(rows, settings, triplets=triplets, clean=clean, function=function),
+                [],
+            )
         return self._fitted(model, records)
 
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
@@ -104,7 +107,7 @@ def samples_of(samples: Any) -> Source:
         try:
             return as_table(samples)
         except DataError:
-            return open_source(samples[0], str(samples[1]))
+            return opening.open_source(samples[0], str(samples[1]))
     return as_table(samples)
 
 

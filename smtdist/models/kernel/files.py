@@ -12,7 +12,7 @@ import h5netcdf
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import ModelError
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
@@ -59,14 +59,14 @@ def load_kernel(path: str | os.PathLike[str]) -> KernelModel:
     if not Path(path).is_file():
         raise ModelError(f"There is no model file {path}; check the name.")
     try:
-        file = unlocked(path)
+        file = hdf5.unlocked(path)
     except OSError as error:
         raise ModelError(f"{path} is not a readable HDF5 file ({error}); give a kernel model.") from error
     with file:
         try:
             _require_kind(file, path)
             return _read(file)
-        except DAMAGE as error:
+        except hdf5.DAMAGE as error:
             raise ModelError(f"{path} is not a whole kernel model ({error}); fit it again.") from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from smtdist.data.hdf5 import open_file
+from smtdist.data import hdf5
 from smtdist.errors import DataError
 
 KIND: Final = "kernel"
@@ -14,7 +14,7 @@ KIND: Final = "kernel"
 def is_kernel_model(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a kernel model's; what cannot be opened is none."""
     try:
-        with open_file(str(path)) as file:
+        with hdf5.open_file(str(path)) as file:
             return str(file.attrs.get("kind", "")) == KIND
     except DataError:
         return False

@@ -14,8 +14,9 @@ from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ModelError
+from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
-from smtdist.kernels.feature_maps import FeatureMap, map_rows
+from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import with_bandwidth
 from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
 from smtdist.models.kernel.contrastive import Spectrum, contrastive
@@ -42,7 +43,9 @@ class FeatureEncoder:
     def __call__(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Embed rows (n, d): returns (n, h) in float32."""
         require_rows(rows, self.features.n_inputs)
-        embedded = map_rows(self.features, np.asarray(rows, np.float32)) @ self.weights.astype(np.float32)
+        embedded = feature_maps.map_rows(self.features, np.asarray(rows, np.float32)) @ self.weights.astype(
+            np.float32
+        )
         return on_sphere(embedded)[1] if self.unit else embedded
 
 
@@ -57,7 +60,8 @@ class FeatureDecoder:
         """Reconstruct embedded rows (m, h): returns (m, d)."""
         require_rows(embedded, self.features.n_inputs, "The embedded rows")
         return np.asarray(
-            map_rows(self.features, np.asarray(embedded, np.float32)) @ self.weights.astype(np.float32)
+            feature_maps.map_rows(self.features, np.asarray(embedded, np.float32))
+            @ self.weights.astype(np.float32)
         )
 
 

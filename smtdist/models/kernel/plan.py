@@ -12,7 +12,10 @@ from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan
-from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, random_features
+from smtdist.kernels import feature_maps
+from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
+from smtdist.models import plan as planning
+from smtdist.models import ways
 from smtdist.models.kernel import autoencoder, contrastive, spectral
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
 from smtdist.models.kernel.settings import KernelSettings
@@ -24,8 +27,7 @@ from smtdist.models.kernel.streamed import (
     row_length,
     work_per_triplet,
 )
-from smtdist.models.plan import PassCost, Step, measured_machines, step_cost
-from smtdist.models.ways import SOLVE
+from smtdist.models.plan import PassCost, Step
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.contrast import ContrastSums
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
@@ -51,12 +53,12 @@ def plan_kernel(source: Source, settings: KernelSettings, engine: Engine) -> lis
     if settings.model == "contrastive" and settings.features != "nystroem":
         require_memory(settings.n_features, SOLVE_SQUARES, FEWER_FEATURES)
     steps = kernel_steps(source, settings)
-    machines = measured_machines(steps, engine)
+    machines = planning.measured_machines(steps, engine)
     checkpointed = engine.checkpoint is not None
-    costs = [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+    costs = [planning.step_cost(step, machines, checkpointed=checkpointed) for step in steps]
     if settings.model == "contrastive":
         count = _placeholder(settings, source).n_features
-        costs.append(_on_driver(SOLVE, 8 * SOLVE_SQUARES * count**2))
+        costs.append(_on_driver(ways.SOLVE, 8 * SOLVE_SQUARES * count**2))
     return costs
 
 
@@ -81,7 +83,7 @@ def _gradient(source: Source, settings: KernelSettings, features: FeatureMap) ->
     if settings.model == "spectral":
         return SpectralGradient(features, _triplets(source, settings), first, settings.negatives == "all")
     count = settings.n_decoder_features
-    decode = random_features(
+    decode = feature_maps.random_features(
         settings.base_decoder(), settings.decoder_features, settings.n_components, count, settings.seed + 1
     )
     second = np.zeros((decode.n_features, int(np.prod(source.shape[1:]))), np.float32)
@@ -102,7 +104,9 @@ def _placeholder(settings: KernelSettings, source: Source) -> FeatureMap:
     length = length // 3 if given(settings) else length
     if settings.features != "nystroem":
         assert settings.features is not None
-        return random_features(kernel, settings.features, length, settings.n_features, settings.seed)
+        return feature_maps.random_features(
+            kernel, settings.features, length, settings.n_features, settings.seed
+        )
     require_landmarks(settings)
     size = min(settings.n_features, source.n_samples)
     require_memory(size, max(LANDMARK_SQUARES, SOLVE_SQUARES), FEWER_FEATURES)

@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from smtdist.codes.checks import require_choices, require_whole
-from smtdist.configuration import parse_value
+from smtdist import configuration
+from smtdist.codes import checks
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.gram import Kernel
@@ -87,8 +87,8 @@ class KernelSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_choices(self, _CHOICES)
-        require_whole(self, _WHOLE)
+        checks.require_choices(self, _CHOICES)
+        checks.require_whole(self, _WHOLE)
         for name in _NUMBERS:
             _number(name, getattr(self, name))
         for name, word in (("bandwidth", "median"), ("ridge", "auto")):
@@ -152,13 +152,16 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigurationError(f"{text!r} is no setting; write name=value.")
-        changes[name] = parse_value(value)
+        changes[name] = configuration.parse_value(value)
     return changes
 
 
 def _number(name: str, value: Any, word: str = "") -> None:
     good = (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
     )
     if not good:
         also = f', or "{word}"' if word else ""

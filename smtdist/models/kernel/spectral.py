@@ -13,7 +13,7 @@ from smtdist.kernels.gram import Kernel
 from smtdist.models.kernel.descent import Convergence, descend
 from smtdist.models.kernel.encoder import KernelEncoder, require_memory
 from smtdist.models.kernel.triplets import Triplets
-from smtdist.solve.positive import gram_root
+from smtdist.solve import positive
 
 Float64 = NDArray[np.float64]
 
@@ -59,10 +59,12 @@ def spectral(
     leaves W = 0.
     """
     if not isinstance(ridge, str) and not ridge > 0:
-        raise ConfigurationError(f"The ridge of the spectral loss is {ridge}; it must be a positive number.")
+        raise ConfigurationError(
+            f"The ridge of the spectral loss is {ridge}; it must be a positive number."
+        )
     rows = np.concatenate([triplets.anchors, triplets.positives]) if all_negatives else triplets.stacked
     require_memory(len(rows), SQUARES)
-    root = gram_root(kernel(rows, rows), kernel.label)
+    root = positive.gram_root(kernel(rows, rows), kernel.label)
     factor = root.coordinates
     shape, n = (len(factor), components), len(triplets.anchors)
     penalty = resolved_ridge(ridge, factor[:, :n] @ factor[:, n : 2 * n].T, components)

@@ -13,8 +13,10 @@ from smtdist.data.source import Source, sample_lengths
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures, map_rows, random_features
+from smtdist.kernels import feature_maps
+from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import Kernel, with_bandwidth
+from smtdist.models import ways
 from smtdist.models.kernel.contrastive import Spectrum, top_components
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
@@ -27,8 +29,7 @@ from smtdist.models.kernel.model import (
 )
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import bottomless, resolved_ridge
-from smtdist.models.ways import SOLVE
-from smtdist.solve.positive import gram_root
+from smtdist.solve import positive
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.contrast import ContrastSums, finish
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
@@ -114,12 +115,14 @@ def _prepared(state: State, source: Source, settings: KernelSettings) -> _Ready:
 def _features(kernel: Kernel, rows: NDArray[np.float32], settings: KernelSettings) -> FeatureMap:
     if settings.features != "nystroem":
         assert settings.features is not None
-        return random_features(kernel, settings.features, rows.shape[1], settings.n_features, settings.seed)
+        return feature_maps.random_features(
+            kernel, settings.features, rows.shape[1], settings.n_features, settings.seed
+        )
     require_landmarks(settings)
     landmarks = np.unique(rows[: settings.n_features].astype(np.float64), axis=0)
     require_memory(len(landmarks), LANDMARK_SQUARES, FEWER_FEATURES)
     # eigenvalues that float32 features cannot carry would be noise
-    root = gram_root(kernel(landmarks, landmarks), kernel.label, 1e-7)
+    root = positive.gram_root(kernel(landmarks, landmarks), kernel.label, 1e-7)
     return NystroemFeatures(kernel, landmarks, root.inverse)
 
 
@@ -143,7 +146,7 @@ def _contrastive(
     def solved() -> tuple[Spectrum, Float64]:
         return top_components(finish(partial.state, count), settings.n_components, settings.kernel)
 
-    (spectrum, vectors), last = engine.solve(SOLVE, solved, 8 * SOLVE_SQUARES * count**2)
+    (spectrum, vectors), last = engine.solve(ways.SOLVE, solved, 8 * SOLVE_SQUARES * count**2)
     encoder = FeatureEncoder(ready.features, vectors)
     return KernelModel(settings, encoder, ready.shape, spectrum=spectrum), [record, last]
 
@@ -187,8 +190,10 @@ def _ridge_of(ready: _Ready, settings: KernelSettings) -> float:
     pool, maker = ready.triplets.pool, ready.triplets
     if pool is None or maker.augmentation is None:
         raise ConfigurationError('ridge "auto" needs drawn triplets; set a number for given ones.')
-    changed = maker.augmentation(pool.reshape(len(pool), *ready.shape), 0, settings.seed).reshape(pool.shape)
-    half = map_rows(ready.features, pool).T @ map_rows(ready.features, changed)
+    changed = maker.augmentation(pool.reshape(len(pool), *ready.shape), 0, settings.seed).reshape(
+        pool.shape
+    )
+    half = feature_maps.map_rows(ready.features, pool).T @ feature_maps.map_rows(ready.features, changed)
     require_memory(ready.features.n_features, 4, FEWER_FEATURES)
     return (
         resolved_ridge("auto", half.astype(np.float64), settings.n_components) * ready.n_samples / len(pool)
@@ -200,7 +205,7 @@ def _autoencoder(
 ) -> tuple[KernelModel, list[Record]]:
     encode = ready.features
     kind = settings.decoder_features
-    decode = random_features(
+    decode = feature_maps.random_features(
         settings.base_decoder(), kind, settings.n_components, settings.n_decoder_features, settings.seed + 1
     )
     generator = np.random.default_rng(settings.seed)
@@ -289,6 +294,9 @@ def _step(
 
 def _settled(losses: Sequence[float]) -> Convergence:
     tenth = max(1, len(losses) // 10)
-    last, before = float(np.mean(losses[-tenth:])), float(np.mean(losses[-2 * tenth : -tenth] or losses[:1]))
+    last, before = (
+        float(np.mean(losses[-tenth:])),
+        float(np.mean(losses[-2 * tenth : -tenth] or losses[:1])),
+    )
     change = abs(last - before) / max(abs(last), abs(before), 1e-300)
     return Convergence(len(losses) > 1 and change <= 0.01, len(losses), last, change)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.source import Source
+from smtdist.engine import plan as pass_plan
+from smtdist.engine import worker
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import block_samples
-from smtdist.engine.worker import batches, located
 from smtdist.errors import ModelError
 from smtdist.models.kernel.model import KernelModel
 
@@ -43,7 +43,7 @@ def embed_range(model: KernelModel, source: Source, start: int, stop: int) -> ND
     """Embed samples [start, stop) of a source."""
     parts = []
     with source.opened() as reader:
-        for first, samples in batches(reader, start, stop, block_samples(source), ROWS):
-            with located(source.name, first):
+        for first, samples in worker.batches(reader, start, stop, pass_plan.block_samples(source), ROWS):
+            with worker.located(source.name, first):
                 parts.append(model.embed(samples))
     return np.concatenate(parts)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.features import REGULARISATION, barycentric_weights
+from smtdist.kernels import features as feature_kernels
 from smtdist.statistics.operators import require_order
 
 Numbers = NDArray[np.int64]
@@ -101,7 +101,7 @@ def mean_context(numbers: Numbers) -> Context:
 
 
 def locally_linear_context(
-    points: NDArray[np.float64], numbers: Numbers, regularisation: float = REGULARISATION
+    points: NDArray[np.float64], numbers: Numbers, regularisation: float = feature_kernels.REGULARISATION
 ) -> Context:
     """Return the second-order context of weights that rebuild a point from its neighbours (Roweis and Saul 2000).
 
@@ -111,7 +111,7 @@ def locally_linear_context(
     >>> locally_linear_context(points, np.array([[1, 2], [0, 2], [0, 1]]), 1e-9).weights[1].round(3)
     array([0.75, 0.25])
     """
-    return Context(numbers, barycentric_weights(points, points[numbers], regularisation), 2)
+    return Context(numbers, feature_kernels.barycentric_weights(points, points[numbers], regularisation), 2)
 
 
 def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:

@@ -15,22 +15,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
-from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
-from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
-from smtdist.models.groups import (
-    audit_group,
-    number,
-    read_audit,
-    read_solution,
-    solution_group,
-    without_audit,
+from smtdist.kernels.features import (
+    Features,
+    Interpolation,
+    Landmarks,
+    Quadratic,
+    RadialBasis,
+    RandomFourier,
 )
+from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
+from smtdist.models import groups as file_groups
+from smtdist.models import valued
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.table import PointSettings
-from smtdist.models.valued import read_statistics, statistics_group
 from smtdist.statistics.values import SecondOrder
 
 SCHEMA: Final = 2
@@ -51,7 +51,7 @@ def save_points(model: PointModel, path: str | os.PathLike[str], *, overwrite: b
         "smtdist_points_schema": SCHEMA,
         "title": "Points embedded by the sparse manifold transform",
         "configuration": "" if model.settings is None else model.settings.to_json(),
-        "provenance": json.dumps(without_audit(model.provenance)),
+        "provenance": json.dumps(file_groups.without_audit(model.provenance)),
         "fingerprint": model.fingerprint,
         "n_inputs": model.n_inputs,
         "n_sites": model.n_sites,
@@ -64,7 +64,7 @@ def load_points(path: str | os.PathLike[str]) -> PointModel:
     if not Path(path).is_file():
         raise ModelError(f"There is no model file {path}; check the name.")
     try:
-        with unlocked(path) as file:
+        with hdf5.unlocked(path) as file:
             if "smtdist_points_schema" not in file.attrs:
                 raise ModelError(f"{path} is not a model of points; give one written by smtdist points.")
             schema = int(np.ravel(file.attrs["smtdist_points_schema"])[0])
@@ -73,7 +73,7 @@ def load_points(path: str | os.PathLike[str]) -> PointModel:
                     f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
                 )
             return _read(file)
-    except DAMAGE as error:
+    except hdf5.DAMAGE as error:
         raise ModelError(f"{path} is not a whole model of points ({error}); fit it again.") from error
 
 
@@ -85,12 +85,12 @@ def _groups(model: PointModel) -> Iterator[tuple[str, Group]]:
     about = {"kind": type(model.features).__name__, "numbers": json.dumps(numbers)}
     yield "features", Group(variables, attributes=about)
     if model.statistics is not None:
-        yield "statistics", statistics_group(model.statistics, "feature")
+        yield "statistics", valued.statistics_group(model.statistics, "feature")
     elif model.given is not None:
         yield "means", _means_group(model.given)
     if "audit" in model.provenance:
-        yield "audit", audit_group(model.provenance["audit"])
-    yield "embedding", solution_group(model.solution, "feature")
+        yield "audit", file_groups.audit_group(model.provenance["audit"])
+    yield "embedding", file_groups.solution_group(model.solution, "feature")
 
 
 def _read(file: Any) -> PointModel:
@@ -98,13 +98,13 @@ def _read(file: Any) -> PointModel:
     told = str(file.attrs["configuration"])
     provenance = json.loads(file.attrs["provenance"])
     if "audit" in file:
-        provenance["audit"] = read_audit(file["audit"])
+        provenance["audit"] = file_groups.read_audit(file["audit"])
     model = PointModel(
         features,
         PointSettings.from_json(told) if told else None,
-        read_solution(file["embedding"]),
-        n_inputs=number(file, "n_inputs"),
-        n_sites=number(file, "n_sites") if "n_sites" in file.attrs else 1,
+        file_groups.read_solution(file["embedding"]),
+        n_inputs=file_groups.number(file, "n_inputs"),
+        n_sites=file_groups.number(file, "n_sites") if "n_sites" in file.attrs else 1,
         provenance=provenance,
     )
     if model.solution.components.shape[1] != features.size:
@@ -112,7 +112,7 @@ def _read(file: Any) -> PointModel:
     group = file["means" if "means" in file else "statistics"]
     if "moment" not in group:
         basis = "" if model.settings is None else model.basis
-        sums = read_statistics(group, features.size, basis, provenance.get("audit", ()))
+        sums = valued.read_statistics(group, features.size, basis, provenance.get("audit", ()))
         return replace(model, statistics=sums)
     moment, scatter, mean = (group[name][()] for name in ("moment", "scatter", "mean"))
     if not moment.shape == scatter.shape == (features.size,) * 2:

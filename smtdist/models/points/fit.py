@@ -17,9 +17,10 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
+from smtdist.models import valued
 from smtdist.models.points.contexts import Context
 from smtdist.models.points.sites import RowsOfSamples, SiteKind, rows_of, site_kind
-from smtdist.models.valued import ValuedTransform, hashed, solved, summed
+from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics.operators import Listed
 from smtdist.statistics.sites import Neighbourhoods
@@ -84,8 +85,8 @@ class PointModel(ValuedTransform):
         noise = [asked.noise, asked.seed] if asked.context == "noise" else []
         kind = type(self.features).__name__
         if self.kind is not None:
-            return hashed(kind, held, numbers, asked.sites, dict(asked.of_sites), asked.order, FINE)
-        return hashed(kind, held, numbers, asked.context, asked.difference, noise, FINE)
+            return valued.hashed(kind, held, numbers, asked.sites, dict(asked.of_sites), asked.order, FINE)
+        return valued.hashed(kind, held, numbers, asked.context, asked.difference, noise, FINE)
 
     def read_as(self, source: Source) -> Source:
         """Return the points of a table with their neighbours; a source of such points stays as it is.
@@ -227,8 +228,8 @@ def fit_sums(
         raise ConfigurationError(f"moment is {moment!r}; choose {' or '.join(MOMENTS)}.")
     assert isinstance(sums.encoder, Features)
     with engine.run(("statistics", "solve")):
-        statistics, record = summed(sums, source, engine)
-        embedding, told = solved(statistics, moment, n_components, engine)
+        statistics, record = valued.summed(sums, source, engine)
+        embedding, told = valued.solved(statistics, moment, n_components, engine)
     return PointModel(sums.encoder, None, embedding, statistics), [record, told]
 
 
@@ -236,7 +237,7 @@ def noisy_pairs(points: Any, noise: float, seed: int = 0) -> NoisePairs:
     """Return two noisy copies of every point, as neighbours; `points` are as in `smtdist.data.table.as_table`.
 
     >>> noisy_pairs(np.zeros((10, 3)), 0.1).shape
-    (10, 1, 2, 4)
+    (10, 2, 4)
     """
     return NoisePairs(as_table(points), noise, seed)
 
@@ -246,6 +247,6 @@ def in_context(points: Any, context: Context) -> NeighbourSource:
 
     >>> from smtdist.models.points.contexts import temporal_context
     >>> in_context(np.zeros((10, 3)), temporal_context([10])).shape
-    (10, 1, 2, 4)
+    (10, 2, 4)
     """
     return NeighbourSource.of(points, context.numbers, context.weights)

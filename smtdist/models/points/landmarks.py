@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smtdist.kernels.features import squared_distances
+from smtdist.kernels import features as feature_kernels
 from smtdist.solve.solution import Float64
 
 
@@ -16,6 +16,8 @@ def spread_points(points: Float64, count: int) -> Float64:
     """
     chosen, distance = [0], np.full(len(points), np.inf)
     for _ in range(count - 1):
-        np.minimum(distance, squared_distances(points, points[chosen[-1:]])[:, 0], out=distance)
+        np.minimum(
+            distance, feature_kernels.squared_distances(points, points[chosen[-1:]])[:, 0], out=distance
+        )
         chosen.append(int(distance.argmax()))
     return points[chosen]

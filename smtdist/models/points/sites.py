@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.models.plugins import SITES, brought, is_brought
+from smtdist.models import plugins
 from smtdist.statistics.operators import Factors
 from smtdist.statistics.sites import ROWS, Group
 
@@ -99,7 +99,7 @@ def table_of(data: Sequence[str], dataset: str | None) -> Source:
 
 def require_sites(name: str) -> None:
     """Refuse what no package brings; loads nothing."""
-    if name != ROWS_OF_TABLES and not is_brought(SITES, name):
+    if name != ROWS_OF_TABLES and not plugins.is_brought(plugins.SITES, name):
         raise ConfigurationError(
             f'sites is {name!r}; it must be "{ROWS_OF_TABLES}", or the name of a kind of samples that an installed package '
             f"brings."
@@ -115,11 +115,11 @@ def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
             )
         return None
     require_sites(name)
-    cls = brought(SITES, name)
+    cls = plugins.brought(plugins.SITES, name)
     if not (isinstance(cls, type) and issubclass(cls, SiteKind)) or getattr(cls, "NAME", None) != name:
         raise ConfigurationError(
-            f"The entry point {name} of the group {SITES} is {cls!r}, no subclass of smtdist.models.points.sites.SiteKind with "
-            f"that NAME; mend or uninstall its package."
+            f"The entry point {name} of the group {plugins.SITES} is {cls!r}, no subclass of "
+            f"smtdist.models.points.sites.SiteKind with that NAME; mend or uninstall its package."
         )
     try:
         made: SiteKind = cls(**settings)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from smtdist.engine.passes import Engine
-from smtdist.kernels.features import Landmarks, squared_distances
+from smtdist.kernels import features as feature_kernels
+from smtdist.kernels.features import Landmarks
 from smtdist.models.points.contexts import nearest_neighbours
 from smtdist.models.points.fit import PointModel, fit_points, noisy_pairs
 from smtdist.models.points.landmarks import spread_points
@@ -102,8 +103,13 @@ def draw_spirals(model: PointModel, spirals: Spirals, path: str, kind: str) -> N
     axes[0, 1].scatter(*landmarks.T, s=6, c="k")
     unit = z / np.linalg.norm(z, axis=1, keepdims=True)
     chosen = int(np.argmin(np.abs(spirals.along - 0.7)))
-    for place, rows, title in ((2, spirals.points, "near in the plane"), (3, unit, "near in the embedding")):
-        near = np.argsort(squared_distances(rows[[chosen]], rows)[0], kind="stable")[: len(rows) // 10]
+    for place, rows, title in (
+        (2, spirals.points, "near in the plane"),
+        (3, unit, "near in the embedding"),
+    ):
+        near = np.argsort(feature_kernels.squared_distances(rows[[chosen]], rows)[0], kind="stable")[
+            : len(rows) // 10
+        ]
         axes[0, place].scatter(*spirals.points.T, c="lightgrey", s=2)
         axes[0, place].scatter(*spirals.points[near].T, c="tab:green", s=4)
         axes[0, place].scatter(*spirals.points[chosen], c="b", marker="x", s=60)

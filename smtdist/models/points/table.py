@@ -13,12 +13,19 @@ from numpy.typing import NDArray
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
+from smtdist.engine import plan as pass_plan
+from smtdist.engine import worker
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import block_samples
-from smtdist.engine.worker import batches, located
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.features import Features, Interpolation, Landmarks, Quadratic, RadialBasis, RandomFourier
+from smtdist.kernels.features import (
+    Features,
+    Interpolation,
+    Landmarks,
+    Quadratic,
+    RadialBasis,
+    RandomFourier,
+)
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models.points.contexts import (
     Context,
@@ -261,7 +268,7 @@ def embed_range(model: PointModel, source: Source, start: int, stop: int) -> NDA
     """Embed points [start, stop) of a table."""
     parts = []
     with source.opened() as reader:
-        for first, samples in batches(reader, start, stop, block_samples(source), _ROWS):
-            with located(source.name, first):
+        for first, samples in worker.batches(reader, start, stop, pass_plan.block_samples(source), _ROWS):
+            with worker.located(source.name, first):
                 parts.append(model.represent(samples))
     return np.concatenate(parts)

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from smtdist.configuration import Configuration, parse_setting
+from smtdist import configuration
+from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError
 
 FIXED: Final = ("resize", "crop", "channels", "pixel_range", "keep_statistics")
@@ -35,7 +36,9 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
                 f"--grid takes key=value,value,..., not {text!r}; give at least one value."
             )
         if not learnt:
-            parse_setting(f"{key}=0")  # names the nearest setting where there is none of this name
+            configuration.parse_setting(
+                f"{key}=0"
+            )  # names the nearest setting where there is none of this name
         if key in FIXED:
             raise ConfigurationError(
                 f"{key} cannot be tuned, since it says how data are read or stored; give it with --set."

@@ -17,8 +17,9 @@ from smtdist.data.source import Source
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
-from smtdist.models.coded import CodedSettings, code_of, coded_settings
-from smtdist.models.coders.fit import fit_coder
+from smtdist.models import coded as learned_codes
+from smtdist.models.coded import CodedSettings
+from smtdist.models.coders import fit
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.transform import represented
 from smtdist.models.tuning.grid import Changes
@@ -36,7 +37,7 @@ def learnt_trials(
     found = []
     for values in product(*grid.values()):
         changes = dict(zip(grid, values, strict=True))
-        found.append((changes, coded_settings(**{**settings, **changes})))
+        found.append((changes, learned_codes.coded_settings(**{**settings, **changes})))
     return found
 
 
@@ -59,8 +60,8 @@ def tune_learnt(
         for _, settings in trials:
             key = json.dumps([settings.feature, dataclasses.asdict(settings.coder)])
             if key not in coders:
-                cls = code_of(settings.feature).cls
-                coders[key], _ = fit_coder(cls, known[0], settings.coder, engine)
+                cls = learned_codes.code_of(settings.feature).cls
+                coders[key], _ = fit.fit_coder(cls, known[0], settings.coder, engine)
             model = Manifold(coders[key], settings.embedding)
             if model.basis not in sums:
                 sums[model.basis], _ = model.summed(known[0], engine)

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
+from smtdist.engine import worker
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
-from smtdist.engine.worker import batches, located
 from smtdist.errors import MemoryBudgetError
+from smtdist.kernels import memory, representation
 from smtdist.kernels.device import is_host, place
-from smtdist.kernels.memory import batch_bytes, code_capacity
 from smtdist.kernels.nested import nested_pieces
-from smtdist.kernels.representation import pooled_shape
 from smtdist.kernels.slices import pooled_slices, slice_places
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Codes, Encoder
@@ -47,7 +46,9 @@ class Member:
     def pooled(self) -> int:
         """Pooled positions of an image."""
         geometry = self.encoder.whitener.geometry
-        return math.prod(pooled_shape(geometry.rows, geometry.columns, self.size, self.stride))
+        return math.prod(
+            representation.pooled_shape(geometry.rows, geometry.columns, self.size, self.stride)
+        )
 
     @property
     def features(self) -> list[int]:
@@ -107,7 +108,7 @@ class Slices:
         for group in [encoders] if is_host(raw) else [[encoder] for encoder in encoders]:
             longest = group[0]
             geometry = longest.whitener.geometry
-            capacity = code_capacity(geometry, len(longest.atoms), longest.form, len(images))
+            capacity = memory.code_capacity(geometry, len(longest.atoms), longest.form, len(images))
             for at, count, codes in nested_pieces(raw, group, False, capacity, spread=True):
                 for member, flat in zip(self.members, room.flat, strict=True):
                     for encoder, own in zip(group, codes, strict=True):
@@ -120,8 +121,8 @@ def represent_slices(slices: Slices, source: Source, start: int, stop: int) -> t
     set_threads(slices.threads)
     room = slices.room or Room.empty(slices.members, stop - start, start)
     with source.opened() as reader:
-        for first, images in batches(reader, start, stop, stop - start, slices.batch):
-            with located(source.name, first):
+        for first, images in worker.batches(reader, start, stop, stop - start, slices.batch):
+            with worker.located(source.name, first):
                 slices(images, room, first)
     return None if slices.room is not None else room.flat
 
@@ -168,7 +169,7 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     encoders = len({id(member.encoder) for member in members})
 
     def needed(images: int) -> int:
-        stages = batch_bytes(
+        stages = memory.batch_bytes(
             geometry,
             len(longest.atoms),
             longest.form,
@@ -177,12 +178,15 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
         )
         bits = encoders * images * geometry.positions * (8 * -(-len(longest.atoms) // 64) + 16)
         lists = (
-            encoders * 2 * code_capacity(geometry, len(longest.atoms), longest.form, images)
+            encoders * 2 * memory.code_capacity(geometry, len(longest.atoms), longest.form, images)
             if longest.form == "bits"
             else 0
         )
         sums = (
-            4 * engine.executor.threads() * geometry.positions * max(len(one.components.T) for one in members)
+            4
+            * engine.executor.threads()
+            * geometry.positions
+            * max(len(one.components.T) for one in members)
         )
         return stages.encoding + bits + lists + sums
 

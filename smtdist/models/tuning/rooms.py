@@ -44,7 +44,9 @@ def in_memory(members: Sequence[Member], samples: int, memory: NDArray[np.uint8]
         end = taken + samples * member.sample_bytes
         flat.append(memory[taken:end].view(member.dtype))
         taken = end
-    return Side([member.views(own, samples) for member, own in zip(members, flat, strict=True)], tuple(flat))
+    return Side(
+        [member.views(own, samples) for member, own in zip(members, flat, strict=True)], tuple(flat)
+    )
 
 
 @contextmanager

@@ -20,14 +20,15 @@ from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.kernels import pixels as pixel_values
+from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.nested import nests
-from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Whitener
-from smtdist.kernels.whitening import whitening_matrices
+from smtdist.models import model as smt_model
+from smtdist.models import ways
 from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary, sketch_size
-from smtdist.models.model import Whitening, image_geometry, make_encoder, unwhitened, whitened
+from smtdist.models.model import Whitening
 from smtdist.models.solving import solve
-from smtdist.models.ways import solve_way
 from smtdist.solve.solution import Solution
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
@@ -102,16 +103,18 @@ class _Stages:
                     raise DataError(
                         f"All patches of {self.source.name} are constant; there is nothing to whiten."
                     )
-                matrices = whitening_matrices(sigma, settings.ridge)
+                matrices = whitening_kernels.whitening_matrices(sigma, settings.ridge)
                 whitening = Whitening(sigma, *matrices, mean)
                 first = replace(moment.whitener, min_contrast=settings.min_contrast)
-                found[key] = whitening, whitened(first, whitening)
+                found[key] = whitening, smt_model.whitened(first, whitening)
             result.append(found[key])
         return result
 
     def _moment(self, settings: Configuration) -> PatchMoment:
-        geometry = image_geometry(settings, self.source.shape, self.source.name)
-        first = unwhitened(settings, geometry, pixel_scale(self.source.dtype, settings.pixel_range))
+        geometry = smt_model.image_geometry(settings, self.source.shape, self.source.name)
+        first = smt_model.unwhitened(
+            settings, geometry, pixel_values.pixel_scale(self.source.dtype, settings.pixel_range)
+        )
         # what the sum does not depend on must not tell two of them apart
         reach = first.mean_context if first.mean == "context" else "whole"
         return PatchMoment(replace(first, min_contrast=0.0, mean_context=reach), settings.flip)
@@ -157,9 +160,13 @@ class _Stages:
         solves: dict[Key, Fitted] = {}
         sums_of: dict[Key, Key] = {}
         result = []
-        for settings, (whitening, whitener), dictionary in zip(trials, whitenings, dictionaries, strict=True):
+        for settings, (whitening, whitener), dictionary in zip(
+            trials, whitenings, dictionaries, strict=True
+        ):
             coded = _code_key(settings, whitener, dictionary)
-            encoder = encoders.setdefault(coded, make_encoder(settings, whitener, dictionary.grid))
+            encoder = encoders.setdefault(
+                coded, smt_model.make_encoder(settings, whitener, dictionary.grid)
+            )
             summed = (coded, settings.context, settings.order, settings.flip)
             sums.setdefault(
                 summed,
@@ -174,7 +181,7 @@ class _Stages:
             sums_of[solved] = summed
             result.append(own)
         for own in solves.values():
-            solve_way(len(own.dictionary.grid), own.settings)
+            ways.solve_way(len(own.dictionary.grid), own.settings)
         waiting = Counter(self.engine, "solve", len(solves))
         for key, statistics in self._statistics(sums):
             for found, own in solves.items():
@@ -195,7 +202,10 @@ class _Stages:
             }
             together = Together(
                 tuple(
-                    (str(family), NestedSums(tuple((str(i), one) for i, one in enumerate(members.values()))))
+                    (
+                        str(family),
+                        NestedSums(tuple((str(i), one) for i, one in enumerate(members.values()))),
+                    )
                     for family, members in nested.items()
                 )
             )

@@ -11,7 +11,7 @@ from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
 from smtdist.data.subset import ChunkSubset
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.kernels.hashing import position_hashes
+from smtdist.kernels import hashing
 
 FEWEST_ROWS = 32
 """Where there are fewer chunk rows to draw from, halves of them are drawn, quarters, and so on."""
@@ -72,7 +72,7 @@ def _drawn_rows(source: Source, total: int, seed: int) -> tuple[NDArray[np.int64
     while grain > 1 and total // grain < FEWEST_ROWS:
         grain = -(-grain // 2)
     rows = source.n_samples // grain
-    return np.argsort(position_hashes(seed, 0, rows, 1, 0)[:, 0], kind="stable"), grain
+    return np.argsort(hashing.position_hashes(seed, 0, rows, 1, 0)[:, 0], kind="stable"), grain
 
 
 def _part(source: Source, order: NDArray[np.int64], samples: int, grain: int) -> Part:

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from smtdist.data import text_cut
 from smtdist.data.text import TextSource
-from smtdist.data.text_cut import Stretch, TextCut, line_bytes, touched, without
+from smtdist.data.text_cut import Stretch, TextCut
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.models.merge import not_empty, statistics_of
-from smtdist.models.provenance import ordered_digests
+from smtdist.models import merge as merging
+from smtdist.models import provenance
 from smtdist.models.records import Record
 from smtdist.models.words.files import DOCUMENT
 from smtdist.models.words.model import WordModel
+from smtdist.statistics import word_pairs
 from smtdist.statistics.origin import Entry, Origin
-from smtdist.statistics.word_pairs import WordSums, finish
+from smtdist.statistics.word_pairs import WordSums
 
 
 def withdraw_lines(
@@ -42,13 +44,15 @@ def withdraw_lines(
         raise ConfigurationError(
             "Lines are of one file, but several were given; withdraw from one after another."
         )
-    total = statistics_of(model, "The model")
+    total = merging.statistics_of(model, "The model")
     records: list[Record] = []
     with engine.run(["withdrawn", "kept", "solve"], lambda: model.facts(source, lines)):
-        for number, (stretch, asked) in enumerate(zip(line_bytes(source, lines), lines, strict=True), 1):
+        for number, (stretch, asked) in enumerate(
+            zip(text_cut.line_bytes(source, lines), lines, strict=True), 1
+        ):
             total, some = _without_stretch(model, total, source, stretch, asked, engine, f"-{number}")
             records += some
-        embedding, record = model.solved(not_empty(total), engine)
+        embedding, record = model.solved(merging.not_empty(total), engine)
         return model.finished(total, embedding), [*records, record]
 
 
@@ -63,12 +67,12 @@ def _without_stretch(
 ) -> tuple[WordSums, list[Record]]:
     file = source.files[0]
     holes = withdrawn_stretches(total.origin.audit if total.origin else (), file.path, file.size)
-    parts = without([stretch], holes)
+    parts = text_cut.without([stretch], holes)
     if not parts:
         raise ModelError(
             f"Lines {lines[0]} to {lines[1]} of {file.path} are withdrawn already; leave them out."
         )
-    found = [touched(source, part, [*holes, stretch]) for part in parts]
+    found = [text_cut.touched(source, part, [*holes, stretch]) for part in parts]
     met, kept = (tuple(sorted({block for lists in found for block in lists[at]})) for at in (0, 1))
     name = f"{file.path}, line{'s' * (lines[0] < lines[1])} {lines[0]}" + (
         f" to {lines[1]}" if lines[0] < lines[1] else ""
@@ -98,7 +102,10 @@ def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[S
             about = json.loads(told)
             if about["path"] == path and about["text_bytes"] == size:
                 stretch = (int(about["bytes"][0]), int(about["bytes"][1]))
-                found = [*without(found, [stretch]), *([stretch] if entry["action"] == "withdrawn" else [])]
+                found = [
+                    *text_cut.without(found, [stretch]),
+                    *([stretch] if entry["action"] == "withdrawn" else []),
+                ]
         elif entry["source"] == path:
             found = []  # the whole file came or went since
     return tuple(found)
@@ -107,8 +114,8 @@ def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[S
 def _summed(model: WordModel, source: TextCut, engine: Engine, name: str) -> tuple[WordSums, list[Record]]:
     statistic = model.pairs(text_bytes=source.text_bytes)
     partial, record = engine.reduce(name, statistic, source, fingerprint=True)
-    origin = Origin(model.basis, ordered_digests(partial), np.zeros(0, np.uint64), ())
-    return finish(partial.state, origin), [record]
+    origin = Origin(model.basis, provenance.ordered_digests(partial), np.zeros(0, np.uint64), ())
+    return word_pairs.finish(partial.state, origin), [record]
 
 
 def _of(sums: WordSums, audit: tuple[Entry, ...]) -> WordSums:

@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data.hdf5 import DAMAGE, unlocked
+from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
-from smtdist.models.groups import audit_group, read_audit, read_solution, solution_group, without_audit
+from smtdist.models import groups as file_groups
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import Vocabulary
@@ -32,7 +32,7 @@ DOCUMENT: Final = "document"
 
 def save_words(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
     """Write a model to one file and return its bytes; an existing file is refused unless `overwrite`."""
-    about = without_audit(model.provenance)
+    about = file_groups.without_audit(model.provenance)
     root = Group(
         attributes={
             "smtdist_words_schema": SCHEMA,
@@ -54,7 +54,7 @@ def load_words(path: str | os.PathLike[str], *, statistics: bool = True) -> Word
     if not Path(path).is_file():
         raise ModelError(f"There is no model file {path}; check the name.")
     try:
-        with unlocked(path) as file:
+        with hdf5.unlocked(path) as file:
             if "smtdist_words_schema" not in file.attrs:
                 raise ModelError(f"{path} is not a model of words; give one written by smtdist words.")
             schema = int(np.ravel(file.attrs["smtdist_words_schema"])[0])
@@ -63,7 +63,7 @@ def load_words(path: str | os.PathLike[str], *, statistics: bool = True) -> Word
                     f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
                 )
             return _read(file, statistics)
-    except DAMAGE as error:
+    except hdf5.DAMAGE as error:
         raise ModelError(f"{path} is not a whole model of words ({error}); fit it again.") from error
 
 
@@ -88,7 +88,11 @@ def _groups(model: WordModel) -> Iterator[tuple[str, Group]]:
         Group(
             {
                 "words": ("word", np.array(model.vocabulary.words, object)),
-                "counts": ("word", model.vocabulary.counts, {"long_name": "in the text it was chosen from"}),
+                "counts": (
+                    "word",
+                    model.vocabulary.counts,
+                    {"long_name": "in the text it was chosen from"},
+                ),
             }
         ),
     )
@@ -96,9 +100,9 @@ def _groups(model: WordModel) -> Iterator[tuple[str, Group]]:
         yield "statistics", _statistics(model.statistics)
         origin = model.statistics.origin
         if origin is not None:
-            yield "audit", audit_group(origin.audit, basis=origin.basis)
+            yield "audit", file_groups.audit_group(origin.audit, basis=origin.basis)
     if model.embedding is not None:
-        yield "embedding", solution_group(model.embedding, "word")
+        yield "embedding", file_groups.solution_group(model.embedding, "word")
 
 
 def _statistics(sums: WordSums) -> Group:
@@ -126,13 +130,13 @@ def _read(file: Any, statistics: bool) -> WordModel:
     provenance = json.loads(file.attrs["provenance"])
     group = file["vocabulary"]
     vocabulary = Vocabulary(tuple(group["words"].asstr()[()].tolist()), group["counts"][()])
-    embedding = read_solution(file["embedding"]) if "embedding" in file else None
+    embedding = file_groups.read_solution(file["embedding"]) if "embedding" in file else None
     if embedding is not None:
         fits = embedding.components.shape[1] == len(vocabulary)
         _require(fits, "the components are of another vocabulary")
     sums = None
     if "audit" in file:
-        provenance["audit"] = read_audit(file["audit"])
+        provenance["audit"] = file_groups.read_audit(file["audit"])
     if statistics and "statistics" in file:
         basis = str(file["audit"].attrs["basis"]) if "audit" in file else None
         sums = _read_statistics(file["statistics"], len(vocabulary), basis, provenance.get("audit", []))
@@ -144,7 +148,9 @@ def _read_statistics(group: Any, n_words: int, basis: str | None, audit: list[di
     activity = group["activity"][()]
     _require(len(activity) == n_words and len(start) == n_words + 1, "the sums are of another vocabulary")
     _require(
-        start[0] == 0 and bool(np.all(np.diff(start) >= 0)) and bool(start[-1] == len(column) == len(count)),
+        start[0] == 0
+        and bool(np.all(np.diff(start) >= 0))
+        and bool(start[-1] == len(column) == len(count)),
         "pairs are missing",
     )
     row = np.repeat(np.arange(n_words), np.diff(start))

@@ -9,14 +9,15 @@ import numpy as np
 
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.text import TextSource
+from smtdist.engine import plan as pass_plan
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import resident_bytes
 from smtdist.engine.passes import Engine
-from smtdist.engine.plan import plan_pass
 from smtdist.errors import ConfigurationError
+from smtdist.models import ways
 from smtdist.models.plan import PassCost
 from smtdist.models.records import Record
-from smtdist.models.ways import SOLVE, Way, solve_plan
+from smtdist.models.ways import Way
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.models.words.solving import solve_bytes
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
@@ -70,7 +71,7 @@ def plan_words(
     checkpointed = engine.checkpoint is not None
     if model is None:
         counts = TokenCounts(settings.rules, settings.max_words)
-        plan = plan_pass(
+        plan = pass_plan.plan_pass(
             "vocabulary", counts, source, engine.limits(counts, source), checkpointed=checkpointed
         )
         costs.append(PassCost("vocabulary", plan))
@@ -81,12 +82,16 @@ def plan_words(
     pairs = 0 if model.statistics is None else len(model.statistics.pair)
     for name, statistic in model.passes(source, other=True):
         limits = engine.limits(statistic, source)
-        costs.append(PassCost(name, plan_pass(name, statistic, source, limits, checkpointed=checkpointed)))
+        costs.append(
+            PassCost(name, pass_plan.plan_pass(name, statistic, source, limits, checkpointed=checkpointed))
+        )
         pairs += statistic.most_pairs
     working = solve_bytes(pairs, len(model.vocabulary), model.settings)
     return [
         *costs,
-        PassCost(SOLVE, solve_plan(Way("sparse", working), resident_bytes()), driver_bytes=working),
+        PassCost(
+            ways.SOLVE, ways.solve_plan(Way("sparse", working), resident_bytes()), driver_bytes=working
+        ),
     ]
 
 

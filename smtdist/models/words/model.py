@@ -17,19 +17,14 @@ from smtdist.data.text import TextSource
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.kernels.tokens import BASIC, Normalisation
-from smtdist.models.provenance import ordered_digests, origin_of, traced
+from smtdist.kernels import tokens
+from smtdist.kernels.tokens import Normalisation
+from smtdist.models import provenance
 from smtdist.models.records import Record, joined
 from smtdist.solve.solution import Float64, Solution
+from smtdist.statistics import word_pairs
 from smtdist.statistics.vocabulary import MAX_WORDS, Vocabulary
-from smtdist.statistics.word_pairs import (
-    UNKNOWN_WORDS,
-    WordPairs,
-    WordSums,
-    finish,
-    most_pairs,
-    most_pairs_of_bytes,
-)
+from smtdist.statistics.word_pairs import WordPairs, WordSums
 
 MOMENTS: Final = ("second", "degree")
 
@@ -55,7 +50,7 @@ class WordSettings:
     vocabulary: int = 33_474
     min_count: int = 1
     window: int = 4
-    tokens: str = BASIC
+    tokens: str = tokens.BASIC
     unknown: str = "place"
     moment: str = "second"
     n_components: int = 100
@@ -76,8 +71,10 @@ class WordSettings:
         Normalisation(self.tokens)
         if self.moment not in MOMENTS:
             raise ConfigurationError(f"moment is {self.moment!r}; choose {' or '.join(MOMENTS)}.")
-        if self.unknown not in UNKNOWN_WORDS:
-            raise ConfigurationError(f"unknown is {self.unknown!r}; choose {' or '.join(UNKNOWN_WORDS)}.")
+        if self.unknown not in word_pairs.UNKNOWN_WORDS:
+            raise ConfigurationError(
+                f"unknown is {self.unknown!r}; choose {' or '.join(word_pairs.UNKNOWN_WORDS)}."
+            )
 
     def replace(self, **changes: Any) -> WordSettings:
         """Return settings with changes."""
@@ -127,10 +124,12 @@ class WordModel:
         """
         settings, counts = self.settings, self.vocabulary.counts
         if text_bytes is None:
-            most = most_pairs(counts, settings.window)
+            most = word_pairs.most_pairs(counts, settings.window)
         else:
-            most = most_pairs_of_bytes(text_bytes, len(counts), settings.window)
-        return WordPairs(self.vocabulary.words, settings.window, settings.rules, most, settings.unknown, rows)
+            most = word_pairs.most_pairs_of_bytes(text_bytes, len(counts), settings.window)
+        return WordPairs(
+            self.vocabulary.words, settings.window, settings.rules, most, settings.unknown, rows
+        )
 
     @property
     def basis(self) -> str:
@@ -181,12 +180,14 @@ class WordModel:
             for number, (name, statistic) in enumerate(self.passes(source, other=other))
         ]
         partials = [partial for partial, _ in found]
-        origin = origin_of(self.basis, ordered_digests(partials[0]), source.name)
+        origin = provenance.origin_of(self.basis, provenance.ordered_digests(partials[0]), source.name)
         state = dict(partials[0].state)
         for name in ("pair", "count"):
             state[name] = np.concatenate([partial.state[name] for partial in partials])
         records = [record for _, record in found]
-        return finish(state, origin), records[0] if len(records) == 1 else joined("statistics", records)
+        return word_pairs.finish(state, origin), records[0] if len(records) == 1 else joined(
+            "statistics", records
+        )
 
     def solved(self, statistics: WordSums, engine: Engine) -> tuple[Solution, Record]:
         """Solve for the embedding, as a step of the run."""
@@ -219,7 +220,7 @@ class WordModel:
         skipped: Record | None = None,
     ) -> WordModel:
         """Return the model with other sums and their embedding, and where they come from."""
-        about = traced(self.provenance, statistics.origin, source, skipped)
+        about = provenance.traced(self.provenance, statistics.origin, source, skipped)
         return replace(self, statistics=statistics, embedding=embedding, provenance=about)
 
     @cached_property
@@ -269,9 +270,13 @@ class WordModel:
 
     def _described(self, number: int, order: NDArray[np.intp]) -> list[Near]:
         cosine = self.directions[order] @ self.directions[number]
-        near = self._near(number) if self.statistics is not None else np.zeros(len(self.vocabulary), np.int64)
+        near = (
+            self._near(number) if self.statistics is not None else np.zeros(len(self.vocabulary), np.int64)
+        )
         words = self.vocabulary.words
-        return [Near(words[at], float(value), int(near[at])) for at, value in zip(order, cosine, strict=True)]
+        return [
+            Near(words[at], float(value), int(near[at])) for at, value in zip(order, cosine, strict=True)
+        ]
 
     def _near(self, number: int) -> NDArray[np.int64]:
         """Return how often each word is near one."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.cpu.glove import sweep
-from smtdist.solve.iterative import largest_eigenvectors
+from smtdist.solve import iterative
 from smtdist.solve.solution import Float64
 from smtdist.statistics.word_pairs import WordSums
 
@@ -117,7 +117,7 @@ def ppmi_svd(sums: WordSums, n_components: int, power: float = 0.5) -> Float64:
     the solve takes.
     """
     information = positive_information(sums.cooccurrence())
-    values, vectors = largest_eigenvectors(information, n_components, which="LM")
+    values, vectors = iterative.largest_eigenvectors(information, n_components, which="LM")
     return vectors * np.abs(values) ** power
 
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from smtdist.errors import ConfigurationError
-from smtdist.solve.iterative import smallest_components_sparse
+from smtdist.solve import iterative
 from smtdist.solve.solution import Solution
 from smtdist.statistics.word_pairs import WordSums
 
@@ -38,7 +38,9 @@ def solve_words(statistics: WordSums, settings: Asked) -> Solution:
         )
     moment = statistics.activity if settings.moment == "second" else statistics.degree()
     # both divided by the number of positions n, C and V have the same eigenvalues and P is sqrt(n) times as large
-    found = smallest_components_sparse(statistics.context_scatter(), moment, wanted, active=active)
+    found = iterative.smallest_components_sparse(
+        statistics.context_scatter(), moment, wanted, active=active
+    )
     return replace(found, components=found.components * np.sqrt(max(1, statistics.n_positions)))
 
 
