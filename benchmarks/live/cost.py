@@ -74,16 +74,12 @@ def nobody_watches() -> Iterator[None]:
         for key, value in local_cluster.CONFIGURATION.items()
         if key.endswith(".preload") and isinstance(value, list)
     }
-    publish = DaskExecutor.publish
     with (
         mock.patch.object(passes, "EventLog", Silent),
+        mock.patch.object(DaskExecutor, "cluster", None),
         mock.patch.dict(local_cluster.CONFIGURATION, preloads),
     ):
-        del DaskExecutor.publish
-        try:
-            yield
-        finally:
-            DaskExecutor.publish = publish  # type: ignore[method-assign]
+        yield
 
 
 @contextlib.contextmanager
