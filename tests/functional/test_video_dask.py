@@ -48,7 +48,7 @@ def test_the_same_bits_on_dask_workers_of_a_layer_and_one_on_it(workers, fit, wa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("during", "checkpointed"), [("dictionary-2", False), ("codes", True)])
+@pytest.mark.parametrize(("during", "checkpointed"), [("dictionary-2", False), ("statistics", True)])
 def test_a_killed_worker_changes_nothing(during, checkpointed, fit, want, tmp_path):
     found = with_a_killed_worker(fit, during, tmp_path if checkpointed else None)
     assert bits(found) == bits(want)
