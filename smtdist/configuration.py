@@ -213,7 +213,7 @@ class Configuration:
             if name == "feature" and value in CODED:
                 raise ConfigurationError(
                     f"feature={value} is a code of floats, which only a fit takes: smtdist fit --set feature={value}, or in "
-                    f"Python smtdist.models.coded.CodedSMT(feature={value!r})."
+                    f"Python smtdist.models.coders.estimators.CodedSMT(feature={value!r})."
                 )
             if not good(value):
                 raise ConfigurationError(f"The setting {name} is {value!r}; it must be {expected}.")
@@ -356,6 +356,21 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def parse_settings(assignments: list[str]) -> dict[str, Any]:
+    """Read name=value texts of the command line, whatever the names, as `parse_value` does.
+
+    >>> parse_settings(["noise=0.2", "kernel=relu", "features=null"])
+    {'noise': 0.2, 'kernel': 'relu', 'features': None}
+    """
+    changes = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigurationError(f"{text!r} is no setting; write name=value.")
+        changes[name] = parse_value(value)
+    return changes
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

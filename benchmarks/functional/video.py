@@ -14,12 +14,12 @@ import numpy as np
 
 from benchmarks.functional.common import engine, rows_of, small_clips, split
 from benchmarks.record import write_record
+from smtdist.configuration import parse_settings
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised, participation
 from smtdist.models.functional.video import fit_video
 from smtdist.models.functional.video_judge import judged
-from smtdist.models.kernel.settings import parse_settings
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

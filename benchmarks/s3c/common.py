@@ -74,6 +74,6 @@ def represented_in_steps(
 
 def with_settings(pairs: list[str], **changes: Any) -> S3CSettings:
     """Return settings from name=value texts on top of changes."""
-    from smtdist.models.kernel.settings import parse_settings
+    from smtdist.configuration import parse_settings
 
     return S3CSettings().replace(**{**changes, **parse_settings(pairs)})

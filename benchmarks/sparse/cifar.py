@@ -35,7 +35,7 @@ from smtdist.models.transform import represented, transform
 
 def pairs_of(arguments: list[str]) -> dict[str, Any]:
     """Return name=value texts as settings."""
-    from smtdist.models.kernel.settings import parse_settings
+    from smtdist.configuration import parse_settings
 
     return parse_settings(arguments)
 

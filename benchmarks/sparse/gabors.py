@@ -15,12 +15,12 @@ from benchmarks.record import write_record
 from benchmarks.sparse.gabor import gabor_fits
 from benchmarks.sparse.images import natural_tiles
 from smtdist.codes.l1 import SparseCoder, SparseSettings
+from smtdist.configuration import parse_settings
 from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import set_threads
 from smtdist.models.coders.fit import fit_coder
-from smtdist.models.kernel.settings import parse_settings
 from smtdist.plot.filters import save_filters
 
 

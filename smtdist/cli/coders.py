@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist import configuration
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.source import Source
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError
-from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
 
@@ -29,7 +29,7 @@ Pieces = Iterator[tuple[int, NDArray[Any]]]
 def asked_for(defaults: S, assignments: list[str] | None, **chosen: Any) -> S:
     """Return settings with what --set and other options ask for; WrongUsage for what is none."""
     try:
-        found: S = defaults.replace(**chosen, **parse_settings(assignments or []))  # type: ignore[attr-defined]
+        found: S = defaults.replace(**chosen, **configuration.parse_settings(assignments or []))  # type: ignore[attr-defined]
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
     return found
@@ -37,7 +37,7 @@ def asked_for(defaults: S, assignments: list[str] | None, **chosen: Any) -> S:
 
 def changed(model: M, assignments: list[str] | None, allowed: Sequence[str]) -> M:
     """Return a fitted model with other settings among those allowed; what it was fitted with cannot change."""
-    changes = parse_settings(assignments or [])
+    changes = configuration.parse_settings(assignments or [])
     fixed = sorted(set(changes) - set(allowed))
     if fixed:
         raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can.")

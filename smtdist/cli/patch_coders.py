@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from smtdist import configuration
 from smtdist.cli.coders import asked_for, changed
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -22,7 +23,6 @@ from smtdist.models.coders import fit, manifold
 from smtdist.models.coders import start as coder_start
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.coders.represent import Pooled, representing
-from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.records import joined
 from smtdist.models.transform import Represents
 from smtdist.monitor import tables
@@ -86,7 +86,7 @@ def fit_coded_command(
 def coded_settings_of(assignments: list[str] | None) -> CodedSettings:
     """Return the settings of a fit of a learned code; what has no meaning is wrong usage."""
     try:
-        return learned_codes.coded_settings(**parse_settings(assignments or []))
+        return learned_codes.coded_settings(**configuration.parse_settings(assignments or []))
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.coders import write_features
 from smtdist.cli.errors import WrongUsage
@@ -19,7 +20,6 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
-from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.points import sites as point_sites
 from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.sites import SiteKind
@@ -145,7 +145,7 @@ def fit(
     """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
     check_target(out, overwrite, data=table)
     try:
-        own = parse_settings(set_ or [])
+        own = configuration.parse_settings(set_ or [])
         kind = point_sites.site_kind(sites, own)
         settings = PointSettings(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,

@@ -29,7 +29,6 @@ from smtdist.evaluate import knn, run
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.run import Found, Linear, Neighbours
-from smtdist.models.kernel.settings import parse_settings
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
 from smtdist.models.tuning.split import limited, split, whole
@@ -123,7 +122,7 @@ def tune(
         "best": rows[0].to_dict(),
         "set": grids.as_text(rows[0].changes, "--set "),
         "trials": [row.to_dict() for row in rows],
-        "configuration": parse_settings(set_ or []) if is_learnt else settings.to_dict(),
+        "configuration": configuration.parse_settings(set_ or []) if is_learnt else settings.to_dict(),
         "seconds": time.perf_counter() - started,
     }
     if out is not None:
@@ -176,7 +175,11 @@ def _learnt(
     """Return the votes, what varies, and all combinations of settings of learned codes."""
     try:
         values = grids.parse_grid(grid or [], learnt=True)
-        return Configuration(), values, learnt_trials(parse_settings(assignments or []), values)
+        return (
+            Configuration(),
+            values,
+            learnt_trials(configuration.parse_settings(assignments or []), values),
+        )
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error
 

@@ -18,7 +18,6 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.coders import fit, manifold
 from smtdist.models.coders import start as coder_start
-from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.files import CoderFiles, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.plugins import ENCODERS, brought
@@ -212,49 +211,3 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any
 def changeable(model: Coder | Represents) -> tuple[str, ...]:
     """Return the settings that may change after the fit: how the codes of a coder are made and pooled, how embeddings are."""
     return model.CHANGEABLE if isinstance(model, Coder) else AFTERWARDS
-
-
-class CodedSMT(CoderEstimator):
-    """Sparse manifold transform on L1 codes (`feature` "l1"), spike-and-slab codes ("s3c") or thresholded ones ("omp").
-
-    `settings` : others by name, as `coded_settings` takes them. `workers` and `cluster` as everywhere.
-
-    Attributes
-    ----------
-    coder_ : Manifold. passes_ : records of the passes.
-
-    >>> import numpy as np
-    >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
-    >>> smt = CodedSMT(feature="s3c", patch=3, dictionary=12, n_components=4, settings={"rounds": 2})
-    >>> smt.fit_transform(images).shape
-    (40, 16)
-    """
-
-    def __init__(
-        self,
-        *,
-        feature: str = "l1",
-        patch: int = 6,
-        dictionary: int = 1024,
-        n_components: int = 64,
-        settings: dict[str, Any] | None = None,
-        workers: int | None = None,
-        cluster: Any = None,
-    ) -> None:
-        self.feature = feature
-        self.patch = patch
-        self.dictionary = dictionary
-        self.n_components = n_components
-        self.settings = settings
-        self.workers = workers
-        self.cluster = cluster
-
-    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
-        settings = coded_settings(
-            self.feature,
-            patch=self.patch,
-            dictionary=self.dictionary,
-            n_components=self.n_components,
-            **(self.settings or {}),
-        )
-        return fit_coded(source, settings, engine)

@@ -19,8 +19,8 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
-from smtdist.models.coded import CodedSMT, coded_settings, described_coded, files_of, fit_coded, load_coded
-from smtdist.models.coders.estimators import SparseCoding, SpikeSlabCoder
+from smtdist.models.coded import coded_settings, described_coded, files_of, fit_coded, load_coded
+from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.manifold import ManifoldSettings, fit_manifold
 from smtdist.models.fit import fit

@@ -1,4 +1,4 @@
-"""Coders of patches as scikit-learn estimators: pooled codes are features."""
+"""Coders of patches, and transforms on them, as scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from smtdist.codes.l1 import SparseCoder, SparseSettings
 from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
+from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.start import require_pooling
+from smtdist.models.transform import Represents
 
 
 class SpikeSlabCoder(CoderEstimator):
@@ -109,3 +111,49 @@ class SparseCoding(CoderEstimator):
         )
         require_pooling(source, settings, settings.pooling)
         return fit_coder(SparseCoder, source, settings, engine)
+
+
+class CodedSMT(CoderEstimator):
+    """Sparse manifold transform on L1 codes (`feature` "l1"), spike-and-slab codes ("s3c") or thresholded ones ("omp").
+
+    `settings` : others by name, as `coded_settings` takes them. `workers` and `cluster` as everywhere.
+
+    Attributes
+    ----------
+    coder_ : Manifold. passes_ : records of the passes.
+
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    >>> smt = CodedSMT(feature="s3c", patch=3, dictionary=12, n_components=4, settings={"rounds": 2})
+    >>> smt.fit_transform(images).shape
+    (40, 16)
+    """
+
+    def __init__(
+        self,
+        *,
+        feature: str = "l1",
+        patch: int = 6,
+        dictionary: int = 1024,
+        n_components: int = 64,
+        settings: dict[str, Any] | None = None,
+        workers: int | None = None,
+        cluster: Any = None,
+    ) -> None:
+        self.feature = feature
+        self.patch = patch
+        self.dictionary = dictionary
+        self.n_components = n_components
+        self.settings = settings
+        self.workers = workers
+        self.cluster = cluster
+
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
+        settings = coded_settings(
+            self.feature,
+            patch=self.patch,
+            dictionary=self.dictionary,
+            n_components=self.n_components,
+            **(self.settings or {}),
+        )
+        return fit_coded(source, settings, engine)

@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from smtdist import configuration
 from smtdist.codes import checks
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.augment import Augmentation
@@ -139,21 +138,6 @@ class KernelSettings:
             return cls().replace(**json.loads(text))
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"These are no settings of a kernel model ({error}).") from error
-
-
-def parse_settings(assignments: list[str]) -> dict[str, Any]:
-    """Read name=value texts: JSON values, or words as they are.
-
-    >>> parse_settings(["noise=0.2", "kernel=relu", "features=null"])
-    {'noise': 0.2, 'kernel': 'relu', 'features': None}
-    """
-    changes = {}
-    for text in assignments:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigurationError(f"{text!r} is no setting; write name=value.")
-        changes[name] = configuration.parse_value(value)
-    return changes
 
 
 def _number(name: str, value: Any, word: str = "") -> None:
