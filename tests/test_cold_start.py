@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import json, sys
 before = set(sys.modules)
@@ -61,3 +63,13 @@ def test_help_imports_no_more_than_it_shows():
 def test_version_imports_nothing_that_computes():
     _, modules = imported("--version")
     assert not {"numpy", "dask", "distributed", "h5py", "numba", "scipy", "sklearn"} & modules
+
+
+@pytest.mark.parametrize("command", ["transform", "evaluate", "update", "tune", "plan", "info", "filters"])
+def test_commands_on_models_import_neither_scikit_learn_nor_scipy_for_nothing(command):
+    """They are half a second and 100 MB, which only estimators and solves need."""
+    program = f"import sys, smtdist.cli.{'merge' if command == 'update' else command}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = {name.split(".")[0] for name in done.stdout.split()}
+    assert "sklearn" not in modules
+    assert command == "plan" or "scipy.spatial" not in done.stdout.split()  # the curve of a plan is fitted
