@@ -213,11 +213,10 @@ def _say_sweep(sweep: list[dict[str, Any]], json: bool) -> None:
         return
     rows = []
     for one in sweep:
-        low, high = one["interval"] or (one["mean"], one["mean"])
-        interval = f"{tables.percent(low)} to {tables.percent(high)}"
-        rows.append((f"{one['labels']:,}", tables.percent(one["mean"]), interval))
+        interval = " to ".join(map(tables.percent, one["interval"])) if one["interval"] else "-"
+        rows.append((f"{one['labels']:,}", f"{len(one['draws'])}", tables.percent(one["mean"]), interval))
     result_console().print(
-        tables.table("Accuracy with few labels", ("labels", "top-1", "95 % interval"), rows)
+        tables.table("Accuracy with few labels", ("labels", "draws", "top-1", "95 % interval"), rows)
     )
 
 

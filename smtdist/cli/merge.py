@@ -79,6 +79,12 @@ def update(
     out: Annotated[
         Path | None, typer.Option(metavar="M.h5", help="Model file to write. Default: replace MODEL.h5.")
     ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...", help="Rows of each sequence, of a table in time. Default: one sequence."
+        ),
+    ] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the samples out instead.")] = False,
     alone: Annotated[
         bool,
@@ -113,6 +119,8 @@ def update(
     present = kind.load(model)
     try:
         source = kind.opened(present, data, dataset, bad == "skip")
+        if lengths is not None:
+            source = kind.in_sequences(present, source, opt.sequence_lengths(lengths))
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
     where = Where(workers, cluster, quiet)

@@ -355,3 +355,13 @@ def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, A
     # a mean that follows the context must not follow it to another one
     settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
     return _solvable(settings, len(base.dictionary.grid))
+
+
+def sequence_lengths(text: str | None) -> tuple[int, ...]:
+    """Return the lengths that --lengths lists; none for no list."""
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise WrongUsage(f"--lengths {text} is no list of lengths; write it as 100,250,80.")
+    return tuple(int(part) for part in parts)

@@ -147,10 +147,14 @@ def fit(
     try:
         own = configuration.parse_settings(set_ or [])
         kind = point_sites.site_kind(sites, own)
+        if kind is not None and (context.value != _DEFAULT.context or lengths):
+            raise ConfigurationError(
+                f"{sites} says itself what is near; leave out --context and --lengths."
+            )
         settings = PointSettings(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
             context=context.value, neighbours=neighbours, noise=noise,
-            order=order, lengths=_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
+            order=order, lengths=opt.sequence_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
             sites=sites, of_sites=own, seed=seed,
         )  # fmt: skip
     except ConfigurationError as error:
@@ -222,12 +226,3 @@ def _opened(kind: SiteKind | None, path: str, dataset: str | None) -> Source:
         return point_sites.table_of([path], dataset) if kind is None else kind.opened([path], dataset)
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
-
-
-def _lengths(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
-        raise WrongUsage(f"--lengths {text} is no list of lengths; write it as 100,250,80.")
-    return tuple(int(part) for part in parts)

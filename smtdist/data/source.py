@@ -18,6 +18,10 @@ ALIGNED_SAMPLES: Final = 256
 """Unchunked samples are aligned to this many, or to the largest power of two of them that fits in `ALIGNMENT_BYTES`."""
 
 
+_AXES: Final = {1: ("column",), 2: ("row", "column"), 3: ("row", "column", "channel")}
+"""What messages call the axes of a sample, by their number."""
+
+
 class Source:
     """Samples by name or by value: small, frozen and picklable, so that tasks can carry it.
 
@@ -207,9 +211,11 @@ def _require_finite(block: npt.NDArray[Any], start: int, name: str) -> None:
     for offset, sample in enumerate(block):
         bad = np.argwhere(~np.isfinite(sample))
         if len(bad):
-            row, column, channel = (int(i) for i in bad[0])
+            at = tuple(bad[0].tolist())
+            axes = _AXES.get(len(at), [f"axis {axis}" for axis in range(len(at))])
+            place = ", ".join(f"{axis} {index}" for axis, index in zip(axes, at, strict=True))
+            what = "pixel" if len(at) == 3 else "number"
             raise DataError(
-                f"{name}, sample {start + offset}: row {row}, column {column}, channel {channel} is "
-                f"{sample[row, column, channel]}, but every pixel must be a finite number; "
+                f"{name}, sample {start + offset}: {place} is {sample[at]}, but every {what} must be finite; "
                 f"repair or leave out that sample."
             )

@@ -149,7 +149,10 @@ class PatchSequences(Source):
     @property
     def name(self) -> str:  # type: ignore[override]
         """What messages call the clips."""
-        return self.clips[0].path if len(self.clips) != 1 else self.clips[0].name
+        if len(self.clips) == 1:
+            return self.clips[0].name
+        more = len({clip.path for clip in self.clips}) - 1
+        return self.clips[0].path + (f" and {more} more file{'s' * (more > 1)}" if more else "")
 
     @property
     def reader_bytes(self) -> int:

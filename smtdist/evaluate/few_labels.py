@@ -162,7 +162,7 @@ def judged_draw(
 
 
 def mean_interval(values: Sequence[float]) -> dict[str, Any]:
-    """Return the mean of several draws and its 95 % interval by Student's t; of one draw there is none.
+    """Return the mean of several draws and its 95 % interval by Student's t, within [0, 1]; of one draw there is none.
 
     >>> mean_interval([0.5, 0.5, 0.5])
     {'mean': 0.5, 'interval': [0.5, 0.5]}
@@ -175,4 +175,4 @@ def mean_interval(values: Sequence[float]) -> dict[str, Any]:
         * float(np.std(values, ddof=1))
         / len(values) ** 0.5
     )
-    return {"mean": mean, "interval": [mean - reach, mean + reach]}
+    return {"mean": mean, "interval": [max(0.0, mean - reach), min(1.0, mean + reach)]}

@@ -22,6 +22,15 @@ class Kind(NamedTuple):
     save: Callable[..., int]
     opened: Callable[[Any, list[str], str | None, bool], Source]
 
+    def in_sequences(self, model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
+        """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
+        if self.load is not _points().load:
+            raise ConfigurationError(
+                "--lengths is for models of rows in time (points fit --context time); leave it out."
+            )
+        found: Source = model.in_sequences(source, lengths)
+        return found
+
 
 def kind_of(path: Path) -> Kind:
     """Return what a file is read by; files that are no models are left to whoever reads them."""

@@ -20,7 +20,7 @@ from smtdist.models.coders import fit, manifold
 from smtdist.models.coders import start as coder_start
 from smtdist.models.coders.files import CoderFiles, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
-from smtdist.models.plugins import ENCODERS, brought
+from smtdist.models.plugins import ENCODERS, brought, is_brought
 from smtdist.models.transform import Represents
 
 
@@ -200,7 +200,12 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any
     """
     kind = kind_in(path).removesuffix("-manifold")
     if kind.startswith(FILE_KIND):
-        return CoderFiles(code_of(kind.removeprefix(FILE_KIND)).cls).load(path, statistics=statistics)
+        name = kind.removeprefix(FILE_KIND)
+        if name not in configuration.CODED and not is_brought(ENCODERS, name):
+            raise ModelError(
+                f"{path} has codes of the encoder {name}, which no installed package brings; install the one that does."
+            )
+        return CoderFiles(code_of(name).cls).load(path, statistics=statistics)
     for feature in configuration.CODED:
         files = CoderFiles(code_of(feature).cls)
         if files.layout.kind == kind:

@@ -148,3 +148,51 @@ def test_tables_are_fitted_shown_and_transformed_by_commands(tmp_path, monkeypat
     assert "--dataset must name" in run("points", "fit", "t.h5", "--out", "r.h5", code=2)
     assert "no list of lengths" in run("points", "fit", "t.npy", "--lengths", "a", "--out", "r.h5", code=2)
     assert "Example: smtdist points fit" in run("points", "fit", "--help")
+
+
+def test_rows_that_are_not_finite_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = POINTS.copy()
+    rows[7, 2] = np.nan
+    np.save("t.npy", rows)
+    told = run("points", "fit", "t.npy", "--size", "5", "--features", "rbf", "--out", "p.h5", code=1)
+    assert "sample 7: column 2 is nan, but every number must be finite" in " ".join(told.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["t.npy"]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_sequences_are_withdrawn_whole_or_not_at_all(order, tmp_path, monkeypatch):
+    """A part of a sequence would leave the difference to its neighbour behind."""
+    monkeypatch.chdir(tmp_path)
+    np.save("ab.npy", POINTS)
+    np.save("a.npy", POINTS[:170])
+    np.save("b.npy", POINTS[170:])
+    fit = ["--features", "quadratic", "--context", "time", "--order", order, "--components", "2"]
+    run("points", "fit", "ab.npy", *fit, "--out", "one.h5")
+    told = run("update", "one.h5", "b.npy", "--withdraw", "--out", "x.h5", code=1)
+    assert "1 of the 130 samples to withdraw are not in the sums" in " ".join(told.split())
+    run("points", "fit", "ab.npy", *fit, "--lengths", "170,130", "--out", "two.h5")
+    run("points", "fit", "a.npy", *fit, "--out", "a.h5")
+    run("update", "two.h5", "b.npy", "--withdraw", "--out", "back.h5")
+    run("update", "a.h5", "b.npy", "--out", "grown.h5")
+    run("update", "a.h5", "ab.npy", "--alone", "--out", "alone.h5")
+    run("update", "a.h5", "ab.npy", "--lengths", "170,130", "--alone", "--out", "alone-two.h5")
+    sums = {path.stem: load_points(path).statistics for path in tmp_path.glob("*.h5")}
+    for one, other in (("back", "a"), ("grown", "two"), ("alone", "one"), ("alone-two", "two")):
+        for name in ("activity", "second_moment", "context_scatter"):
+            np.testing.assert_array_equal(getattr(sums[one], name), getattr(sums[other], name))
+    np.save("c.npy", POINTS[:20])
+    run(
+        "points", "fit", "ab.npy", "--context", "noise", "--size", "9", "--components", "2", "--out", "n.h5"
+    )
+    assert "lengths are of sequences in time" in run("update", "n.h5", "c.npy", "--lengths", "20", code=2)
+
+
+def test_a_kind_of_samples_that_is_not_installed_is_named(tmp_path):
+    model, _ = fit_table(POINTS, SMALL, engine())
+    save_points(model, tmp_path / "p.h5")
+    with h5py.File(tmp_path / "p.h5", "r+") as file:
+        told = json.loads(file.attrs["configuration"]) | {"sites": "windows"}
+        file.attrs["configuration"] = json.dumps(told)
+    with pytest.raises(ModelError, match="of the kind windows, which no installed package brings; install"):
+        load_points(tmp_path / "p.h5")

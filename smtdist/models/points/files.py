@@ -28,8 +28,9 @@ from smtdist.kernels.features import (
 )
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models import groups as file_groups
-from smtdist.models import valued
+from smtdist.models import plugins, valued
 from smtdist.models.points.fit import PointModel
+from smtdist.models.points.sites import ROWS_OF_TABLES
 from smtdist.models.points.table import PointSettings
 from smtdist.statistics.values import SecondOrder
 
@@ -72,9 +73,20 @@ def load_points(path: str | os.PathLike[str]) -> PointModel:
                 raise ModelError(
                     f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
                 )
+            require_package(path, file)
             return _read(file)
     except hdf5.DAMAGE as error:
         raise ModelError(f"{path} is not a whole model of points ({error}); fit it again.") from error
+
+
+def require_package(path: str | os.PathLike[str], file: Any) -> None:
+    """Refuse a model of samples of a kind that no installed package brings."""
+    told = json.loads(str(file.attrs["configuration"]) or "{}")
+    name = told.get("sites", ROWS_OF_TABLES)
+    if name != ROWS_OF_TABLES and not plugins.is_brought(plugins.SITES, name):
+        raise ModelError(
+            f"{path} is a model of samples of the kind {name}, which no installed package brings; install the one that does."
+        )
 
 
 def _groups(model: PointModel) -> Iterator[tuple[str, Group]]:

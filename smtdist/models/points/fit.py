@@ -91,16 +91,24 @@ class PointModel(ValuedTransform):
     def read_as(self, source: Source) -> Source:
         """Return the points of a table with their neighbours; a source of such points stays as it is.
 
-        Rows in time are the sequences of the fit where these are as many rows, else one sequence.
+        Rows in time are one sequence; `smtdist.models.points.table.in_time` makes several.
         """
         from smtdist.models.points.table import table_in_context
 
         if self.kind is not None or isinstance(source, NeighbourSource | NoisePairs):
             return source
-        asked = self._asked
-        same = sum(asked.lengths) == source.n_samples
-        found: Source = table_in_context(source, asked if same else asked.replace(lengths=()))
+        found: Source = table_in_context(source, self._asked.replace(lengths=()))
         return found
+
+    def in_sequences(self, table: Source, lengths: tuple[int, ...]) -> Source:
+        """Return the rows of a table as sequences of given lengths; ConfigurationError where rows are not in time."""
+        from smtdist.models.points.table import in_time
+
+        if self.kind is not None or self._asked.context != "time":
+            raise ConfigurationError(
+                "lengths are of sequences in time, which this model does not have; leave them out."
+            )
+        return in_time(table, self._asked.order, lengths)
 
     def facts(self, source: Source) -> Facts:
         """Return what a checkpoint of sums of a source depends on."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.settings import require_kinds
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError, DataError
@@ -77,7 +78,13 @@ class RowsOfSamples:
 
 def rows_of(kind: SiteKind, samples: NDArray[np.generic]) -> NDArray[np.float64]:
     """Return the rows of samples, (m, sites, p); ConfigurationError for what no rows are."""
-    found = np.asarray(kind.rows(samples), np.float64)
+    try:
+        found = np.asarray(kind.rows(samples), np.float64)
+    except (ArithmeticError, IndexError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{kind.NAME} cannot make rows of samples of {' x '.join(map(str, samples.shape[1:]))} numbers with these settings "
+            f"({error}); change them, or mend it."
+        ) from error
     if found.ndim != 3 or len(found) != len(samples) or 0 in found.shape or not np.isfinite(found).all():
         raise ConfigurationError(
             f"{kind.NAME} makes rows of the shape {found.shape} of {len(samples)} samples; it must be (samples, sites, numbers), "
@@ -121,8 +128,10 @@ def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
             f"The entry point {name} of the group {plugins.SITES} is {cls!r}, no subclass of "
             f"smtdist.models.points.sites.SiteKind with that NAME; mend or uninstall its package."
         )
-    try:
-        made: SiteKind = cls(**settings)
-    except TypeError as error:
-        raise ConfigurationError(f"Settings of {name}: {error}.") from error
+    known = [one.name for one in fields(cls)]
+    for one in settings:
+        if one not in known:
+            raise ConfigurationError(f"{name} has no setting {one!r}; it has {', '.join(known) or 'none'}.")
+    made: SiteKind = cls(**settings)
+    require_kinds(made)
     return made

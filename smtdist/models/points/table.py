@@ -234,7 +234,9 @@ def in_time(table: Source, order: int, lengths: Sequence[int] = ()) -> Neighbour
         raise ConfigurationError(
             f"lengths add up to {sum(lengths)}, but there are {table.n_samples} rows; give the rows of every sequence."
         )
-    return in_context(table, temporal_context(lengths, order))
+    starts = np.zeros(table.n_samples, np.bool_)
+    starts[np.cumsum([0, *lengths[:-1]])] = True
+    return replace(in_context(table, temporal_context(lengths, order)), starts=starts)
 
 
 def _context(rows: NDArray[np.float64], settings: PointSettings) -> Context:
