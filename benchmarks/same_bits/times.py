@@ -68,7 +68,7 @@ CASES: Final = (
         f"tune {IMAGES} --train known --limit 600 --quiet --json --set dictionary=512 --set n_components=32 --set mean=level "
         "--set zero_code=leave_out --grid threshold=0.2,0.25,0.3,0.35 --grid n_components=16,32,64",
     ),
-    Case("words, 4 MB of text", "words text.txt --components 16 --out w.h5 --overwrite --quiet --json"),
+    Case("words, 20 MB of text", "words text.txt --components 16 --out w.h5 --overwrite --quiet --json"),
     Case(
         "L1 codes, 400 atoms",
         _fit("feature=l1 patch=6 dictionary=400 rounds=2 n_components=32 positions=64", "few"),
@@ -96,7 +96,7 @@ def make_data(folder: Path, digits: Path | None) -> None:
         )
         file["grey"], file["known/images"], file["known/labels"] = grey, file["colour"], labels[:1000]
     words = np.array([f"w{number}" for number in range(20_000)])
-    drawn = np.minimum(rng.zipf(1.2, 800_000), len(words)) - 1
+    drawn = np.minimum(rng.zipf(1.2, 4_000_000), len(words)) - 1
     (folder / "text.txt").write_text(
         "\n".join(" ".join(words[drawn[at : at + 12]]) for at in range(0, len(drawn), 12))
     )

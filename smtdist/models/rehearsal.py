@@ -138,7 +138,9 @@ class Rehearsal(Engine):
         """Plan `most` rounds that are like the first, and take its step."""
         if most < 1:
             return theta, []
-        self.reduce(name, *make(theta, 1))  # compiles and fills caches, which the first of many rounds does alone
+        self.reduce(
+            name, *make(theta, 1)
+        )  # compiles and fills caches, which the first of many rounds does alone
         self.costs.pop()
         partial, record = self.reduce(name, *make(theta, 1))
         one = self.costs.pop()
