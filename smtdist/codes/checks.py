@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_type_hints
 
 from smtdist.errors import ConfigurationError
 
@@ -24,3 +26,39 @@ def require_whole(settings: Any, least: Mapping[str, int]) -> None:
             raise ConfigurationError(
                 f"{name} is {value!r}; it must be a whole number of at least {lowest}."
             )
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number.
+
+    >>> is_number(0.5), is_number(True), is_number(math.inf)
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_KINDS: Final[dict[type, tuple[str, Callable[[Any], bool]]]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number", lambda value: type(value) is int),
+    float: ("a number", is_number),
+    str: ("a word", lambda value: isinstance(value, str)),
+}
+
+
+def require_kinds(settings: Any) -> None:
+    """Raise ConfigurationError for the first setting that is annotated bool, int, float or str and is something else.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Asked:
+    ...     twice: bool = False
+    >>> require_kinds(Asked("maybe"))
+    Traceback (most recent call last):
+    smtdist.errors.ConfigurationError: twice is 'maybe'; it must be true or false.
+    """
+    hints = get_type_hints(type(settings))
+    for one in dataclasses.fields(settings):
+        value = getattr(settings, one.name)
+        if hints[one.name] in _KINDS:
+            what, fine = _KINDS[hints[one.name]]
+            if not fine(value):
+                raise ConfigurationError(f"{one.name} is {value!r}; it must be {what}.")

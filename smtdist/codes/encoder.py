@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import require_choices, require_whole
+from smtdist.codes.checks import require_choices, require_kinds, require_whole
 from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
-from smtdist.codes.settings import Settings, require_grids, require_kinds, require_numbers, require_pairs
+from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
 
 FILE_KIND: Final = "encoder-"
 """Before the name of an encoder, the kind of its files."""

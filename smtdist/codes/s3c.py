@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from smtdist.codes.checks import require_choices, require_whole
+from smtdist.codes.checks import is_number, require_choices, require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
 from smtdist.codes.s3c_steps import GAP, LEARN, Bounds, Rates
-from smtdist.codes.settings import Settings, is_number, require_grids, require_numbers, require_pairs
+from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes

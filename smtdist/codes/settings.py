@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, Self, get_type_hints
+from typing import Any, ClassVar, Protocol, Self
 
+from smtdist.codes.checks import is_number
 from smtdist.errors import ConfigurationError
 
 
@@ -103,33 +102,6 @@ def require_numbers(settings: Any, names: tuple[str, ...], *, above: bool = Fals
             raise ConfigurationError(f"{name} is {value!r}; it must be a number {floor}.")
 
 
-KINDS: Final[dict[type, tuple[str, Callable[[Any], bool]]]] = {
-    bool: ("true or false", lambda value: isinstance(value, bool)),
-    int: ("a whole number", lambda value: type(value) is int),
-    float: ("a number", lambda value: is_number(value)),
-    str: ("a word", lambda value: isinstance(value, str)),
-}
-
-
-def require_kinds(settings: Any) -> None:
-    """Raise ConfigurationError for the first setting that is annotated bool, int, float or str and is something else.
-
-    >>> @dataclass(frozen=True)
-    ... class Asked(Settings):
-    ...     twice: bool = False
-    >>> require_kinds(Asked("maybe"))
-    Traceback (most recent call last):
-    smtdist.errors.ConfigurationError: twice is 'maybe'; it must be true or false.
-    """
-    hints = get_type_hints(type(settings))
-    for one in dataclasses.fields(settings):
-        value = getattr(settings, one.name)
-        if hints[one.name] in KINDS:
-            what, fine = KINDS[hints[one.name]]
-            if not fine(value):
-                raise ConfigurationError(f"{one.name} is {value!r}; it must be {what}.")
-
-
 def require_pairs(settings: Any, names: tuple[str, ...]) -> None:
     """Raise ConfigurationError for the first of the named settings that is neither None nor two numbers in order."""
     for name in names:
@@ -145,12 +117,3 @@ def require_grids(pooling: Any) -> None:
     """Raise ConfigurationError for what are no pooling grids."""
     if not pooling or not all(isinstance(grid, int) and grid >= 1 for grid in pooling):
         raise ConfigurationError(f"pooling is {pooling!r}; give grids such as [3] or [1, 2, 3].")
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number.
-
-    >>> is_number(0.5), is_number(True), is_number(math.inf)
-    (True, False, False)
-    """
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.settings import require_kinds
+from smtdist.codes import checks
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.errors import ConfigurationError, DataError
@@ -133,5 +133,5 @@ def site_kind(name: str, settings: Mapping[str, Any]) -> SiteKind | None:
         if one not in known:
             raise ConfigurationError(f"{name} has no setting {one!r}; it has {', '.join(known) or 'none'}.")
     made: SiteKind = cls(**settings)
-    require_kinds(made)
+    checks.require_kinds(made)
     return made
