@@ -45,8 +45,7 @@ class Manifest:
     """Which files hold which sets of images, and what each looked like when the manifest was made.
 
     A *set* is a name in files: a dataset of plain images, or a group of encoded ones. A set need not be in
-    every file, so
-    that one manifest names the training and the test images. The content, JSON:
+    every file, so that one manifest names the training and the test images. The content, JSON:
 
     - `smtdist_manifest`: the schema, 1. `seed`: of the choice of hashed samples.
     - `classes`: names of classes by set, where files have them; they are the same in all files.

@@ -13,18 +13,22 @@ from smtdist.models.kinds import kind_in
 
 
 class Kind(NamedTuple):
-    """load, save : of a file. opened : the samples that files and a dataset name, as a model takes them; `skip` damaged ones.
+    """What `update` and `merge` need of a kind of model.
 
-    ConfigurationError for names that have no meaning for the kind.
+    load, save : of a file.
+    opened : the samples that files and a dataset name, as a model takes them, without damaged ones on
+        request; ConfigurationError for names that have no meaning for the kind.
+    of_rows : whether samples are rows of a table, which may be sequences in time.
     """
 
     load: Callable[[Path], Any]
     save: Callable[..., int]
     opened: Callable[[Any, list[str], str | None, bool], Source]
+    of_rows: bool = False
 
     def in_sequences(self, model: Any, source: Source, lengths: tuple[int, ...]) -> Source:
         """Return rows of a table as sequences of given lengths; ConfigurationError for samples that are no rows in time."""
-        if self.load is not _points().load:
+        if not self.of_rows:
             raise ConfigurationError(
                 "--lengths is for models of rows in time (points fit --context time); leave it out."
             )
@@ -65,7 +69,7 @@ def _points() -> Kind:
             point_sites.table_of(data, dataset) if model.kind is None else model.kind.opened(data, dataset)
         )
 
-    return Kind(load_points, save_points, opened)
+    return Kind(load_points, save_points, opened, of_rows=True)
 
 
 def _video() -> Kind:

@@ -55,9 +55,10 @@ HIDDEN: Final = frozenset({"feature", "pooling", "model", "units"})
 
 @dataclass(frozen=True)
 class CodedSettings:
-    """feature : l1 (positive or signed L1 codes), s3c (E_Q[h]; `expectation` hs, both or signs for others) or omp.
+    """What a fit of a learned code is told.
 
-    coder, embedding : all that the two steps are told.
+    feature : the name of the code: l1, s3c, omp, sc, or that of an encoder of another package.
+    coder, embedding : the settings of the two steps.
     """
 
     feature: str

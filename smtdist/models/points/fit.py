@@ -41,8 +41,8 @@ class PointModel(ValuedTransform):
     """Features f, and P with P V Pᵀ = I that minimises ‖PAD‖² (SMT 2023, eq. 3).
 
     `settings`, `n_inputs` (numbers of a point), `n_sites` (rows of a sample) and `provenance` are known
-    where it was fitted from
-    settings. `given` : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in place of sums.
+    where it was fitted from settings. `given` : V, A D Dᵀ Aᵀ and the mean of a file that keeps these in
+    place of sums.
     """
 
     features: Features
