@@ -1,7 +1,8 @@
-"""Plans beside what came of them: four different jobs, planned by the command and then fitted.
+"""Plans beside what came of them: four different jobs and the presets, planned by the command and then fitted.
 
     python -m benchmarks.scaling.plans --folder data --json results
     python -m benchmarks.scaling.plans --folder data --jobs cifar --share 0.1
+    python -m benchmarks.scaling.plans --folder data --jobs mnist-vq cifar10-gq --share 0.2
 
 Each job is planned and fitted in processes of its own. Compared are bytes read (as the readers count them), tasks (as they are
 submitted, and as progress reports name them), sums on the network (as workers count what they send), files of the
@@ -32,7 +33,7 @@ import psutil
 
 from benchmarks.record import write_record
 from smtdist.cli import app
-from smtdist.configuration import parse_setting
+from smtdist.configuration import PRESETS, parse_setting
 from smtdist.engine import checkpoint, session
 from smtdist.engine.dask_executor import DaskExecutor
 from smtdist.engine.passes import Engine
@@ -45,7 +46,7 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     # encoded images, dense codes, large sums in files, one process
     "cifar": {
-        "data": "cifar10_jpeg.h5", "dataset": "train", "samples": 20_000, "workers": 0, "checkpoint": True,
+        "data": "cifar10_lossless.h5", "dataset": "train", "samples": 20_000, "workers": 0, "checkpoint": True,
         "settings": {"feature": "gq", "dictionary": 2048, "n_components": 384, "drop": 16},
     },
     # a dictionary whose sums fill memory, which is swept for each batch that occurs all over them
@@ -60,6 +61,16 @@ JOBS: dict[str, dict[str, Any]] = {
             "feature": "gq", "threshold": 0.4, "context": 8, "positions": 256, "dictionary": 1024, "n_components": 128,
             "dictionary_method": "kmeans", "dictionary_rounds": 3, "dictionary_samples": 10_000,
         },
+    },
+    # published experiments, whole unless --share says less
+    **{
+        name: {
+            "data": "mnist.h5" if "mnist" in name else "cifar10_lossless.h5",
+            "dataset": "train/images" if "mnist" in name else "train",
+            "samples": 60_000 if "mnist" in name else 50_000,
+            "workers": 0, "checkpoint": False, "preset": name, "settings": {},
+        }
+        for name in PRESETS
     },
 }  # fmt: skip
 
@@ -235,6 +246,7 @@ def fitted(job: dict[str, Any], path: str, folder: str) -> dict[str, Any]:
 def words_of(job: dict[str, Any], path: str, folder: str) -> list[str]:
     """Return the arguments that plan and fit share."""
     words = [path, "--dataset", job["dataset"], "--workers", str(job["workers"])]
+    words += ["--preset", job["preset"]] if "preset" in job else []
     words += [word for item in job["settings"].items() for word in ("--set", f"{item[0]}={item[1]}")]
     return words + (["--checkpoint", str(Path(folder, "checkpoint"))] if job["checkpoint"] else [])
 
@@ -340,7 +352,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", required=True, help="folder of the data")
-    parser.add_argument("--jobs", nargs="+", default=list(JOBS), choices=list(JOBS))
+    four = [name for name in JOBS if name not in PRESETS]
+    parser.add_argument("--jobs", nargs="+", default=four, choices=list(JOBS), help="default: all but the presets")
     parser.add_argument("--share", type=float, default=1.0, help="of each job's samples")
     parser.add_argument("--no-calibrate", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all jobs")

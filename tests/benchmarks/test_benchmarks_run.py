@@ -103,7 +103,7 @@ def test_others_are_the_nearest_but_the_image_itself():
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(
-    "job", ["cifar", *(pytest.param(job, marks=pytest.mark.slow) for job in ("mnist", "window"))]
+    "job", ["cifar", *(pytest.param(job, marks=pytest.mark.slow) for job in ("mnist", "window", "cifar10-gq"))]
 )
 def test_plans(job, tmp_path):
     """What is planned in bytes and tasks is what happens, and no pass takes more memory."""
@@ -115,7 +115,7 @@ def test_plans(job, tmp_path):
             room = io.BytesIO()
             Image.fromarray(image).save(room, "JPEG")
             encoded.append(np.frombuffer(room.getvalue(), np.uint8))
-        if job == "cifar":
+        if job.startswith("cifar"):
             file["train/bytes"] = np.concatenate(encoded)
             file["train/offsets"] = np.cumsum([0, *map(len, encoded)])
         else:
