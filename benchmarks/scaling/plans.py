@@ -353,7 +353,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--folder", required=True, help="folder of the data")
     four = [name for name in JOBS if name not in PRESETS]
-    parser.add_argument("--jobs", nargs="+", default=four, choices=list(JOBS), help="default: all but the presets")
+    parser.add_argument(
+        "--jobs", nargs="+", default=four, choices=list(JOBS), help="default: all but the presets"
+    )
     parser.add_argument("--share", type=float, default=1.0, help="of each job's samples")
     parser.add_argument("--no-calibrate", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all jobs")

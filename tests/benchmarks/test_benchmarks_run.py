@@ -103,7 +103,8 @@ def test_others_are_the_nearest_but_the_image_itself():
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(
-    "job", ["cifar", *(pytest.param(job, marks=pytest.mark.slow) for job in ("mnist", "window", "cifar10-gq"))]
+    "job",
+    ["cifar", *(pytest.param(job, marks=pytest.mark.slow) for job in ("mnist", "window", "cifar10-gq"))],
 )
 def test_plans(job, tmp_path):
     """What is planned in bytes and tasks is what happens, and no pass takes more memory."""
