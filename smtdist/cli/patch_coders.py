@@ -14,6 +14,7 @@ from smtdist.codes.coder import Coder
 from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.writing import check_target
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import coded as learned_codes
@@ -48,7 +49,7 @@ def fit_coder_command(
     source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
     coder_start.require_pooling(source, settings, settings.pooling)
     with engine_for(
-        where, source, checkpoint, lambda: fit.coder_facts(code.cls, source, settings)
+        where, source, checkpoint, lambda: Facts.of(source, code.cls.facts(settings))
     ) as engine:
         engine.on_bad_chunk = on_bad_chunk
         coder, records = fit.fit_coder(code.cls, source, settings, engine)
@@ -112,7 +113,7 @@ def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldS
         (found.coder, found.settings) if isinstance(found, Manifold) else (found, ManifoldSettings())
     )
     # the code that the file has anyway
-    given = [text for text in assignments or [] if text != f"feature={learned_codes.feature_of(coder)}"]
+    given = [text for text in assignments or [] if text != f"feature={coder.feature}"]
     return coder, asked_for(base, given)
 
 

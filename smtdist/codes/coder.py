@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, NamedTuple, Self
@@ -95,10 +95,20 @@ class Coder(Features):
     def summary(self) -> dict[str, Any]:
         """Return what is asked of it first, as plain JSON."""
 
+    @property
+    @abstractmethod
+    def feature(self) -> str:
+        """The name of its code: the value of the setting `feature`."""
+
     @classmethod
     def entries(cls, settings: Any) -> int:
         """Return the entries of a code that a transform embeds, K, with these settings."""
         return int(settings.width)
+
+    @classmethod
+    def facts(cls, settings: Any) -> dict[str, Any]:
+        """Return what a checkpoint of its fit depends on, beside the data."""
+        return asdict(settings)
 
     @property
     @abstractmethod

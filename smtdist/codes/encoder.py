@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from smtdist.codes.checks import require_choices, require_kinds, require_whole
 from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
+from smtdist.errors import ConfigurationError
 
 FILE_KIND: Final = "encoder-"
 """Before the name of an encoder, the kind of its files."""
@@ -99,6 +100,13 @@ class PatchEncoder(Coder):
     provenance: dict[str, Any] = field(default_factory=dict)
     trace: ClassVar[tuple[float, ...]] = ()
 
+    def __post_init__(self) -> None:
+        if set(self.arrays) != set(self.ARRAYS):
+            raise ConfigurationError(
+                f"The encoder {self.NAME} has learned {', '.join(sorted(self.arrays)) or 'no arrays'}, but its ARRAYS name "
+                f"{', '.join(sorted(self.ARRAYS)) or 'none'}; they must be the same."
+            )
+
     @abstractmethod
     def code(self, rows: Float32) -> Any:
         """Return the codes of whitened patches (n, p), (n, K): the same bits beside whichever others."""
@@ -134,6 +142,16 @@ class PatchEncoder(Coder):
         settings = cls.Settings.from_json(str(about["configuration"]))
         arrays = {name: found[name] for name in cls.ARRAYS}
         return {"settings": settings, "atoms": found["atoms"], "arrays": arrays}
+
+    @classmethod
+    def facts(cls, settings: Any) -> dict[str, Any]:
+        """Return what a checkpoint of its fit depends on, its name among it."""
+        return {"encoder": cls.NAME, **super().facts(settings)}
+
+    @property
+    def feature(self) -> str:
+        """Its name."""
+        return self.NAME
 
     @property
     def basis(self) -> Float64:

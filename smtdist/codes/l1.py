@@ -217,6 +217,11 @@ class SparseCoder(Coder):
         return settings.units
 
     @property
+    def feature(self) -> str:
+        """l1, whatever features are pooled."""
+        return "l1"
+
+    @property
     def basis(self) -> Float64:
         """The columns of Φ as rows, (K, p)."""
         return self.atoms

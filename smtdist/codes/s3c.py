@@ -260,6 +260,11 @@ class PatchCoder(Coder):
         }
 
     @property
+    def feature(self) -> str:
+        """The model: s3c, omp or sc."""
+        return self.settings.model
+
+    @property
     def basis(self) -> Float64:
         """The columns of W as rows, (N, p)."""
         return np.asarray(self.parameters.atoms)

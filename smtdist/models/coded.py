@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import types
 from dataclasses import dataclass
@@ -39,6 +40,11 @@ def code_of(feature: str) -> Code:
         raise ConfigurationError(
             f"The entry point {feature} of the group {ENCODERS} is {cls!r}, no subclass of smtdist.codes.encoder.PatchEncoder; "
             f"mend or uninstall its package."
+        )
+    if inspect.isabstract(cls):
+        raise ConfigurationError(
+            f"The encoder {feature} of {cls.__module__} does not define {', '.join(sorted(cls.__abstractmethods__))}; see "
+            f"smtdist.codes.encoder.PatchEncoder."
         )
     if getattr(cls, "NAME", None) != feature:
         raise ConfigurationError(
@@ -101,17 +107,12 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
 def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
     coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
-    feature = feature_of(model.coder)
+    feature = model.coder.feature
     names = {own: name for name, own in code_of(feature).renamed.items()}
     given = {
         names.get(own, own): value for own, value in coder.items() if own in names or own not in HIDDEN
     }
     return {"feature": feature, **given, **dataclasses.asdict(model.settings)}
-
-
-def feature_of(coder: Coder) -> str:
-    """Return the name of a coder's code."""
-    return coder.NAME if isinstance(coder, PatchEncoder) else str(getattr(coder.settings, "model", "l1"))
 
 
 def described_coded(feature: str) -> dict[str, dict[str, Any]]:

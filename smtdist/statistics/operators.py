@@ -8,7 +8,7 @@ Aᵀ with L = D Dᵀ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ class Whole:
         return 0
 
 
+@runtime_checkable
 class Factors(Protocol):
     """An operator given by factors."""
 

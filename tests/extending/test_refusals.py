@@ -14,7 +14,7 @@ from smtdist.cli import app
 from smtdist.codes.encoder import EncoderSettings, PatchEncoder
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.points.sites import SiteKind
-from smtdist.statistics.operators import Temporal
+from smtdist.statistics.operators import Temporal, Window
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,26 @@ class Forgetful(Plain):
         return {"atoms": start.atoms[: settings.units], "arrays": {"gain": np.ones(3)}}, []
 
 
+@dataclass(frozen=True, eq=False)
+class Unfinished(PatchEncoder):
+    NAME = "unfinished"
+
+
+@dataclass(frozen=True, eq=False)
+class Misnaming(Plain):
+    NAME = "misnaming"
+
+    @classmethod
+    def learn(cls, start, settings, engine):
+        return {"atoms": start.atoms[: settings.units], "gain": np.ones(3)}, []
+
+
 def no_context(sites, columns, order):
     raise AssertionError("is not called")
+
+
+def forgets_to_return(sites, columns, order):
+    Window(sites, columns, 3, order)
 
 
 FEW = "--set patch=4 --set n_components=3"
@@ -88,6 +106,15 @@ def refused(words):
         ("encoders", "wide", "Wide", "", "Wide makes codes of the shape"),
         ("encoders", "holed", "Holed", "", "makes codes that are not finite"),
         ("encoders", "forgetful", "Forgetful", "", "has learned gain, but its ARRAYS name none"),
+        ("encoders", "unfinished", "Unfinished", "", "does not define code"),
+        (
+            "encoders",
+            "misnaming",
+            "Misnaming",
+            "",
+            "Misnaming.learn returned gain, which Misnaming has no field",
+        ),
+        ("contexts", "empty", "forgets_to_return", "", "The context empty returned None"),
         ("encoders", "other", "Plain", "", "whose NAME is another"),
         ("encoders", "number", "FEW", "", "no subclass of smtdist.codes.encoder.PatchEncoder"),
         ("encoders", "plain", "Plain", "--set twice=maybe", "twice is 'maybe'; it must be true or false"),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from smtdist.errors import ConfigurationError
 from smtdist.models import plugins
-from smtdist.statistics.operators import Operator, Whole, Window
+from smtdist.statistics.operators import Factors, Operator, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
 
 
@@ -36,7 +36,12 @@ def operator_of(context: int | str, patches: PatchRows, order: int) -> Operator:
             f"The context {context} takes all positions of an image, but positions asks for {patches.drawn} of "
             f"{patches.positions}; leave positions out."
         )
-    made: Operator = found(*lattice, order)
+    made = found(*lattice, order)
+    if not isinstance(made, Whole | Factors):
+        raise ConfigurationError(
+            f"The context {context} returned {made!r}; it must return an object with own, factors, scale and row_numbers, as "
+            f"smtdist.statistics.operators.Factors has them."
+        )
     return made
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from smtdist.codes.coder import Coder, Record
-from smtdist.codes.encoder import PatchEncoder
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -22,13 +21,13 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
     Passes: `whitening` (Σ x, Σ x xᵀ of contrast-normalised patches), `start` (a seeded sample of whitened
     ones), then those that the code needs (`Coder.learn`).
     """
-    with engine.run(STEPS, lambda: coder_facts(cls, source, settings)):
+    with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings))):
         start = begun(source, settings, engine)
         learnt, records = cls.learn(start, settings, engine)
-    if issubclass(cls, PatchEncoder) and set(learnt.get("arrays", {})) != set(cls.ARRAYS):
+    known = {field.name for field in fields(cls)}
+    if not known.issuperset(learnt):
         raise ConfigurationError(
-            f"The encoder {cls.NAME} has learned {', '.join(sorted(learnt.get('arrays', {}))) or 'no arrays'}, but its ARRAYS "
-            f"name {', '.join(sorted(cls.ARRAYS)) or 'none'}; they must be the same."
+            f"{cls.__name__}.learn returned {', '.join(sorted(set(learnt) - known))}, which {cls.__name__} has no field for."
         )
     made: Any = cls
     coder = made(
@@ -41,9 +40,3 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
         provenance=origin(source),
     )
     return coder, [*start.records, *records]
-
-
-def coder_facts(cls: type[Coder], source: Source, settings: Any) -> Facts:
-    """Return what a checkpoint of `fit_coder` depends on."""
-    named = {"encoder": cls.NAME} if issubclass(cls, PatchEncoder) else {}
-    return Facts.of(source, {**named, **asdict(settings)})
