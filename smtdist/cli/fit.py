@@ -24,22 +24,12 @@ from smtdist.models.fit import run_facts
 from smtdist.models.model import Model
 from smtdist.monitor import tables
 
-SMT = "smt"
-"""The model that is fitted where no other is asked for."""
-
 
 def fit(
     data: opt.Data,
     dataset: opt.Dataset,
     out: Annotated[Path, typer.Option(metavar="MODEL.h5", help="Model file to write.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="The sparse manifold transform (smt); a learned code of patches alone: l1, s3c, omp or sc (sparse coding "
-            "beside s3c), which --from-model embeds later; or kernel-contrastive, kernel-spectral, kernel-autoencoder (as "
-            "smtdist kernel fit)."
-        ),
-    ] = SMT,
+    model: opt.ModelName = opt.SMT,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
@@ -61,13 +51,15 @@ def fit(
     spike-and-slab, or two that it is compared with), then a transform of that code. smtdist settings
     --feature l1 lists the settings of both steps.
     """
-    opt.refuse_model(model, (SMT, *configuration.CODED))
+    opt.refuse_model(model)
     feature = coded_feature(set_)
     where = Where(workers, cluster, quiet, events)
     coder = from_model if from_model is not None and kind_in(from_model) else None
-    if model != SMT or feature is not None or coder is not None:
-        if preset or atoms or solve_on or (from_model and (coder is None or model != SMT)):
-            what = f"--model {model}" if model != SMT else f"feature={feature}" if feature else "A coder"
+    if model != opt.SMT or feature is not None or coder is not None:
+        if preset or atoms or solve_on or (from_model and (coder is None or model != opt.SMT)):
+            what = (
+                f"--model {model}" if model != opt.SMT else f"feature={feature}" if feature else "A coder"
+            )
             raise WrongUsage(
                 f"{what} goes without --preset, --atoms and --solve-on; --from-model is for transforms, to reuse a coder. Leave "
                 f"them out."
@@ -80,7 +72,7 @@ def fit(
             "overwrite": overwrite,
             "json": json,
         }
-        if model != SMT:
+        if model != opt.SMT:
             patch_coders.fit_coder_command(model, data, dataset, out, set_, where, **options)
         elif coder is not None:
             patch_coders.embed_command(coder, data, dataset, out, set_, where, **options)

@@ -95,13 +95,15 @@ FromModel = Annotated[
         metavar="MODEL.h5", help="Reuse this model's whitening and dictionary; sum statistics only."
     ),
 ]
-OtherModel = Annotated[
-    str | None,
+SMT = "smt"
+"""The model that is fitted where no other is asked for."""
+ModelName = Annotated[
+    str,
     typer.Option(
         "--model",
-        metavar="kernel-...",
-        help="Another model than the transform: kernel-contrastive, kernel-spectral or kernel-autoencoder, with the options "
-        "of smtdist kernel.",
+        help="The sparse manifold transform (smt); a learned code of patches alone: l1, s3c, omp or sc (sparse coding "
+        "beside s3c), which --from-model embeds later; or kernel-contrastive, kernel-spectral, kernel-autoencoder (as "
+        "smtdist kernel fit).",
     ),
 ]
 Atoms = Annotated[
@@ -307,13 +309,12 @@ def refuse_idle(metric: str, **given: object) -> None:
             )
 
 
-def refuse_model(name: str | None, known: tuple[str, ...] = ()) -> None:
-    """Refuse a --model that is not `known`; the command is handed on where it names a kernel model."""
-    if name is not None and name not in known:
-        others = "".join(f"{one}, " for one in known if one != "smt")
+def refuse_model(name: str) -> None:
+    """Refuse a --model that there is not; the command is handed on where it names a kernel model."""
+    if name not in (SMT, *configuration.CODED):
         raise WrongUsage(
-            f"There is no model {name!r}; leave out --model for the transform, or choose {others}kernel-contrastive, "
-            f"kernel-spectral or kernel-autoencoder."
+            f"There is no model {name!r}; leave out --model for the transform, or choose {', '.join(configuration.CODED)}, "
+            f"kernel-contrastive, kernel-spectral or kernel-autoencoder."
         )
 
 

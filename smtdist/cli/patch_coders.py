@@ -93,10 +93,14 @@ def coded_settings_of(assignments: list[str] | None) -> CodedSettings:
 
 
 def coded_run(
-    data: Location, dataset: str, assignments: list[str] | None, from_model: Path | None
+    model: str, data: Location, dataset: str, assignments: list[str] | None, from_model: Path | None
 ) -> tuple[Callable[[Engine], object], int]:
-    """Return the fit that options mean, to be called with an engine, and the components that it solves for."""
+    """Return the fit that options mean, to be called with an engine, and the components that it solves for: none of a coder."""
     source = opening.open_source(data, dataset)
+    if model in configuration.CODED:
+        code = learned_codes.code_of(model)
+        alone = asked_for(code.settings, assignments)
+        return lambda engine: fit.fit_coder(code.cls, source, alone, engine), 0
     if from_model is None:
         settings = coded_settings_of(assignments)
         wanted = settings.embedding.n_components + settings.embedding.drop

@@ -45,7 +45,7 @@ Memory = Annotated[
 def plan(
     data: opt.Data,
     dataset: opt.Dataset,
-    model: opt.OtherModel = None,
+    model: opt.ModelName = opt.SMT,
     preset: opt.Preset = None,
     set_: opt.Set = None,
     from_model: opt.FromModel = None,
@@ -89,13 +89,13 @@ def plan(
     opt.refuse_model(model)
     where = Where(workers, cluster, quiet)
     coder = from_model if from_model is not None and kind_in(from_model) else None
-    if coder is not None or coded_feature(set_) is not None:
-        if preset or atoms or not where.is_local:
+    if model != opt.SMT or coder is not None or coded_feature(set_) is not None:
+        if preset or atoms or not where.is_local or (from_model and model != opt.SMT):
             raise WrongUsage(
                 "The fit of a learned code is planned for this machine, from its settings; leave out --preset, --atoms and "
-                "--cluster."
+                "--cluster, and --from-model with --model."
             )
-        fit, components = coded_run(data, dataset, set_, coder)
+        fit, components = coded_run(model, data, dataset, set_, coder)
         machines = _machines(
             where, opening.open_source(data, dataset), threads, memory, driver_memory, gpu_memory
         )[0]
@@ -351,6 +351,6 @@ def _remarks(planned: FitPlan) -> list[str]:
     lines.append(
         f"Times from {calibration.seconds:.1f} s of real kernels on some of the data {calibration.where}"
         + "".join(f"; {name} {basis}" for name, basis in guessed.items())
-        + f"; the solve by n³ from {calibration.solve.size} rows."
+        + (f"; the solve by n³ from {calibration.solve.size} rows." if calibration.solve else ".")
     )
     return lines

@@ -49,13 +49,13 @@ STREAMED: Final = 3072
 class Calibration:
     """What was measured: the pace of each pass by its name, rates of bytes, the speed of the solve.
 
-    `seconds` is what measuring took, `start_seconds` what a worker process took to start, `where` says what
-    was measured.
+    `solve` is None of a run that solves nothing. `seconds` is what measuring took, `start_seconds` what a
+    worker process took to start, `where` says what was measured.
     """
 
     paces: Mapping[str, Pace]
     rates: Rates
-    solve: SolveSpeed
+    solve: SolveSpeed | None
     seconds: float
     start_seconds: float
     where: str
@@ -68,7 +68,7 @@ class Calibration:
             "where": self.where,
             "passes": {name: pace.to_dict() for name, pace in self.paces.items()},
             "rates": self.rates.to_dict(),
-            "solve": self.solve.to_dict(),
+            "solve": self.solve and self.solve.to_dict(),
         }
 
 

@@ -299,7 +299,7 @@ def with_seconds(costs: Sequence[PassCost], calibration: Calibration, planner: P
     distributed = not planner.machines.worker.alone
     settings, timed = planner.settings, []
     for cost in costs:
-        if cost.name == SOLVE:
+        if cost.name == SOLVE and calibration.solve is not None:
             wanted = settings.n_components + settings.drop
             n_atoms = planner.given_atoms or settings.dictionary
             seconds = forecast.solve_seconds(n_atoms, wanted, settings.diagonal_moment, calibration.solve)

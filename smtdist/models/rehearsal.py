@@ -175,7 +175,7 @@ def planned_run(
     checkpoint: Path | None = None,
     timed: bool = True,
 ) -> FitPlan:
-    """Return the plan of a fit that ends in a solve for so many components: it is called with an engine that plans.
+    """Return the plan of a fit, which is called with an engine that plans; its solve is for so many components, where it has one.
 
     Raises MemoryBudgetError for a pass that does not fit, and what the fit itself raises before it reads.
     """
@@ -188,11 +188,13 @@ def planned_run(
     if not timed:
         return FitPlan(tuple(engine.costs), machines, checkpoint is not None, None, None)
     deadline = Deadline.after(0.3 * timing.SECONDS)
-    speed = timing.solve_speed(engine.n_atoms, n_components, False, deadline.share(0.8))
+    speed = None
+    if any(cost.name == SOLVE for cost in engine.costs):
+        speed = timing.solve_speed(engine.n_atoms, n_components, False, deadline.share(0.8))
     rates = timing.byte_rates(checkpoint, deadline)
     costs = []
     for cost in engine.costs:
-        if cost.name == SOLVE:
+        if speed is not None and cost.name == SOLVE:
             seconds = forecast.solve_seconds(engine.n_atoms, n_components, False, speed)
         else:
             seconds = cost.rounds * forecast.pass_seconds(

@@ -167,12 +167,12 @@ def test_it_stays_within_its_steps_and_their_memory(ended):
 def test_a_plan_names_every_pass_and_as_many_rounds(ended, data, tmp_path):
     name, _, events = ended
     words = command(name, data, tmp_path / "m.h5", tmp_path / "c")
-    if words[0] == "fit" and "--model" not in words:
+    if words[0] == "fit":
         words[0] = "plan"
     elif words[:2] in (["points", "fit"], ["video", "fit"]) or words[0] == "words":
         words.append("--plan")
     else:
-        pytest.skip("plans are for transforms; others state the memory of a pass when it begins")
+        pytest.skip("kernel fits and concepts have no such plan; they state the memory of a pass when it begins")
     done = run([*words, "--json"])
     assert done.exit_code == 0, done.output
     assert not (tmp_path / "m.h5").exists()

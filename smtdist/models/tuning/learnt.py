@@ -16,13 +16,13 @@ from smtdist.codes.coder import Coder
 from smtdist.data.source import Source
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import MemoryBudgetError
+from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.models import coded as learned_codes
 from smtdist.models.coded import CodedSettings
 from smtdist.models.coders import fit
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.transform import represented
-from smtdist.models.tuning.grid import Changes
+from smtdist.models.tuning.grid import Changes, as_text
 from smtdist.models.tuning.tune import Classifier, Trial, ranked
 from smtdist.statistics.values import ValueStatistics
 
@@ -51,10 +51,16 @@ def tune_learnt(
     """Fit every combination on the first images, judge it on the second; return trials, the best first.
 
     Coders, sums, solves and representations are those of separate fits. Memory: the representations of both
-    groups, refused where they take more than half of it, and the sums of one coder with each context.
+    groups, refused where they take more than half of it, and the sums of one coder with each context. Raises
+    ConfigurationError, before any image is read, for a combination that no fit can have.
     """
     coders: dict[str, Coder] = {}
     sums: dict[str, ValueStatistics] = {}
+    for changes, settings in trials:
+        try:
+            learned_codes.require_pooled(known[0], settings)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"With {as_text(changes)}: {error}") from error
     found = []
     with engine.run(["whitening", "start", "round", "statistics", "solve", "transform", "scores"]):
         for _, settings in trials:
