@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,7 @@ RULE: Final = "|---|---:|---:|---:|---|---|---|---|---:|---:|---|"
 def newest(folder: Path) -> list[dict[str, Any]]:
     """Return the cells of all records: each cell of a table at each size, the newest of it, with date and command."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    printed = _printed()
     for cell in measured(folder):
         found[(cell["table"], cell["row"], cell["column"], *_size(cell))] = cell
     for path in records(folder, f"{PREFIX}*"):
@@ -51,8 +53,20 @@ def newest(folder: Path) -> list[dict[str, Any]]:
         for cell in record["result"]["cells"]:
             place = cell["table"], cell["row"], cell["column"]
             about = {"date": record["date"], "command": record["command"], "record": path.name}
+            if cell.get("ours") and place in printed:
+                cell = {**cell, "ours": {**cell["ours"], "said": _said(cell["ours"], printed[place])}}
             found[(*place, *_size(cell))] = {**cell, **about}
     return list(found.values())
+
+
+def _said(own: dict[str, Any], printed: Cell) -> str:
+    """Return what is said of settings and votes; `drop` where it is not the preset's of today, and nowhere else."""
+    said = str(own.get("said", ""))
+    if not own.get("configurations") or not printed.parts or printed.parts[0].solve != "spectral":
+        return said
+    said = re.sub(r"^drop=\d+(, |$)", "", said)
+    drop = own["configurations"][0]["drop"]
+    return said if drop == printed.parts[0].drop else ", ".join(filter(None, [f"drop={drop}", said]))
 
 
 def differences(folder: Path) -> dict[str, list[str]]:
@@ -130,7 +144,7 @@ def rendered(
             continue  # neither the paper nor we have a figure
         places.setdefault((cell["table"], cell["row"], cell["column"]), []).append(cell)
     ordered = [place for place in order if place in places]
-    printed = {(one.table, one.row, one.column): one for make in tables().values() for one in make()}
+    printed = _printed()
     for table in dict.fromkeys(place[0] for place in ordered):
         lines += [f"## {TITLES[table]}", "", *([ABOUT[table], ""] if table in ABOUT else []), HEAD, RULE]
         for place in (one for one in ordered if one[0] == table):
@@ -149,6 +163,10 @@ def rendered(
             lines.append(f"{name}, quoted, not run: {said}.")
             lines.append("")
     return "\n".join(lines)
+
+
+def _printed() -> dict[tuple[str, str, str], Cell]:
+    return {(one.table, one.row, one.column): one for make in tables().values() for one in make()}
 
 
 def write(results: Path, page: Path, order: Iterable[tuple[str, str, str]]) -> None:

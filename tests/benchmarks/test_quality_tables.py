@@ -582,6 +582,29 @@ def test_a_row_about_votes_keeps_its_votes():
     assert said in markdown.rendered([found], [place])
 
 
+def test_a_figure_says_which_components_were_dropped_where_the_preset_now_drops_others(tmp_path):
+    (cell,) = (one for one in tables()["6"]() if one.column == "8,000")
+    today = cell.parts[0].drop
+    own = {"top1": 0.5, "interval": [0.4, 0.6], "n_train": 8000, "n_test": 5, "dictionary": 8}
+    for name, drop, said in (
+        ("a", today, "our votes"),
+        ("b", today, f"drop={today}, our votes"),
+        ("c", 3, "our votes"),
+    ):
+        ours = {**own, "configurations": [{"drop": drop}], "said": said}
+        row = {
+            "table": cell.table,
+            "row": cell.row,
+            "column": cell.column,
+            "paper": cell.paper,
+            "ours": ours,
+        }
+        record = {"date": "2020-01-01", "command": name, "result": {"cells": [row]}}
+        (tmp_path / f"2020-01-01-quality-6-{name}.json").write_text(json.dumps(record))
+    found = [(one["command"], one["ours"]["said"]) for one in markdown.newest(tmp_path)]
+    assert found == [("b", "our votes"), ("c", "drop=3, our votes")]
+
+
 def test_two_runs_beside_each_other(tmp_path, capsys):
     for name, right in (("one", [1, 1, 1, 0] * 25), ("other", [1, 0, 1, 0] * 25), ("short", [1, 0])):
         np.save(tmp_path / f"{name}-right.npy", np.array(right, bool))

@@ -172,7 +172,9 @@ def test_a_plan_names_every_pass_and_as_many_rounds(ended, data, tmp_path):
     elif words[:2] in (["points", "fit"], ["video", "fit"]) or words[0] == "words":
         words.append("--plan")
     else:
-        pytest.skip("kernel fits and concepts have no such plan; they state the memory of a pass when it begins")
+        pytest.skip(
+            "kernel fits and concepts have no such plan; they state the memory of a pass when it begins"
+        )
     done = run([*words, "--json"])
     assert done.exit_code == 0, done.output
     assert not (tmp_path / "m.h5").exists()
