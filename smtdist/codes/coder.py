@@ -212,12 +212,14 @@ class Code(NamedTuple):
     """One code by name: the class that makes it, and its settings by default.
 
     renamed : public names of settings that the class calls otherwise. `feature` is the name of the code in
-    public, so that a class's own is hidden unless it has another name.
+    public, so that a class's own is hidden unless it has another name. idle : settings of the class that
+    this code does not look at; none of them can be given with it.
     """
 
     cls: type[Coder]
     settings: Any
     renamed: Mapping[str, str] = {"dictionary": "units"}
+    idle: frozenset[str] = frozenset()
 
 
 def checked_images(images: NDArray[np.generic], shape: tuple[int, int, int]) -> NDArray[np.generic]:

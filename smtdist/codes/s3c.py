@@ -353,8 +353,33 @@ def _sparse_codes(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
 
 
 _FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _sparse_codes}
+_SLABS: Final = frozenset(
+    {
+        *("alpha", "beta", "beta_start", "bias", "mu"),
+        *("h_damping", "s_damping", "rho", "block"),
+        *(
+            "m_step",
+            "rate",
+            "rate_atoms",
+            "rate_mu",
+            "rate_alpha",
+            "rate_beta",
+            "rate_bias",
+            "newton",
+            "decay",
+        ),
+        *("penalty_mu", "penalty_alpha", "penalty_beta"),
+        *("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds"),
+    }
+)
+"""Settings of slabs and of how they are learned, which its rivals have not."""
 CODES: Final = {
-    "s3c": Code(PatchCoder, S3CSettings(), {"dictionary": "units", "expectation": "feature"}),
-    "omp": Code(PatchCoder, S3CSettings(model="omp")),
-    "sc": Code(PatchCoder, S3CSettings(model="sc")),
+    "s3c": Code(
+        PatchCoder,
+        S3CSettings(),
+        {"dictionary": "units", "expectation": "feature"},
+        frozenset({"threshold", "penalty"}),
+    ),
+    "omp": Code(PatchCoder, S3CSettings(model="omp"), idle=_SLABS | {"penalty"}),
+    "sc": Code(PatchCoder, S3CSettings(model="sc"), idle=_SLABS | {"threshold"}),
 }

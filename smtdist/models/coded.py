@@ -108,9 +108,11 @@ def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
     coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
     feature = model.coder.feature
-    names = {own: name for name, own in code_of(feature).renamed.items()}
+    code = code_of(feature)
+    names = {own: name for name, own in code.renamed.items()}
+    hidden = HIDDEN | code.idle
     given = {
-        names.get(own, own): value for own, value in coder.items() if own in names or own not in HIDDEN
+        names.get(own, own): value for own, value in coder.items() if own in names or own not in hidden
     }
     return {"feature": feature, **given, **dataclasses.asdict(model.settings)}
 
@@ -159,7 +161,9 @@ def _embedding_names() -> set[str]:
 def _coder_names(feature: str) -> set[str]:
     """Return the names by which this module knows a coder's settings."""
     code = code_of(feature)
-    return {field.name for field in dataclasses.fields(code.settings)} - HIDDEN | set(code.renamed)
+    return {field.name for field in dataclasses.fields(code.settings)} - HIDDEN - code.idle | set(
+        code.renamed
+    )
 
 
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
