@@ -412,7 +412,7 @@ class _Tables:
             "threshold": (0.2, 0.25, 0.3, 0.35),
             "zero_code": ("keep", "leave_out", "activate_best"),
             "null_tolerance": (None, 1e-5, 1e-4, 1e-3),
-            "drop": (0, 8, 16, 24, 32),
+            "drop": (0, 8, 16, 24, 32, 48, 64),
             "n_components": (192, 256, 384, 512),
         }
         for key, values in choices.items():
