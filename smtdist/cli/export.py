@@ -59,7 +59,7 @@ def export(
     fitted = loading.load_transform(model, statistics=False)
     if not isinstance(fitted, Model) and format in (Format.onnx, Format.torch):
         raise WrongUsage(
-            f"{model} has a learned code, which is found by iterations that {format} does not take; export its arrays as zarr or "
+            f"{model} has a learned code; {format} takes models with the codes gq and vq alone. Export its arrays as zarr or "
             f"npz, or let smtdist transform write representations."
         )
     shape = fitted.representation_shape(components, drop)

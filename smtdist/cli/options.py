@@ -351,7 +351,7 @@ def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, A
     fixed = sorted(set(changes) & set(FROZEN))
     if fixed:
         raise WrongUsage(
-            f"--from-model keeps whitening and dictionary, so {', '.join(fixed)} cannot be set; leave it out."
+            f"--from-model keeps whitening and dictionary, so other settings ({', '.join(fixed)}) cannot be set; leave them out."
         )
     # a mean that follows the context must not follow it to another one
     settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)

@@ -118,6 +118,14 @@ def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldS
     )
     # the code that the file has anyway
     given = [text for text in assignments or [] if text != f"feature={coder.feature}"]
+    fixed = sorted(
+        set(configuration.parse_settings(given)) & learned_codes.names_of_the_code(coder.feature)
+    )
+    if fixed:
+        raise WrongUsage(
+            f"--from-model keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) cannot be "
+            f"set; leave them out."
+        )
     return coder, asked_for(base, given)
 
 

@@ -19,7 +19,8 @@ def settings(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="List the settings of a fit with --set feature=NAME: l1, s3c, omp, sc, or an encoder of another package.",
+            help="List the settings of a fit with --set feature=NAME: gq or vq (the default list), l1, s3c, omp, sc, or an "
+            "encoder of another package.",
         ),
     ] = None,
     json: opt.Json = False,
@@ -27,7 +28,7 @@ def settings(
 ) -> None:
     """List the settings that --set takes, with defaults, and the presets with what they change."""
     console = result_console()
-    if feature is not None:
+    if feature is not None and feature not in configuration.FEATURES:
         from smtdist.models import coded as learned_codes
 
         try:

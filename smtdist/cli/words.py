@@ -230,7 +230,7 @@ def _checked(
         raise WrongUsage("--withdraw needs --model, the model to withdraw text from.")
     if text and model is not None and changes:
         raise WrongUsage(
-            f"--model brings its own settings, so {', '.join(changes)} cannot be set; leave it out."
+            f"--model brings its own settings, so others ({', '.join(changes)}) cannot be set; leave them out."
         )
     if not text:
         return None

@@ -44,9 +44,7 @@ def luminance(images: Array) -> Array:
     [[[[1.0]]]]
     """
     if images.shape[3] != 3:
-        raise DataError(
-            f"Images have {images.shape[3]} channels; grey turns three into one, so set grey=false."
-        )
+        raise DataError(f"Images have {images.shape[3]} channel(s), and grey needs three; set grey=false.")
     red, green, blue = (
         images[..., channel : channel + 1] * weight for channel, weight in enumerate(LUMINANCE)
     )

@@ -61,7 +61,9 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> 
             f"Images have the shape {images.shape}; expected (sample, row, column) or (sample, row, column, channel)."
         )
     if grey and images.shape[-1] != 3:
-        raise DataError(f"Images have {images.shape[-1]} channels; grey needs 3 (red, green, blue).")
+        raise DataError(
+            f"Images have {images.shape[-1]} channel(s), and grey needs three (red, green, blue)."
+        )
     if not scale.is_float:
         if images.dtype != xp.uint8:
             raise DataError(

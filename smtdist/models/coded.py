@@ -154,6 +154,15 @@ def _values(kind: Any, choices: tuple[Any, ...] | None) -> str:
     return " or ".join(words.get(one, "a list of numbers") for one in kinds if one is not type(None)) + null
 
 
+def names_of_the_code(feature: str) -> set[str]:
+    """Return the names of settings that the code alone has: they stay as they are where a coder is used again.
+
+    >>> sorted(names_of_the_code("l1") & {"dictionary", "patch", "seed", "context"})
+    ['dictionary', 'patch']
+    """
+    return _coder_names(feature) - _embedding_names()
+
+
 def _embedding_names() -> set[str]:
     return {field.name for field in dataclasses.fields(ManifoldSettings)}
 

@@ -282,7 +282,7 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
             f"raise context or lower stride."
         )
     if settings.grey and channels != 3:
-        raise DataError(f"{name} has {channels} channels; grey turns three into one, so set grey=false.")
+        raise DataError(f"{name} has {channels} channel(s), and grey needs three; set grey=false.")
     if min(height, width) < settings.patch:
         raise DataError(
             f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch}; lower patch."

@@ -377,7 +377,20 @@ def test_a_learned_code_is_exported_and_reported(data, tmp_path, capsys, feature
     assert (told["feature"], told["drop"]) == (feature, 1)
     code, _, err = run(capsys, "export", fitted, "--format", "onnx", "--out", tmp_path / "m.onnx")
     assert code == 2
-    assert "export its arrays as zarr or npz" in " ".join(err.split())
+    assert "Export its arrays as zarr or npz" in " ".join(err.split())
+    reused = [
+        "fit",
+        source,
+        "--dataset",
+        "train/images",
+        "--out",
+        tmp_path / "f.h5",
+        "--from-model",
+        fitted,
+    ]
+    code, _, err = run(capsys, *reused, *sets(patch=4, n_components=3))
+    assert code == 2
+    assert "--from-model keeps the code with its whitening and dictionary, so its settings (patch)" in err
     page = tmp_path / "r.html"
     given = ["report", fitted, "--out", page, "--data", source, "--train", "train", "--test", "test", "-q"]
     code, _, err = run(capsys, *given)

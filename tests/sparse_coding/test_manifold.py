@@ -289,7 +289,7 @@ def test_grey_patches_are_those_of_luminance():
     assert (patches.channels, patches.n_inputs) == (1, 9)
     found = patches.raw(images, places)
     np.testing.assert_allclose(found, PatchRows((9, 8, 1), 3, 3, 0.0, 0).raw(grey, places), atol=1e-6)
-    with pytest.raises(ConfigurationError, match="has 1 channels; grey turns three into one"):
+    with pytest.raises(ConfigurationError, match=r"has 1 channel\(s\), and grey needs three"):
         fit_coder(
             SparseCoder,
             ArraySource(small_images(0, 20, 8, 8)),

@@ -92,7 +92,7 @@ def image_shape(source: Source, settings: StartSettings) -> tuple[int, int, int]
         )
     if settings.grey and channels != 3:
         raise ConfigurationError(
-            f"{source.name} has {channels} channels; grey turns three into one, so set grey=false."
+            f"{source.name} has {channels} channel(s), and grey needs three; set grey=false."
         )
     if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
         raise ConfigurationError(
