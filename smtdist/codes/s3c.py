@@ -355,21 +355,11 @@ def _sparse_codes(settings: S3CSettings, model: SpikeSlab, rows: Any) -> Any:
 _FEATURES: Final = {"s3c": _posterior_features, "omp": _thresholded, "sc": _sparse_codes}
 _SLABS: Final = frozenset(
     {
-        *("alpha", "beta", "beta_start", "bias", "mu"),
-        *("h_damping", "s_damping", "rho", "block"),
-        *(
-            "m_step",
-            "rate",
-            "rate_atoms",
-            "rate_mu",
-            "rate_alpha",
-            "rate_beta",
-            "rate_bias",
-            "newton",
-            "decay",
-        ),
-        *("penalty_mu", "penalty_alpha", "penalty_beta"),
-        *("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds"),
+        *("alpha", "beta", "beta_start", "bias", "mu", "h_damping", "s_damping", "rho", "block"),
+        *("m_step", "newton", "decay", "rate"),
+        *(f"rate_{one}" for one in ("atoms", "mu", "alpha", "beta", "bias")),
+        *(f"penalty_{one}" for one in ("mu", "alpha", "beta")),
+        *(f"{one}_bounds" for one in ("mu", "alpha", "beta", "bias")),
     }
 )
 """Settings of slabs and of how they are learned, which its rivals have not."""
