@@ -121,6 +121,9 @@ def check_context(
             group = Group(np.zeros((some.shape[0] * sites, 1)), sites, places=places[which])
             left, right = operator.factors(some, group)
             assert left.shape == right.shape, f"factors have the shapes {left.shape} and {right.shape}"
+            assert left.shape[1:] == (5,), (
+                f"factors have the shape {left.shape}, not (n, 5): a column an atom"
+            )
             assert (left == np.rint(left)).all(), "factors are not whole numbers: round them to the grid"
             assert (right == np.rint(right)).all(), "factors are not whole numbers: round them to the grid"
             return np.asarray(left.T @ right)
@@ -131,9 +134,15 @@ def check_context(
         least = float(np.linalg.eigvalsh(whole)[0])
         assert least > -1e-9 * max(1.0, float(np.abs(whole).max())), "A D Dᵀ Aᵀ has a negative eigenvalue"
         known = {tuple(code) for code in codes.reshape(-1, 5).tolist()}
-        own = {tuple(code) for code in operator.own(codes).tolist()}
+        counted = operator.own(codes)
+        assert counted.shape[1:] == (5,), (
+            f"own() has the shape {counted.shape}, not (n, 5): a column an atom"
+        )
+        own = {tuple(code) for code in counted.tolist()}
         assert own <= known, "own() returns codes that are not among those given"
         assert operator.scale == int(operator.scale) >= 1, "scale is no whole number"
+        numbers = operator.row_numbers(5)
+        assert numbers == int(numbers) >= 0, f"row_numbers is {numbers}, no whole number of at least 0"
 
 
 def check_sites(

@@ -60,10 +60,12 @@ def fit(
             what = (
                 f"--model {model}" if model != opt.SMT else f"feature={feature}" if feature else "A coder"
             )
+            idle = {"--preset": preset, "--atoms": atoms, "--solve-on": solve_on}
+            idle |= {} if coder is not None and model == opt.SMT else {"--from-model": from_model}
             raise WrongUsage(
-                f"{what} goes without --preset, --atoms and --solve-on; --from-model is for transforms, to reuse a coder. Leave "
-                f"them out."
+                f"{what} goes without {', '.join(name for name, one in idle.items() if one)}; leave it out."
             )
+
         from smtdist.cli import patch_coders
 
         options: dict[str, Any] = {

@@ -15,7 +15,8 @@ def require_choices(settings: Any, choices: Mapping[str, Any]) -> None:
     for name, known in choices.items():
         if getattr(settings, name) not in known:
             words = ", ".join("null" if choice is None else str(choice) for choice in known)
-            raise ConfigurationError(f"{name} is {getattr(settings, name)!r}; it must be one of {words}.")
+            wanted = "true or false" if set(known) == {True, False} else f"one of {words}"
+            raise ConfigurationError(f"{name} is {getattr(settings, name)!r}; it must be {wanted}.")
 
 
 def require_whole(settings: Any, least: Mapping[str, int]) -> None:

@@ -6,9 +6,10 @@ finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that an e
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -17,10 +18,14 @@ from numpy.typing import NDArray
 from smtdist.codes.checks import require_choices, require_kinds, require_whole
 from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, SmtdistError
 
 FILE_KIND: Final = "encoder-"
 """Before the name of an encoder, the kind of its files."""
+RESERVED: Final = frozenset(
+    {"atoms", "mean", "whiten", "unwhiten", "components", "eigenvalues", "attributes"}
+)
+"""Names that arrays of an encoder cannot have: files and exports have others under them."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,38 @@ class PatchEncoder(Coder):
                 f"The encoder {self.NAME} has learned {', '.join(sorted(self.arrays)) or 'no arrays'}, but its ARRAYS name "
                 f"{', '.join(sorted(self.ARRAYS)) or 'none'}; they must be the same."
             )
+        # as files hold them, so that a model that was read has the bits of the one that was written
+        object.__setattr__(self, "atoms", np.asarray(self.atoms, np.float64))
+        arrays = {name: np.asarray(values, np.float64) for name, values in self.arrays.items()}
+        object.__setattr__(self, "arrays", arrays)
+        sizes = dict(zip(("atom", "pixel"), self.atoms.shape, strict=True))
+        for name, values in arrays.items():
+            named = [one.removesuffix("_") for one in self.ARRAYS[name]]
+            if len(named) != values.ndim or any(
+                sizes.setdefault(one, length) != length
+                for one, length in zip(named, values.shape, strict=True)
+            ):
+                raise ConfigurationError(
+                    f"The encoder {self.NAME} has learned {name} of the shape {values.shape}, but its ARRAYS say "
+                    f"{self.ARRAYS[name]}, with {', '.join(f'{length} {one}s' for one, length in sizes.items())}."
+                )
+
+    def __call__(self, rows: Float32) -> Any:
+        """Return the codes of whitened patches (n, p), (n, K); ConfigurationError where `code` fails or makes no real numbers."""
+        try:
+            found = self.code(rows)
+            kind = found.dtype.kind
+        except (SmtdistError, MemoryError):
+            raise
+        except Exception as error:  # whatever an encoder of somebody else raises
+            raise ConfigurationError(
+                f"{type(self).__name__}.code failed ({error!r}); mend the encoder."
+            ) from error
+        if kind not in "fiub":
+            raise ConfigurationError(
+                f"{type(self).__name__} makes codes of the type {found.dtype}, not of real numbers; mend the encoder."
+            )
+        return found
 
     @abstractmethod
     def code(self, rows: Float32) -> Any:
@@ -186,3 +223,37 @@ class PatchEncoder(Coder):
         """Return what is asked of it first, as plain JSON."""
         units, inputs = self.atoms.shape
         return {"encoder": self.NAME, "units": units, "inputs": inputs}
+
+
+def require_encoder(cls: Any, name: str, taken: Iterable[str]) -> None:
+    """Raise ConfigurationError for what cannot be the encoder of a name, in one sentence that says what to mend.
+
+    taken : names of settings that its own cannot have.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, PatchEncoder)):
+        raise ConfigurationError(
+            f"The encoder {name} is {cls!r}, no subclass of smtdist.codes.encoder.PatchEncoder; mend or uninstall its package."
+        )
+    wrong = None
+    settings = getattr(cls, "Settings", None)
+    if inspect.isabstract(cls):
+        wrong = f"does not define {', '.join(sorted(cls.__abstractmethods__))}"
+    elif getattr(cls, "NAME", None) != name:
+        wrong = f"has the NAME {getattr(cls, 'NAME', None)!r}; give both one name"
+    elif not (isinstance(settings, type) and issubclass(settings, EncoderSettings)):
+        wrong = "has Settings that are no subclass of smtdist.codes.encoder.EncoderSettings"
+    elif "__dataclass_fields__" not in vars(settings):
+        wrong = "has Settings without @dataclass(frozen=True)"
+    elif clash := {field.name for field in fields(settings)} & set(taken):
+        wrong = f"has settings that the transform has too: {', '.join(sorted(clash))}"
+    elif reserved := set(cls.ARRAYS) & RESERVED:
+        wrong = f"has arrays with names that files need: {', '.join(sorted(reserved))}"
+    elif not all(
+        isinstance(dims, tuple) and all(isinstance(one, str) for one in dims)
+        for dims in cls.ARRAYS.values()
+    ):
+        wrong = 'has ARRAYS that are not tuples of names, such as {"gain": ("atom",)}'
+    elif not inspect.ismethod(cls.learn) or len(inspect.signature(cls.learn).parameters) != 3:
+        wrong = "has a learn that is no class method learn(cls, start, settings, engine)"
+    if wrong:
+        raise ConfigurationError(f"The encoder {name} of {cls.__module__} {wrong}; mend its package.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import types
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from importlib import import_module
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from smtdist import configuration
+from smtdist.codes import encoder
 from smtdist.codes.coder import Code, Coder, Record, patch_rows
-from smtdist.codes.encoder import FILE_KIND, PatchEncoder
+from smtdist.codes.encoder import FILE_KIND
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -36,20 +36,7 @@ def code_of(feature: str) -> Code:
             f"feature is {feature!r}; it must be one of {', '.join(configuration.CODED)} here, or the name of an "
             f"encoder that an installed package brings."
         )
-    if not (isinstance(cls, type) and issubclass(cls, PatchEncoder)):
-        raise ConfigurationError(
-            f"The entry point {feature} of the group {ENCODERS} is {cls!r}, no subclass of smtdist.codes.encoder.PatchEncoder; "
-            f"mend or uninstall its package."
-        )
-    if inspect.isabstract(cls):
-        raise ConfigurationError(
-            f"The encoder {feature} of {cls.__module__} does not define {', '.join(sorted(cls.__abstractmethods__))}; see "
-            f"smtdist.codes.encoder.PatchEncoder."
-        )
-    if getattr(cls, "NAME", None) != feature:
-        raise ConfigurationError(
-            f"The entry point {feature} of the group {ENCODERS} is an encoder whose NAME is another; give both one name."
-        )
+    encoder.require_encoder(cls, feature, _embedding_names() - {"seed"})
     return Code(cls, cls.Settings())
 
 

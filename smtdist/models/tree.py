@@ -18,8 +18,12 @@ from smtdist.data import hdf5, remote
 from smtdist.data.source import PIXEL_DTYPES
 from smtdist.errors import DataError, ModelError
 from smtdist.models.files import SCHEMA
+from smtdist.statistics import limbs
 
 MOST_OBJECTS: Final = 10_000
+HIGH: Final = "_high"
+LOW: Final = "_low"
+"""How the names of the two parts of a sum end that is wider than 64 bits."""
 STRIP_BYTES: Final = 32 * 1024**2
 """Derived matrices are computed in strips of rows of this size."""
 
@@ -37,7 +41,8 @@ def open(path: str | os.PathLike[str]) -> xr.DataTree:
     Groups are nodes, attributes stay attributes. In a model, the statistics that follow from others
     (attribute `derived`) are there under their names and computed for the block that is asked for: for
     one-hot codes second_moment = diag(activity), and with all degrees equal context_scatter = degree A Aᵀ -
-    cooccurrence. Data without named dimensions get `sample`, `row`, `column`, `channel`, or for encoded
+    cooccurrence. Sums of codes that are steps of a grid are in two parts in the file; they are there as one matrix
+    too, of float64 in units of the codes. Data without named dimensions get `sample`, `row`, `column`, `channel`, or for encoded
     images `byte`, `edge` and `sample`; other dimensions are called after their length.
 
     The file is opened, without a lock, only while something is read, and a file that was changed meanwhile
@@ -102,6 +107,9 @@ def _dataset(group: Any, path: str, above: dict[str, int]) -> tuple[xr.Dataset, 
     attributes = _attributes(group)
     for name, derived in _derived(path, group, stored, attributes).items():
         variables[name] = _variable(("atom", "atom_"), derived, {})
+    for name, joined in _joined(path, stored, attributes).items():
+        dims = tuple(map(str, variables[f"{name}{HIGH}"].dims))
+        variables[name] = _variable(dims, joined, {"long_name": "sum, in units of the codes"})
     coordinates = {name: value for name, value in variables.items() if value.dims == (name,)}
     others = {name: value for name, value in variables.items() if name not in coordinates}
     # an index would be read at once
@@ -238,24 +246,22 @@ class _Stored(_Lazy):
 
 
 class _Derived(_Lazy):
-    """A square matrix of whole numbers that follows from others, computed strip by strip."""
+    """A square matrix that follows from others, computed strip by strip."""
 
-    dtype: np.dtype[Any] = np.dtype(np.int64)
-
-    def __init__(self, size: int) -> None:
-        self.shape = (size, size)
+    def __init__(self, size: int, dtype: type[np.generic] = np.int64) -> None:
+        self.shape, self.dtype = (size, size), np.dtype(dtype)
 
     def read(self, key: tuple[Any, ...]) -> Any:
         rows, columns = (slice(k, k + 1) if isinstance(k, int | np.integer) else k for k in key)
         every = np.arange(self.shape[0])
-        out = np.empty((len(every[rows]), len(every[columns])), np.int64)
+        out = np.empty((len(every[rows]), len(every[columns])), self.dtype)
         step = max(1, STRIP_BYTES // max(1, out.itemsize * out.shape[1]))
         for start in range(0, len(out), step):
             strip = _part(rows, start, start + step, self.shape[0])
             out[start : start + step] = self.block(strip, columns)
         return out[tuple(0 if isinstance(k, int | np.integer) else slice(None) for k in key)]
 
-    def block(self, rows: Any, columns: Any) -> NDArray[np.int64]:
+    def block(self, rows: Any, columns: Any) -> NDArray[Any]:
         """Return some rows and columns."""
         raise NotImplementedError
 
@@ -293,6 +299,35 @@ class _Scatter(_Derived):
         result *= self.degree
         result -= self.cooccurrence.read((rows, columns))
         return result  # type: ignore[no-any-return]  # h5py has no types
+
+
+class _Joined(_Derived):
+    """(high 2^32 + low) / unit: sums of codes in steps of a grid, each entry rounded once."""
+
+    def __init__(self, high: _Stored, low: _Stored, unit: float) -> None:
+        super().__init__(high.shape[0], np.float64)
+        self.high, self.low, self.unit = high, low, unit
+
+    def block(self, rows: Any, columns: Any) -> NDArray[np.float64]:
+        high, low = (part.read((rows, columns)).astype(np.int64) for part in (self.high, self.low))
+        return limbs.rounded(high, low) / self.unit
+
+
+def _joined(path: str, stored: dict[str, Any], attributes: dict[str, Any]) -> dict[str, _Joined]:
+    """The sums of codes whose values are steps of a grid, which a file holds in two parts."""
+
+    def lazy(name: str) -> _Stored:
+        return _Stored(path, stored[name].name, stored[name].shape, stored[name].dtype)
+
+    found = {}
+    for name in (one.removesuffix(HIGH) for one in stored if one.endswith(HIGH)):
+        square = len(set(stored[f"{name}{HIGH}"].shape)) == 1 and stored[f"{name}{HIGH}"].ndim == 2
+        if f"{name}{LOW}" in stored and "grid" in attributes and square:
+            unit = float(attributes["grid"]) ** 2
+            # a context may multiply what it compares
+            unit *= float(attributes.get("scale", 1)) ** 2 if name == "context_scatter" else 1.0
+            found[name] = _Joined(lazy(f"{name}{HIGH}"), lazy(f"{name}{LOW}"), unit)
+    return found
 
 
 def _derived(

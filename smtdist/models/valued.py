@@ -14,7 +14,7 @@ import numpy as np
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.errors import ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
 from smtdist.models.groups import number, smallest
 from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of, traced
@@ -117,8 +117,13 @@ def solved(
 ) -> tuple[Solution, Record]:
     """Solve min ‖P A D‖² with P V Pᵀ = I (SMT 2018, eq. 8), V the second or the centred moment, as a step of a run.
 
-    Memory: `smtdist.solve.generalized.solve_bytes`, and both matrices.
+    Memory: `smtdist.solve.generalized.solve_bytes`, and both matrices. Raises DataError where A D Dᵀ Aᵀ is zero.
     """
+    if not any(limb.any() for limb in statistics.context_scatter):
+        raise DataError(
+            "No two sites with a code are neighbours, so nothing says which are alike; raise context or positions, lower stride, "
+            "threshold or penalty, or give more data."
+        )
     # a model that is only used needs no SciPy
     from smtdist.solve import generalized
 

@@ -70,6 +70,97 @@ class Misnaming(Plain):
         return {"atoms": start.atoms[: settings.units], "gain": np.ones(3)}, []
 
 
+@dataclass(frozen=True, eq=False)
+class Failing(Plain):
+    NAME = "failing"
+
+    def code(self, rows):
+        raise ZeroDivisionError("of mine")
+
+
+@dataclass(frozen=True, eq=False)
+class Complex(Plain):
+    NAME = "complex"
+
+    def code(self, rows):
+        return super().code(rows) * 1j
+
+
+@dataclass(frozen=True, eq=False)
+class Named(Plain):
+    NAME = "named"
+    ARRAYS = {"components": ("atom",)}  # noqa: RUF012
+
+
+@dataclass(frozen=True, eq=False)
+class Short(Plain):
+    NAME = "short"
+    ARRAYS = {"gain": ("atom",)}  # noqa: RUF012
+
+    @classmethod
+    def learn(cls, start, settings, engine):
+        return {"atoms": start.atoms[: settings.units], "arrays": {"gain": np.ones(settings.units + 3)}}, []
+
+
+@dataclass(frozen=True, eq=False)
+class Alone(Plain):
+    NAME = "alone"
+
+    @classmethod
+    def learn(cls, start, settings, engine):
+        return {"atoms": start.atoms[: settings.units]}
+
+
+@dataclass(frozen=True, eq=False)
+class Bound(Plain):
+    NAME = "bound"
+
+    def learn(self, start, settings, engine):
+        return {}, []
+
+
+@dataclass(frozen=True)
+class Clashing(EncoderSettings):
+    context: str = "mine"
+
+
+@dataclass(frozen=True, eq=False)
+class Clash(Plain):
+    NAME = "clash"
+    Settings = Clashing
+
+
+@dataclass(frozen=True)
+class Halves:
+    sites: int
+    columns: int
+    order: int
+    scale = 1
+
+    def own(self, codes):
+        return codes.reshape(-1, codes.shape[2])
+
+    def factors(self, codes, group):
+        return self.own(codes) / 2 + 0.25, self.own(codes)
+
+    def row_numbers(self, size):
+        return 2 * size
+
+
+class Narrow(Halves):
+    def factors(self, codes, group):
+        return self.own(codes)[:, :-1], self.own(codes)[:, :-1]
+
+
+class Raising(Halves):
+    def own(self, codes):
+        raise KeyError("mine")
+
+
+class Stretched(Halves):
+    scale = 1.5
+
+
 def no_context(sites, columns, order):
     raise AssertionError("is not called")
 
@@ -106,6 +197,29 @@ def refused(words):
         ("encoders", "wide", "Wide", "", "Wide makes codes of the shape"),
         ("encoders", "holed", "Holed", "", "makes codes that are not finite"),
         ("encoders", "forgetful", "Forgetful", "", "has learned gain, but its ARRAYS name none"),
+        ("encoders", "failing", "Failing", "", "Failing.code failed (ZeroDivisionError('of mine'))"),
+        ("encoders", "complex", "Complex", "", "makes codes of the type complex128, not of real numbers"),
+        ("encoders", "named", "Named", "", "has arrays with names that files need: components"),
+        (
+            "encoders",
+            "short",
+            "Short",
+            "",
+            "has learned gain of the shape (11,), but its ARRAYS say ('atom',), with 8 atoms",
+        ),
+        ("encoders", "alone", "Alone", "", "Alone.learn returned dict; it must return what it has learnt"),
+        ("encoders", "bound", "Bound", "", "has a learn that is no class method"),
+        ("encoders", "clash", "Clash", "", "has settings that the transform has too: context"),
+        (
+            "contexts",
+            "halves",
+            "Halves",
+            "",
+            "factors of the context halves has numbers that are not whole",
+        ),
+        ("contexts", "narrow", "Narrow", "", "factors of the context narrow has the shape"),
+        ("contexts", "raising", "Raising", "", "The context raising failed (KeyError('mine'))"),
+        ("contexts", "stretched", "Stretched", "", "has the scale 1.5"),
         ("encoders", "unfinished", "Unfinished", "", "does not define code"),
         (
             "encoders",
@@ -115,7 +229,7 @@ def refused(words):
             "Misnaming.learn returned gain, which Misnaming has no field",
         ),
         ("contexts", "empty", "forgets_to_return", "", "The context empty returned None"),
-        ("encoders", "other", "Plain", "", "whose NAME is another"),
+        ("encoders", "other", "Plain", "", "has the NAME 'plain'; give both one name"),
         ("encoders", "number", "FEW", "", "no subclass of smtdist.codes.encoder.PatchEncoder"),
         ("encoders", "plain", "Plain", "--set twice=maybe", "twice is 'maybe'; it must be true or false"),
         ("encoders", "plain", "Plain", "--set dictionary=16.5", "units is 16.5; it must be a whole number"),
@@ -148,7 +262,7 @@ def test_fits_on_a_coder(here):
         assert "give images like those" in told
     assert "the coder was learned from uint8 ones" in refused("update a.h5 d.h5 --dataset dark")
     told = refused("fit d.h5 --dataset a --model l1 --from-model a.h5 --out b.h5")
-    assert "--from-model is for transforms" in told
+    assert "--model l1 goes without --from-model; leave it out." in told
     run("fit d.h5 --dataset a --from-model a.h5 --set feature=l1 --set n_components=2 --out b.h5")
     model = smtdist.load("a.h5")
     assert isinstance(model, Manifold)

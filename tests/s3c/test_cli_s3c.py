@@ -150,7 +150,7 @@ def test_few_labels_and_pictures(data, tmp_path, capsys):
         (["--set", "units=none"], 2, "units is 'none'; it must be a whole number"),
         (["--set", "colour=1"], 2, "There is no setting 'colour'"),
         (["--set", "patch=40"], 1, "use a smaller patch"),
-        (["--set", "units=100000"], 1, "fewer than the 100000 units"),
+        (["--set", "units=100000"], 1, "fewer than the 100000 atoms"),
     ],
 )
 def test_what_cannot_be_fitted(data, tmp_path, capsys, arguments, code, message):
@@ -242,7 +242,7 @@ def test_one_line_fits_a_transform_on_codes_of_floats(data, tmp_path, capsys, fe
         (["--set", "feature=omp", "--set", "alpha=2"], "There is no setting 'alpha' with feature=omp"),
         (["--set", "feature=s3c", "--set", "penalty=2"], "There is no setting 'penalty' with feature=s3c"),
         (["--set", "feature=l1", "--preset", "mnist-vq"], "feature=l1 goes without --preset"),
-        (["--model", "omp", "--atoms", "a.npy"], "--model omp goes without --preset, --atoms"),
+        (["--model", "omp", "--atoms", "a.npy"], "--model omp goes without --atoms; leave it out"),
         (["--set", "feature=l2"], "must be one of gq, vq"),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import AsTheyAre, Counted
 
+import smtdist
 from smtdist.codes.l1 import SparseCoder, SparseSettings
 from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.configuration import Configuration
@@ -147,6 +148,33 @@ def test_what_cannot_be_embedded_is_refused(coder):
     model, _ = fit_manifold(source, coder, WANTED, Engine(SerialExecutor()))
     with pytest.raises(ModelError, match="give images like those"):
         model.represent(np.zeros((1, 5, 5), np.uint8))
+
+
+def test_sums_that_say_of_no_codes_that_they_are_alike_are_refused(coder):
+    source = ArraySource(small_images(3, 30, 12, 10))
+    for context in ("whole", 3):
+        lonely = WANTED.replace(positions=1, context=context)
+        with pytest.raises(DataError, match="No two sites with a code are neighbours"):
+            fit_manifold(source, coder, lonely, Engine(SerialExecutor()))
+
+
+def test_sums_open_as_matrices(coder, tmp_path):
+    """`smtdist.open` joins the two parts of a sum, and divides by the steps of the grid."""
+    wanted = WANTED.replace(context=3, order=2)
+    model, _ = fit_manifold(
+        ArraySource(small_images(4, 40, 12, 10)), coder, wanted, Engine(SerialExecutor())
+    )
+    files_of(model).save(model, tmp_path / "m.h5")
+    sums = model.statistics
+    with smtdist.open(tmp_path / "m.h5") as tree:
+        for name, expected in (
+            ("second_moment", model.means.moment),
+            ("context_scatter", model.means.scatter),
+        ):
+            found = tree[f"statistics/{name}"]
+            assert found.dims == ("code", "code_")
+            np.testing.assert_allclose(found.to_numpy() / sums.n_positions, expected, rtol=1e-12)
+            np.testing.assert_array_equal(found[3:9, 2].to_numpy(), found.to_numpy()[3:9, 2])
 
 
 def test_a_file_holds_all_of_it(coder, tmp_path):

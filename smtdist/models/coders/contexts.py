@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from smtdist.errors import ConfigurationError
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import ConfigurationError, SmtdistError
 from smtdist.models import plugins
 from smtdist.statistics.operators import Factors, Operator, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
+from smtdist.statistics.sites import Group
+
+Float64 = NDArray[np.float64]
 
 
 def require_context(context: Any) -> None:
@@ -36,13 +43,80 @@ def operator_of(context: int | str, patches: PatchRows, order: int) -> Operator:
             f"The context {context} takes all positions of an image, but positions asks for {patches.drawn} of "
             f"{patches.positions}; leave positions out."
         )
-    made = found(*lattice, order)
-    if not isinstance(made, Whole | Factors):
+    return found(*lattice, order) if context in OURS else Brought.of(context, found, lattice, order)
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A context of another package, whose mistakes end in a sentence: it must return whole numbers of the right shape.
+
+    name : of its entry point. made : what it returned. scale : of what it returned.
+    """
+
+    name: str
+    made: Factors
+    scale: int
+
+    @classmethod
+    def of(cls, name: str, found: Any, lattice: tuple[int, int], order: int) -> Brought:
+        """Return the context over a lattice (sites, columns)."""
+        made = _called(name, found, *lattice, order)
+        if not isinstance(made, Factors):
+            raise ConfigurationError(
+                f"The context {name} returned {made!r}; it must return an object with own, factors, scale and row_numbers, as "
+                f"smtdist.statistics.operators.Factors has them."
+            )
+        numbers = _called(name, made.row_numbers, 1)
+        if made.scale != int(made.scale) or made.scale < 1 or numbers != int(numbers) or numbers < 0:
+            raise ConfigurationError(
+                f"The context {name} has the scale {made.scale!r} and row_numbers(1) = {numbers!r}; they must be whole numbers, "
+                f"of at least 1 and 0."
+            )
+        return cls(name, made, int(made.scale))
+
+    def row_numbers(self, size: int) -> int:
+        """Return the float32 numbers a row that factors of codes of so many atoms take beside its code."""
+        return int(self.made.row_numbers(size))
+
+    def own(self, codes: Float64) -> Float64:
+        """Return the codes (n, K) of the sites that count in V, of codes (samples, sites, K)."""
+        found: Float64 = _called(self.name, self.made.own, codes)
+        return self._checked("own", found, codes.shape[2])
+
+    def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
+        """Return X and Y, (n, K), of codes (samples, sites, K)."""
+        found = _called(self.name, self.made.factors, codes, group)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise ConfigurationError(f"The factors of the context {self.name} are no pair (X, Y).")
+        left, right = (self._checked("factors", one, codes.shape[2]) for one in found)
+        if left.shape != right.shape:
+            raise ConfigurationError(
+                f"The factors of the context {self.name} have the shapes {left.shape} and {right.shape}; they must be alike."
+            )
+        return left, right
+
+    def _checked(self, what: str, found: Float64, width: int) -> Float64:
+        if getattr(found, "ndim", 0) != 2 or found.shape[1] != width:
+            raise ConfigurationError(
+                f"{what} of the context {self.name} has the shape {getattr(found, 'shape', None)}; it must have {width} columns, "
+                f"as the codes have."
+            )
+        if not (found == np.rint(found)).all():
+            raise ConfigurationError(
+                f"{what} of the context {self.name} has numbers that are not whole; round them to the grid of the codes."
+            )
+        return found
+
+
+def _called(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except (SmtdistError, MemoryError):
+        raise
+    except Exception as error:  # whatever a context of somebody else raises
         raise ConfigurationError(
-            f"The context {context} returned {made!r}; it must return an object with own, factors, scale and row_numbers, as "
-            f"smtdist.statistics.operators.Factors has them."
-        )
-    return made
+            f"The context {name} failed ({error!r}); mend or uninstall its package."
+        ) from error
 
 
 def _is_reach(context: Any) -> bool:

@@ -23,7 +23,13 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
     """
     with engine.run(STEPS, lambda: Facts.of(source, cls.facts(settings))):
         start = begun(source, settings, engine)
-        learnt, records = cls.learn(start, settings, engine)
+        found: Any = cls.learn(start, settings, engine)
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], dict)):
+        raise ConfigurationError(
+            f"{cls.__name__}.learn returned {type(found).__name__}; it must return what it has learnt, by names of fields, and "
+            f"the records of its passes."
+        )
+    learnt, records = found
     known = {field.name for field in fields(cls)}
     if not known.issuperset(learnt):
         raise ConfigurationError(

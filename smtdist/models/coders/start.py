@@ -115,10 +115,14 @@ def _distinct(rows: Float64, settings: StartSettings, name: str) -> Float64:
     if settings.start == "random":
         size = (_drawn(settings.units), rows.shape[1])
         rows = np.random.default_rng(settings.seed).standard_normal(size)
+    if not len(rows):
+        raise DataError(
+            f"All patches drawn of {name} are flat, so there is nothing to learn; give other images."
+        )
     if len(rows) < settings.units:
         raise DataError(
-            f"{name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.units} units asked "
-            f"for; lower units, or give more images."
+            f"{name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.units} atoms asked "
+            f"for; ask for fewer, or give more images."
         )
     return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)))
 

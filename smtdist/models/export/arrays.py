@@ -17,7 +17,6 @@ import xarray as xr
 from smtdist.data.writing import check_target, whole_file
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels import whitening as whitening_kernels
-from smtdist.models import coded as learned_codes
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.export.tables import facts
 from smtdist.models.loading import Transform
@@ -57,7 +56,7 @@ def of_learnt(model: Manifold, n_components: int | None = None, drop: int | None
     attributes = {
         "title": "Sparse manifold transform of a learned code",
         "configuration": model.asked,
-        "feature": learned_codes.named_settings(model)["feature"],
+        "feature": coder.feature,
         "fingerprint": model.fingerprint,
         "drop": first,
         "shape": json.dumps(model.shape),

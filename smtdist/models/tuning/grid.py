@@ -26,6 +26,8 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
 
     >>> parse_grid(["ridge=0.001,0.01", "context=3,whole"])
     {'ridge': [0.001, 0.01], 'context': [3, 'whole']}
+    >>> parse_grid(["threshold=.2,.3"])
+    {'threshold': [0.2, 0.3]}
     """
     grid: dict[str, list[Any]] = {}
     for text in texts:
@@ -56,15 +58,7 @@ def _values(key: str, text: str) -> list[Any]:
         values: list[Any] = json.loads(f"[{text}]")
         return values
     except json.JSONDecodeError:
-        return [_plain(value.strip()) for value in text.split(",")]
-
-
-def _plain(text: str) -> Any:
-    """Return a value as JSON, or as the word it is."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+        return [configuration.parse_value(value.strip()) for value in text.split(",")]
 
 
 def combinations(
