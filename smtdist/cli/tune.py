@@ -18,7 +18,7 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.evaluate import Metric
 from smtdist.cli.fit import coded_feature, read_atoms
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.configuration import Configuration, preset
+from smtdist.configuration import Configuration
 from smtdist.data import opening
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
@@ -150,7 +150,9 @@ def _asked(
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
         values = grids.parse_grid(grid or [])
-        settings = (preset(preset_name) if preset_name else Configuration()).replace(**changes)
+        settings = (configuration.preset(preset_name) if preset_name else Configuration()).replace(
+            **changes
+        )
         return settings, values, grids.combinations(settings, values, None if atoms is None else len(atoms))
     except (ConfigurationError, TypeError) as error:
         raise WrongUsage(str(error)) from error

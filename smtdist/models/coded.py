@@ -12,7 +12,6 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 from smtdist import configuration
 from smtdist.codes import encoder
 from smtdist.codes.coder import Code, Coder, Record, patch_rows
-from smtdist.codes.encoder import FILE_KIND
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -201,8 +200,8 @@ def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any
     ModelError for a file that is neither, or damaged.
     """
     kind = kind_in(path).removesuffix("-manifold")
-    if kind.startswith(FILE_KIND):
-        name = kind.removeprefix(FILE_KIND)
+    if kind.startswith(encoder.FILE_KIND):
+        name = kind.removeprefix(encoder.FILE_KIND)
         if name not in configuration.CODED and not is_brought(ENCODERS, name):
             raise ModelError(
                 f"{path} has codes of the encoder {name}, which no installed package brings; install the one that does."
