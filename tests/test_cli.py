@@ -141,7 +141,7 @@ def test_from_model_reuses_the_dictionary(data, model, tmp_path):
     first, again = matrices(model), matrices(tmp_path / "again.h5")
     assert all(np.array_equal(first[name], again[name]) for name in first)
     _, err = run(*common, "--out", tmp_path / "other.h5", "--set", "ridge=0.5", code=2)
-    assert "ridge cannot be set" in err
+    assert "other settings (ridge) cannot be set; leave them out" in err
 
 
 def test_own_atoms(data, tmp_path):
@@ -425,7 +425,8 @@ def test_settings_of_every_feature_are_listed():
         line.split()[0] for line in out.splitlines() if line.strip()
     }
     assert "E_Q[h]" in out
-    run("settings", "--feature", "gq", code=2)
+    assert run_json("settings", "--feature", "gq") == run_json("settings")
+    run("settings", "--feature", "nope", code=2)
 
 
 def test_debug_shows_the_traceback(tmp_path):

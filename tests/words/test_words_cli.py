@@ -77,7 +77,7 @@ def test_text_counts_twice_where_it_is_meant_to(texts):
         ((), 2, "Give text files"),
         (("--model", "x.h5", "--window", 3), 2, "Without text"),
         (("a.txt", "--withdraw"), 2, "--withdraw needs --model"),
-        (("a.txt", "--model", "x.h5", "--window", 3), 2, "window cannot be set"),
+        (("a.txt", "--model", "x.h5", "--window", 3), 2, "others (window) cannot be set"),
         (("a.txt", "--merge", "x.h5"), 2, "--merge"),
         (("a.txt", "--allow-repeats"), 2, "--allow-repeats"),
         (("--plan", "--model", "x.h5"), 2, "Give the text"),
