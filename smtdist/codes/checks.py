@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_type_hints
 
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, SmtdistError
 
 
 def require_choices(settings: Any, choices: Mapping[str, Any]) -> None:
@@ -63,3 +63,18 @@ def require_kinds(settings: Any) -> None:
             what, fine = _KINDS[hints[one.name]]
             if not fine(value):
                 raise ConfigurationError(f"{one.name} is {value!r}; it must be {what}.")
+
+
+def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of another package returns; where it fails, ConfigurationError with its error.
+
+    >>> called("mine", lambda sites: 1 / sites, 0)
+    Traceback (most recent call last):
+    smtdist.errors.ConfigurationError: mine failed (ZeroDivisionError('division by zero')); mend or uninstall its package.
+    """
+    try:
+        return function(*arguments)
+    except (SmtdistError, MemoryError):
+        raise
+    except Exception as error:  # whatever it raises
+        raise ConfigurationError(f"{what} failed ({error!r}); mend or uninstall its package.") from error

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import require_choices, require_kinds, require_whole
+from smtdist.codes.checks import called, require_choices, require_kinds, require_whole
 from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
 from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.errors import ConfigurationError
 
 FILE_KIND: Final = "encoder-"
 """Before the name of an encoder, the kind of its files."""
@@ -129,18 +129,11 @@ class PatchEncoder(Coder):
 
     def __call__(self, rows: Float32) -> Any:
         """Return the codes of whitened patches (n, p), (n, K); ConfigurationError where `code` fails or makes no real numbers."""
-        try:
-            found = self.code(rows)
-            kind = found.dtype.kind
-        except (SmtdistError, MemoryError):
-            raise
-        except Exception as error:  # whatever an encoder of somebody else raises
+        found = called(f"{type(self).__name__}.code", self.code, rows)
+        kind = getattr(found, "dtype", np.dtype(object))
+        if kind.kind not in "fiub":
             raise ConfigurationError(
-                f"{type(self).__name__}.code failed ({error!r}); mend the encoder."
-            ) from error
-        if kind not in "fiub":
-            raise ConfigurationError(
-                f"{type(self).__name__} makes codes of the type {found.dtype}, not of real numbers; mend the encoder."
+                f"{type(self).__name__} makes codes of the type {kind}, not of real numbers; mend the encoder."
             )
         return found
 

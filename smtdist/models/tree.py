@@ -41,9 +41,10 @@ def open(path: str | os.PathLike[str]) -> xr.DataTree:
     Groups are nodes, attributes stay attributes. In a model, the statistics that follow from others
     (attribute `derived`) are there under their names and computed for the block that is asked for: for
     one-hot codes second_moment = diag(activity), and with all degrees equal context_scatter = degree A Aᵀ -
-    cooccurrence. Sums of codes that are steps of a grid are in two parts in the file; they are there as one matrix
-    too, of float64 in units of the codes. Data without named dimensions get `sample`, `row`, `column`, `channel`, or for encoded
-    images `byte`, `edge` and `sample`; other dimensions are called after their length.
+    cooccurrence. Sums of learned codes have two parts in the file, `..._high` and `..._low`; the matrix is
+    there too, float64 in units of the codes. Data without named dimensions get `sample`, `row`, `column`,
+    `channel`, or for encoded images `byte`, `edge` and `sample`; other dimensions are called after their
+    length.
 
     The file is opened, without a lock, only while something is read, and a file that was changed meanwhile
     is an error; `close`, or a `with` block, has nothing left to do. Coordinates have no index: select by
@@ -102,7 +103,7 @@ def _dataset(group: Any, path: str, above: dict[str, int]) -> tuple[xr.Dataset, 
     for name, array in stored.items():
         free = tuple(f"{dim}_" if dim in stored else dim for dim in guesses[name])
         dims = _dimensions(array, name, free, sizes)
-        lazy = _Stored(path, array.name, array.shape, array.dtype)
+        lazy = _Stored(path, array)
         variables[name] = _variable(dims, lazy, _attributes(array))
     attributes = _attributes(group)
     for name, derived in _derived(path, group, stored, attributes).items():
@@ -222,11 +223,11 @@ class _Lazy(BackendArray):
 class _Stored(_Lazy):
     """An array in a file, by name: no handle is kept between two reads."""
 
-    def __init__(self, path: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.path, self.name, self.shape = path, name, shape
-        self.is_text = h5py.check_string_dtype(dtype) is not None
-        self.stored_dtype = dtype
-        self.dtype = np.dtype(object) if self.is_text else dtype
+    def __init__(self, path: str, array: h5py.Dataset) -> None:
+        self.path, self.name, self.shape = path, array.name, array.shape
+        self.is_text = h5py.check_string_dtype(array.dtype) is not None
+        self.stored_dtype = array.dtype
+        self.dtype = np.dtype(object) if self.is_text else array.dtype
 
     def read(self, key: tuple[Any, ...]) -> Any:
         where = f"{self.path}:{self.name.strip('/')}"
@@ -316,9 +317,6 @@ class _Joined(_Derived):
 def _joined(path: str, stored: dict[str, Any], attributes: dict[str, Any]) -> dict[str, _Joined]:
     """The sums of codes whose values are steps of a grid, which a file holds in two parts."""
 
-    def lazy(name: str) -> _Stored:
-        return _Stored(path, stored[name].name, stored[name].shape, stored[name].dtype)
-
     found = {}
     for name in (one.removesuffix(HIGH) for one in stored if one.endswith(HIGH)):
         square = len(set(stored[f"{name}{HIGH}"].shape)) == 1 and stored[f"{name}{HIGH}"].ndim == 2
@@ -326,7 +324,9 @@ def _joined(path: str, stored: dict[str, Any], attributes: dict[str, Any]) -> di
             unit = float(attributes["grid"]) ** 2
             # a context may multiply what it compares
             unit *= float(attributes.get("scale", 1)) ** 2 if name == "context_scatter" else 1.0
-            found[name] = _Joined(lazy(f"{name}{HIGH}"), lazy(f"{name}{LOW}"), unit)
+            found[name] = _Joined(
+                _Stored(path, stored[f"{name}{HIGH}"]), _Stored(path, stored[f"{name}{LOW}"]), unit
+            )
     return found
 
 
@@ -337,22 +337,23 @@ def _derived(
     if group.name != "/statistics" or "smtdist_schema" not in group.file.attrs:
         return {}
 
-    def lazy(name: str) -> _Stored:
-        return _Stored(path, stored[name].name, stored[name].shape, stored[name].dtype)
-
     try:
         missing = [name for name in json.loads(attributes["derived"]) if name not in stored]
         result: dict[str, _Derived] = {}
         if "second_moment" in missing:
-            result["second_moment"] = _Diagonal(lazy("activity"))
+            result["second_moment"] = _Diagonal(_Stored(path, stored["activity"]))
         if "context_scatter" in missing:
             moment: _Lazy
             if "degree_activity" in stored:
-                moment, degree = _Diagonal(lazy("degree_activity")), 1
+                moment, degree = _Diagonal(_Stored(path, stored["degree_activity"])), 1
             else:
-                moment = result["second_moment"] if "second_moment" in result else lazy("second_moment")
+                moment = (
+                    result["second_moment"]
+                    if "second_moment" in result
+                    else _Stored(path, stored["second_moment"])
+                )
                 degree = int(attributes["equal_degree"])
-            result["context_scatter"] = _Scatter(degree, moment, lazy("cooccurrence"))
+            result["context_scatter"] = _Scatter(degree, moment, _Stored(path, stored["cooccurrence"]))
     except (KeyError, ValueError) as error:
         raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
     return result

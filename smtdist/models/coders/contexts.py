@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.codes import checks
+from smtdist.errors import ConfigurationError
 from smtdist.models import plugins
 from smtdist.statistics.operators import Factors, Operator, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
@@ -58,15 +59,17 @@ class Brought:
     scale: int
 
     @classmethod
-    def of(cls, name: str, found: Any, lattice: tuple[int, int], order: int) -> Brought:
+    def of(cls, name: str, found: Any, lattice: tuple[int, int], order: int) -> Operator:
         """Return the context over a lattice (sites, columns)."""
-        made = _called(name, found, *lattice, order)
+        made = checks.called(f"The context {name}", found, *lattice, order)
+        if isinstance(made, Whole):  # ours, in closed form
+            return made
         if not isinstance(made, Factors):
             raise ConfigurationError(
                 f"The context {name} returned {made!r}; it must return an object with own, factors, scale and row_numbers, as "
                 f"smtdist.statistics.operators.Factors has them."
             )
-        numbers = _called(name, made.row_numbers, 1)
+        numbers = checks.called(f"The context {name}", made.row_numbers, 1)
         if made.scale != int(made.scale) or made.scale < 1 or numbers != int(numbers) or numbers < 0:
             raise ConfigurationError(
                 f"The context {name} has the scale {made.scale!r} and row_numbers(1) = {numbers!r}; they must be whole numbers, "
@@ -75,17 +78,17 @@ class Brought:
         return cls(name, made, int(made.scale))
 
     def row_numbers(self, size: int) -> int:
-        """Return the float32 numbers a row that factors of codes of so many atoms take beside its code."""
-        return int(self.made.row_numbers(size))
+        """Return the float32 numbers a row that factors of so many atoms take beside its code, and that checking one takes."""
+        return int(self.made.row_numbers(size)) + 3 * size
 
     def own(self, codes: Float64) -> Float64:
         """Return the codes (n, K) of the sites that count in V, of codes (samples, sites, K)."""
-        found: Float64 = _called(self.name, self.made.own, codes)
+        found: Float64 = checks.called(f"The context {self.name}", self.made.own, codes)
         return self._checked("own", found, codes.shape[2])
 
     def factors(self, codes: Float64, group: Group) -> tuple[Float64, Float64]:
         """Return X and Y, (n, K), of codes (samples, sites, K)."""
-        found = _called(self.name, self.made.factors, codes, group)
+        found = checks.called(f"The context {self.name}", self.made.factors, codes, group)
         if not isinstance(found, tuple) or len(found) != 2:
             raise ConfigurationError(f"The factors of the context {self.name} are no pair (X, Y).")
         left, right = (self._checked("factors", one, codes.shape[2]) for one in found)
@@ -106,17 +109,6 @@ class Brought:
                 f"{what} of the context {self.name} has numbers that are not whole; round them to the grid of the codes."
             )
         return found
-
-
-def _called(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except (SmtdistError, MemoryError):
-        raise
-    except Exception as error:  # whatever a context of somebody else raises
-        raise ConfigurationError(
-            f"The context {name} failed ({error!r}); mend or uninstall its package."
-        ) from error
 
 
 def _is_reach(context: Any) -> bool:
