@@ -1,0 +1,163 @@
+"""What a kernel on cosines sees of images: parts of unit length side by side, of an image and of its mirror image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.errors import DataError
+from smtdist.kernels.mirror_kernel import add_cosine_kernel, add_mirror_kernel, halves
+from smtdist.kernels.threads import even_ranges
+
+Float32 = NDArray[np.float32]
+
+BLOCK: Final = 2048
+"""Rows whose mean and deviation are summed at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Features of n images that are compared by their cosines.
+
+    Attributes
+    ----------
+    rows : (n, F) anything that is sliced by rows. mirrored : the same of the mirror images, or None.
+    standardise : whether features are brought to mean 0 and deviation 1 of the training images first, as counts
+        of codes are, most of which are far from 0.
+    """
+
+    rows: Any
+    mirrored: Any = None
+    standardise: bool = False
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Mean and inverse deviation of the features of a part, (F,) each; None for features that stay as they are."""
+
+    mean: Float32 | None = None
+    inverse: Float32 | None = None
+
+    @classmethod
+    def of(cls, part: Part) -> Scale:
+        """Return the scale of training images and their mirror images; features that do not vary become 0.
+
+        Sums are float64 over blocks of `BLOCK` rows in order, so they depend on nothing else.
+        """
+        if not part.standardise:
+            return cls()
+        width, views = part.rows.shape[1], [one for one in (part.rows, part.mirrored) if one is not None]
+        total, squares, count = np.zeros(width), np.zeros(width), 0
+        for view in views:
+            for start, stop in even_ranges(len(view), BLOCK):
+                block = np.asarray(view[start:stop], np.float64)
+                total += block.sum(axis=0)
+                squares += np.einsum("nf,nf->f", block, block)
+                count += len(block)
+        mean = total / count
+        variance = squares / count - mean**2
+        varies = variance > 1e-12 * np.maximum(squares / count, 1e-300)
+        inverse = np.divide(1.0, np.sqrt(np.abs(variance)), out=np.zeros(width), where=varies)
+        return cls(mean.astype(np.float32), inverse.astype(np.float32))
+
+    def __call__(self, rows: Any) -> Float32:
+        """Return rows (m, F) of unit length; a row of zeros stays zero."""
+        block = np.array(rows, np.float32)
+        if self.mean is not None and self.inverse is not None:
+            block -= self.mean
+            block *= self.inverse
+        lengths = np.sqrt(np.einsum("nf,nf->n", block, block, dtype=np.float64))
+        lengths[lengths == 0] = 1.0
+        block /= lengths[:, None].astype(np.float32)
+        return block
+
+
+Sets = Sequence[Sequence[Part]]
+"""Sets of parts: the cosines of the parts of a set are averaged, the kernels of the sets are added."""
+View = tuple[Float32, Float32 | None]
+"""Joined unit rows of some images; with mirror images the two halves of both."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparer:
+    """exp((cosine - 1) / T) between images of the same kinds of features, scaled as the training images say.
+
+    scales : one for each part of each set. temperature : T.
+    """
+
+    scales: tuple[tuple[Scale, ...], ...]
+    temperature: float
+
+    @classmethod
+    def of(cls, sets: Sets, temperature: float) -> Comparer:
+        """Return what compares with these training images. Raises DataError where parts do not go together."""
+        require_alike(sets)
+        return cls(tuple(tuple(Scale.of(part) for part in parts) for parts in sets), temperature)
+
+    def views(self, sets: Sets, chosen: slice) -> list[View]:
+        """Return the views of some images, one for each set. Raises DataError for other features than those of training."""
+        require_alike(sets)
+        if [len(parts) for parts in sets] != [len(scales) for scales in self.scales]:
+            raise DataError(
+                f"The images have {[len(parts) for parts in sets]} parts, those to learn from had "
+                f"{[len(scales) for scales in self.scales]}; give features of the same kinds."
+            )
+        found: list[View] = []
+        for parts, scales in zip(sets, self.scales, strict=True):
+            own = self._joined([part.rows for part in parts], scales, chosen)
+            if parts[0].mirrored is None:
+                found.append((own, None))
+            else:
+                found.append(halves(own, self._joined([part.mirrored for part in parts], scales, chosen)))
+        return found
+
+    @staticmethod
+    def _joined(views: Sequence[Any], scales: Sequence[Scale], chosen: slice) -> Float32:
+        blocks = [scale(view[chosen]) for view, scale in zip(views, scales, strict=True)]
+        if len(blocks) == 1:
+            return blocks[0]
+        return np.concatenate(blocks, axis=1) * np.float32(1 / len(blocks) ** 0.5)
+
+    def kernel(self, left: Sequence[View], right: Sequence[View], out: Float32) -> Float32:
+        """Write the sum of the kernels of all sets to `out` (n, m), and return it."""
+        out[...] = 0
+        for (own, odd), (other, other_odd) in zip(left, right, strict=True):
+            if own.shape[1] != other.shape[1] or (odd is None) != (other_odd is None):
+                raise DataError(
+                    f"Images with {own.shape[1]:,} features {'without' if odd is None else 'and'} mirror images meet others with "
+                    f"{other.shape[1]:,} {'without' if other_odd is None else 'and'} them; give features of the same kinds."
+                )
+            if odd is None or other_odd is None:
+                add_cosine_kernel(out, own, other, self.temperature)
+            else:
+                add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
+        return out
+
+    def bytes(self, sets: Sets, rows: int) -> int:
+        """Return the memory of the views of so many images, while the last of them is made."""
+        widths = [sum(part.rows.shape[1] for part in parts) for parts in sets]
+        return int(4 * rows * (2 * sum(widths) + 4 * max(widths)))
+
+
+def require_alike(sets: Sets) -> int:
+    """Return how many images the parts describe; raise DataError where they describe different numbers of them."""
+    if not sets or not all(sets):
+        raise DataError("There are no features to compare images by; give at least one part.")
+    parts = [part for one in sets for part in one]
+    lengths = {len(view) for part in parts for view in (part.rows, part.mirrored) if view is not None}
+    if len(lengths) > 1:
+        raise DataError(
+            f"The parts describe {', '.join(f'{n:,}' for n in sorted(lengths))} images; give features of the same images."
+        )
+    if len({part.mirrored is None for part in parts}) > 1:
+        raise DataError(
+            "Some parts have mirror images and some have none; give them to all parts or to none."
+        )
+    return int(lengths.pop())

@@ -1,0 +1,370 @@
+"""Kernel ridge regression on cosines of representations: exact, with all training images, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+from numpy.typing import NDArray
+
+from smtdist.errors import DataError
+from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.solve.conjugate import Nystrom, nystrom, solve
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+Progress = Callable[[int, int], None]
+
+PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
+"""Penalties that are tried, as shares of the kernel's mean diagonal, the largest first."""
+DIRECT: Final = 4096
+"""Images up to which the kernel is decomposed, and every penalty is judged by leaving out each image in turn."""
+HEIGHT: Final = 4096
+"""Rows of a tile of the kernel."""
+PIECE: Final = 512
+"""Rows or columns of a product that one thread makes."""
+RANK: Final = 2000
+"""Of the preconditioner."""
+HELD_OUT: Final = 1000
+"""Images that choose the penalty where there are many; a tenth at most."""
+TOLERANCE: Final = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class KernelTiles:
+    """A symmetric (n, n) float32 matrix as tiles of rows, from the tile's first row on: in memory, or files of NumPy's.
+
+    A file has its name once it is whole, so that those that are there are not made again.
+    """
+
+    size: int
+    height: int
+    tiles: list[Float32]
+
+    @classmethod
+    def made(
+        cls, size: int, height: int, make: Callable[[int, int], Float32], folder: Path | None
+    ) -> KernelTiles:
+        """Return the tiles that `make(start, stop)` returns, (stop - start, n - start); in a folder if one is given."""
+        tiles = []
+        for start, stop in even_ranges(size, height):
+            if folder is None:
+                tiles.append(make(start, stop))
+                continue
+            path = folder / f"kernel-{start}.npy"
+            if not path.exists():
+                part = path.with_suffix(".part")
+                with part.open("wb") as file:
+                    np.save(file, make(start, stop))
+                part.rename(path)
+            tiles.append(np.load(path, mmap_mode="r"))
+        return cls(size, height, tiles)
+
+    def product(self, rows: NDArray[Any]) -> Float64:
+        """Return the matrix times (n, c) numbers: float32 products, summed in float64 in the order of the tiles."""
+        right = np.ascontiguousarray(rows, np.float32)
+        found = np.zeros(right.shape)
+        for (start, stop), tile in zip(even_ranges(self.size, self.height), self.tiles, strict=True):
+            self._add(found, tile, right, start, stop)
+        return found
+
+    @staticmethod
+    def _add(found: Float64, tile: Float32, right: Float32, start: int, stop: int) -> None:
+        def across(first: int, last: int) -> None:
+            found[start + first : start + last] += tile[first:last] @ right[start:]
+
+        def down(first: int, last: int) -> None:
+            found[stop + first : stop + last] += (
+                tile[:, stop - start + first : stop - start + last].T @ right[start:stop]
+            )
+
+        with single_blas():
+            run_ranges(across, even_ranges(stop - start, PIECE))
+            run_ranges(down, even_ranges(tile.shape[1] - (stop - start), PIECE))
+
+    def diagonal_mean(self) -> float:
+        """Return the mean of the diagonal."""
+        return float(np.concatenate([np.diagonal(tile) for tile in self.tiles]).mean(dtype=np.float64))
+
+    def full(self) -> Float64:
+        """Return the whole matrix in float64."""
+        whole = np.empty((self.size, self.size))
+        for (start, stop), tile in zip(even_ranges(self.size, self.height), self.tiles, strict=True):
+            whole[start:stop, start:] = tile
+            whole[start:, start:stop] = tile.T
+        return whole
+
+
+@dataclass(frozen=True, eq=False)
+class KernelRidge:
+    """A classifier f(x) = mean + Σ_i α_i k(x, x_i) of the training images x_i, one f for each class.
+
+    Attributes
+    ----------
+    classes : (c,) labels. duals : (n, c) α. mean : (c,) shares of the classes, as targets.
+    comparer, known : the kernel, and the features of the training images.
+    penalty : μ / mean diagonal, chosen. path : of each penalty its mean squared error and top-1 share, on images
+        that were left out. how : "each image left out" or "held out". n_held : how many these are.
+    heat : the factor of f in the soft-max that is called a probability, chosen on the same images.
+    steps, residual : of conjugate gradients with all images; 0 for the direct solution.
+    """
+
+    classes: Int64
+    duals: Float64
+    mean: Float64
+    comparer: Comparer
+    known: Sets
+    penalty: float
+    path: tuple[dict[str, float], ...]
+    how: str
+    n_held: int
+    heat: float
+    steps: int = 0
+    residual: float = 0.0
+
+    def decision(
+        self, sets: Sets, *, memory_bytes: int = 2**30, progress: Progress | None = None
+    ) -> Float64:
+        """Return f, (m, c), for images with the same kinds of features. Memory: blocks within `memory_bytes`."""
+        n, m = require_alike(self.known), require_alike(sets)
+        step = _rows_within(self.comparer, sets, memory_bytes)
+        found = np.tile(self.mean, (m, 1))
+        duals = self.duals.astype(np.float32)
+        kernel = np.empty((min(step, m), min(step, n)), np.float32)
+        for start, stop in even_ranges(m, step):
+            asked = self.comparer.views(sets, slice(start, stop))
+            for first, last in even_ranges(n, step):
+                near = self.comparer.views(self.known, slice(first, last))
+                block = self.comparer.kernel(asked, near, kernel[: stop - start, : last - first])
+                found[start:stop] += block @ duals[first:last]
+            if progress is not None:
+                progress(stop, m)
+        return found
+
+    def predict(self, sets: Sets) -> Int64:
+        """Return the label of the largest f of each image."""
+        return np.asarray(self.classes[self.decision(sets).argmax(axis=1)])
+
+    def probabilities(self, decision: Float64) -> Float64:
+        """Return soft-max of `heat` times f: one number is fitted on images that were left out (Guo et al. 2017)."""
+        return softmax(self.heat * decision)
+
+
+def softmax(scores: Float64) -> Float64:
+    """Return exp(s) / Σ exp(s) along rows.
+
+    >>> softmax(np.array([[0.0, 0.0]])).tolist()
+    [[0.5, 0.5]]
+    """
+    found = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def fit_kernel_ridge(
+    known: Sets,
+    labels: Any,
+    *,
+    temperature: float = 0.5,
+    penalties: Sequence[float] = PENALTIES,
+    held_out: int = HELD_OUT,
+    direct: int = DIRECT,
+    rank: int = RANK,
+    seed: int = 0,
+    memory_bytes: int = 2**30,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> KernelRidge:
+    """Solve (K + μ I) α = Y - mean with K = exp((cosine - 1) / T) of all pairs of training images, summed over mirror images.
+
+    Y is 1 for the class of an image and -1 for others. μ is a share of K's mean diagonal; of several the one with
+    the smallest mean squared error wins, the largest of equals. Up to `direct` images K is decomposed, and each
+    image is left out in turn, in closed form. Of more, `held_out` images, drawn by `seed`, judge while conjugate
+    gradients solve for the others, from the largest penalty to the smallest, each beginning where the one before
+    ended; then all images are used.
+
+    Memory: K is 2 n² bytes; where it is more than half of `memory_bytes` its tiles are files, in `folder` (which
+    keeps them, so that a fit that was killed goes on) or in one of temporary files. Beside it blocks of features
+    within `memory_bytes`, and 24 n `rank` bytes while the preconditioner is made. Time: n² F products, 2 n² `rank`
+    for the preconditioner, and 2 n² c for each step.
+
+    Raises DataError for labels that do not match the features, or a single class.
+    """
+    n = require_alike(known)
+    y = checked_labels(labels, n, "training labels")
+    classes, places = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise DataError("The training labels have one class alone; a classifier needs at least two.")
+    comparer = Comparer.of(known, temperature)
+    targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
+    step = _rows_within(comparer, known, memory_bytes)
+    with _kernel_folder(n, memory_bytes, folder) as place:
+        kernel = KernelTiles.made(
+            n,
+            min(n, HEIGHT),
+            lambda start, stop: _tile(comparer, known, start, stop, step, progress),
+            place,
+        )
+        unit = kernel.diagonal_mean()
+        shifts = {float(one): float(one) * unit for one in sorted(penalties, reverse=True)}
+        if n <= direct:
+            found = _direct(kernel, targets, places, shifts)
+        else:
+            drawn = np.random.default_rng([seed, 1]).permutation(n)[: max(1, min(held_out, n // 10))]
+            before = nystrom(kernel.product, n, rank, seed)
+            found = _iterated(kernel, targets, places, shifts, np.sort(drawn), before)
+    return KernelRidge(
+        classes=classes,
+        duals=found.duals,
+        mean=targets.mean(axis=0),
+        comparer=comparer,
+        known=known,
+        penalty=found.penalty,
+        path=tuple(found.path),
+        how=found.how,
+        n_held=len(found.places),
+        heat=fitted_heat(found.decision, found.places),
+        steps=found.steps,
+        residual=found.residual,
+    )
+
+
+def _tile(
+    comparer: Comparer, known: Sets, start: int, stop: int, step: int, progress: Progress | None
+) -> Float32:
+    """Return rows start to stop of the kernel, from column `start` on."""
+    n = require_alike(known)
+    tile = np.empty((stop - start, n - start), np.float32)
+    for top, bottom in even_ranges(stop - start, step):
+        left = comparer.views(known, slice(start + top, start + bottom))
+        for first, last in even_ranges(n - start, step):
+            right = comparer.views(known, slice(start + first, start + last))
+            comparer.kernel(left, right, tile[top:bottom, first:last])
+    if progress is not None:
+        # of the triangle's entries
+        progress(stop * (2 * n - stop), n * n)
+    return tile
+
+
+class _Found(NamedTuple):
+    """Duals of all images, and what those that were left out of the chosen penalty's solution got."""
+
+    duals: Float64
+    penalty: float
+    path: list[dict[str, float]]
+    decision: Float64
+    places: Int64
+    how: str
+    steps: int = 0
+    residual: float = 0.0
+
+
+def _direct(kernel: KernelTiles, targets: Float64, places: Int64, shifts: dict[float, float]) -> _Found:
+    """Solve by eigenvectors: with G = (K + μ I)⁻¹, an image left out is missed by α_i / G_ii (the mean stays)."""
+    values, vectors = scipy.linalg.eigh(kernel.full(), overwrite_a=True)
+    values = np.maximum(values, 0.0)
+    moved = vectors.T @ (targets - targets.mean(axis=0))
+    squares = vectors**2
+    path: list[dict[str, float]] = []
+    found: tuple[float, Float64, Float64] | None = None
+    for penalty, shift in shifts.items():
+        weights = 1 / (values + shift)
+        duals = vectors @ (weights[:, None] * moved)
+        decision = targets - duals / (squares @ weights)[:, None]
+        path.append(_judged(penalty, decision, targets, places))
+        if found is None or _wins(path):
+            found = penalty, duals, decision
+    assert found is not None
+    penalty, duals, decision = found
+    return _Found(duals, penalty, path, decision, places, "each image left out")
+
+
+def _iterated(
+    kernel: KernelTiles,
+    targets: Float64,
+    places: Int64,
+    shifts: dict[float, float],
+    held: NDArray[np.intp],
+    before: Nystrom,
+) -> _Found:
+    """Solve by conjugate gradients; the images `held` choose the penalty, and are then used as well."""
+    kept = np.ones((kernel.size, 1))
+    kept[held] = 0
+    mean = (targets * kept).sum(axis=0) / kept.sum()
+    rest = (targets - mean) * kept
+
+    def without(rows: NDArray[Any]) -> Float64:
+        # the images that are held out have no row and no column
+        return kernel.product(rows * kept) * kept
+
+    path: list[dict[str, float]] = []
+    found: tuple[float, Float64, Float64] | None = None
+    start = None
+    for penalty, shift in shifts.items():
+        start = solve(without, rest, shift, before, start=start, tolerance=TOLERANCE).rows * kept
+        decision = kernel.product(start)[held] + mean
+        path.append(_judged(penalty, decision, targets[held], places[held]))
+        if found is None or _wins(path):
+            found = penalty, start, decision
+    assert found is not None
+    penalty, start, decision = found
+    whole = targets - targets.mean(axis=0)
+    last = solve(kernel.product, whole, shifts[penalty], before, start=start, tolerance=TOLERANCE)
+    return _Found(last.rows, penalty, path, decision, places[held], "held out", last.steps, last.residual)
+
+
+def _wins(path: Sequence[dict[str, float]]) -> bool:
+    """Tell whether the last of a path has a smaller error than all before it."""
+    return path[-1]["error"] < min(one["error"] for one in path[:-1])
+
+
+def _judged(penalty: float, decision: Float64, targets: Float64, places: Int64) -> dict[str, float]:
+    return {
+        "penalty": float(penalty),
+        "error": float(np.mean((decision - targets) ** 2)),
+        "top1": float((decision.argmax(axis=1) == places).mean()),
+    }
+
+
+def fitted_heat(decision: Float64, places: Int64) -> float:
+    """Return the factor β with the smallest mean of -log soft-max(β f) at the true class, between 0.01 and 1000.
+
+    >>> 0.5 < fitted_heat(np.array([[1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]]), np.array([0, 1, 1])) < 1000
+    False
+    """
+
+    def loss(logarithm: float) -> float:
+        chosen = softmax(np.exp(logarithm) * decision)[np.arange(len(places)), places]
+        return float(-np.log(np.maximum(chosen, 1e-300)).mean())
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=(np.log(0.01), np.log(1000.0)), method="bounded")
+    return float(np.exp(found.x))
+
+
+def _rows_within(comparer: Comparer, sets: Sets, memory_bytes: int) -> int:
+    """Return rows of a block: two blocks of views and their kernel are within `memory_bytes`; at least 64."""
+    rows = HEIGHT
+    while rows > 64 and 2 * comparer.bytes(sets, rows) + 12 * rows * rows > memory_bytes:
+        rows //= 2
+    return rows
+
+
+@contextlib.contextmanager
+def _kernel_folder(n: int, memory_bytes: int, folder: Path | None) -> Iterator[Path | None]:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    elif 2 * n * n <= memory_bytes // 2:
+        yield None
+    else:
+        with tempfile.TemporaryDirectory(prefix="smtdist-kernel-") as made:
+            yield Path(made)

@@ -1,0 +1,121 @@
+"""(A + μ I) X = B for a large positive semidefinite A that is known by its products: preconditioned conjugate gradients.
+
+The preconditioner is a random Nyström approximation of A (Frangella, Tropp and Udell 2023, SIAM J. Matrix Anal. Appl. 44(2)). It
+takes the large eigenvalues out of the way once, for every shift μ; what is left converges in some ten steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+Float64 = NDArray[np.float64]
+Product = Callable[[NDArray[np.floating]], NDArray[np.floating]]
+
+
+@dataclass(frozen=True, eq=False)
+class Nystrom:
+    """A ≈ U Λ Uᵀ of rank r, U with orthonormal columns.
+
+    Attributes
+    ----------
+    vectors : (n, r) U, float32. values : (r,) Λ, descending. Memory: 4 n r bytes.
+    """
+
+    vectors: NDArray[np.float32]
+    values: Float64
+
+    def shifted_inverse(self, rows: Float64, shift: float) -> Float64:
+        """Return P⁻¹ X for X (n, c): U (λᵣ + μ)(Λ + μ)⁻¹ Uᵀ X + (I - U Uᵀ) X (their equation 5.3)."""
+        parts = (self.vectors.T @ rows.astype(np.float32)).astype(np.float64)
+        scale = (self.values[-1] + shift) / (self.values + shift) - 1
+        moved: Float64 = rows + (self.vectors @ (scale[:, None] * parts).astype(np.float32)).astype(
+            np.float64
+        )
+        return moved
+
+
+def nystrom(product: Product, size: int, rank: int, seed: int) -> Nystrom:
+    """Return a random Nyström approximation of A (n, n) from one product with n x r numbers (their algorithm 2.1).
+
+    `product` returns A X for X (n, r), float32. Time: that product and 6 n r² operations. Memory: 24 n r bytes.
+
+    >>> values = np.array([4.0, 1.0, 0.0, 0.0])
+    >>> nystrom(lambda x: values[:, None] * x, 4, 2, 0).values.round(4).tolist()
+    [4.0, 1.0]
+    """
+    rank = min(rank, size)
+    random = np.random.default_rng(seed).standard_normal((size, rank))
+    test = np.asarray(scipy.linalg.qr(random, mode="economic", overwrite_a=True)[0], np.float32)
+    image = np.asarray(product(test), np.float64)
+    # a little more than A, so that rounding in A's products does not make the small matrix indefinite
+    more = float(np.finfo(np.float32).eps * np.linalg.norm(image))
+    image += more * test
+    core = test.astype(np.float64).T @ image
+    factor = scipy.linalg.cholesky((core + core.T) / 2, overwrite_a=True)
+    image = scipy.linalg.solve_triangular(factor, image.T, trans="T", overwrite_b=True).T
+    squares, right = scipy.linalg.eigh(image.T @ image)
+    squares, right = squares[::-1], right[:, ::-1]
+    kept = squares > squares[0] * 1e-14
+    vectors = (image @ (right[:, kept] / np.sqrt(squares[kept]))).astype(np.float32)
+    return Nystrom(vectors, np.maximum(squares[kept] - more, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """X (n, c), the steps that were taken, and the largest residual ‖B - (A + μ) X‖ / ‖B‖ of a column."""
+
+    rows: Float64
+    steps: int
+    residual: float
+
+
+def solve(
+    product: Product,
+    targets: Float64,
+    shift: float,
+    preconditioner: Nystrom,
+    *,
+    start: Float64 | None = None,
+    tolerance: float = 1e-3,
+    most: int = 200,
+) -> Solved:
+    """Solve (A + μ I) X = B for all columns of B (n, c) together, from `start` on.
+
+    Each column has steps of its own; the products with A are shared. Ends where every residual is at most
+    `tolerance` times ‖B‖ of its column, or after `most` steps. Memory: 48 n c bytes.
+
+    >>> values = np.array([4.0, 1.0, 0.0])
+    >>> make = lambda x: values[:, None] * x
+    >>> solve(make, np.ones((3, 1)), 1.0, nystrom(make, 3, 1, 0), tolerance=1e-10).rows.round(6).ravel().tolist()
+    [0.2, 0.5, 1.0]
+    """
+    lengths = np.linalg.norm(targets, axis=0)
+    lengths[lengths == 0] = 1.0
+    found = np.zeros_like(targets) if start is None else start.astype(np.float64)
+
+    def shifted(rows: Float64) -> Float64:
+        return np.asarray(product(rows.astype(np.float32)), np.float64) + shift * rows
+
+    rest = targets - shifted(found) if start is not None else targets.copy()
+    steps = 0
+    size: Float64 = np.linalg.norm(rest, axis=0) / lengths
+    direction, before = np.zeros_like(rest), np.ones(rest.shape[1])
+    while steps < most and float(size.max()) > tolerance:
+        better = preconditioner.shifted_inverse(rest, shift)
+        along = np.einsum("nc,nc->c", rest, better)
+        direction = better + direction * (along / before if steps else 0.0)
+        image = shifted(direction)
+        curved = np.einsum("nc,nc->c", direction, image)
+        # a column that is exact already has no direction left
+        length = np.divide(along, curved, out=np.zeros_like(along), where=curved > 0)
+        found += direction * length
+        rest -= image * length
+        before = np.where(along > 0, along, 1.0)
+        steps += 1
+        size = np.linalg.norm(rest, axis=0) / lengths
+    return Solved(found, steps, float(size.max()))

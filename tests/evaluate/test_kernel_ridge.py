@@ -1,0 +1,187 @@
+"""Kernel ridge regression on cosines, against its equations written out."""
+
+import numpy as np
+import pytest
+from sklearn.kernel_ridge import KernelRidge as Peer
+
+from smtdist.errors import DataError
+from smtdist.evaluate import kernel_ridge
+from smtdist.evaluate.cosine_rows import Comparer, Part
+from smtdist.evaluate.kernel_ridge import KernelTiles, fit_kernel_ridge
+from smtdist.kernels.threads import set_threads, threads
+
+N, CLASSES = 240, 3
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def kernel_of(x, mirrored, y, y_mirrored, temperature):
+    """All four pairs of an image and its mirror image (x, x') with another (y, y')."""
+
+    def f(s):
+        return np.exp((s - 1) / temperature)
+
+    return f((x @ y.T + mirrored @ y_mirrored.T) / 2) + f((x @ y_mirrored.T + mirrored @ y.T) / 2)
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Features of two kinds, of images and of their mirror images, and labels; the last 40 are for judging."""
+    rng = np.random.default_rng(0)
+    centres, labels = rng.normal(size=(CLASSES, 12)), rng.integers(0, CLASSES, N)
+    views = [(0.7 * centres[labels] + rng.normal(size=(N, 12))).astype(np.float32) for _ in range(2)]
+    counts = [np.exp(view[:, :5]).astype(np.float32) for view in views]
+    return views, counts, labels
+
+
+def parts(images, chosen, mirrored=True):
+    views, counts, _ = images
+    both = [(*views, False), (*counts, True)]
+    return [[Part(one[chosen], two[chosen] if mirrored else None, scaled) for one, two, scaled in both]]
+
+
+def written_out(images, chosen):
+    """Return the joined unit rows of images and mirror images, scaled by the first 200."""
+    views, counts, _ = images
+    train = np.concatenate([one[:200] for one in counts]).astype(np.float64)
+    scaled = [unit((one[chosen] - train.mean(0)) / train.std(0)) for one in counts]
+    return [
+        np.hstack([unit(view[chosen]), count]) / 2**0.5 for view, count in zip(views, scaled, strict=True)
+    ]
+
+
+TRAIN, TEST = slice(0, 200), slice(200, N)
+
+
+def test_the_kernel_is_that_of_all_four_pairs(images):
+    sets = parts(images, TRAIN)
+    comparer = Comparer.of(sets, 0.5)
+    both = comparer.views(sets, slice(0, 200))
+    found = comparer.kernel(both, both, np.empty((200, 200), np.float32))
+    x, mirrored = written_out(images, TRAIN)
+    expected = kernel_of(x, mirrored, x, mirrored, 0.5)
+    np.testing.assert_allclose(found, expected, atol=5e-6)
+    assert np.linalg.eigvalsh(found).min() > -1e-5
+    # the two terms of one image alone are no kernel of anything
+    half = np.exp((x @ x.T - 1) / 0.5) + np.exp((x @ mirrored.T - 1) / 0.5)
+    assert np.abs(half - half.T).max() > 0.1
+
+
+@pytest.mark.parametrize("direct", [4096, 50], ids=["decomposed", "iterated"])
+def test_the_solution_is_that_of_scikit_learn(images, direct, monkeypatch):
+    monkeypatch.setattr(kernel_ridge, "TOLERANCE", 1e-6)
+    labels = images[2]
+    fitted = fit_kernel_ridge(parts(images, TRAIN), labels[TRAIN], penalties=[0.05], direct=direct, rank=40)
+    known, asked = written_out(images, TRAIN), written_out(images, TEST)
+    gram = kernel_of(*known, *known, 0.5)
+    targets = np.where(labels[TRAIN, None] == np.arange(CLASSES), 1.0, -1.0)
+    peer = Peer(alpha=0.05 * np.diag(gram).mean(), kernel="precomputed")
+    peer.fit(gram, targets - targets.mean(axis=0))
+    expected = peer.predict(kernel_of(*asked, *known, 0.5)) + targets.mean(axis=0)
+    decision = fitted.decision(parts(images, TEST))
+    np.testing.assert_allclose(decision, expected, atol=1e-4)
+    assert (fitted.predict(parts(images, TEST)) == expected.argmax(axis=1)).all()
+    shares = fitted.probabilities(decision)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert (shares.argmax(axis=1) == decision.argmax(axis=1)).all()
+
+
+def test_every_image_is_left_out_in_closed_form(images):
+    labels = images[2][TRAIN]
+    fitted = fit_kernel_ridge(parts(images, TRAIN), labels, penalties=[0.3, 0.01])
+    x, mirrored = written_out(images, TRAIN)
+    gram = kernel_of(x, mirrored, x, mirrored, 0.5)
+    targets = np.where(labels[:, None] == np.arange(CLASSES), 1.0, -1.0)
+    centred = targets - targets.mean(axis=0)
+    for entry in fitted.path:
+        shift = entry["penalty"] * np.diag(gram).mean()
+        missed = []
+        for image in range(200):
+            kept = np.delete(np.arange(200), image)
+            duals = np.linalg.solve(gram[np.ix_(kept, kept)] + shift * np.eye(199), centred[kept])
+            missed.append(gram[image, kept] @ duals - centred[image])
+        assert entry["error"] == pytest.approx(np.mean(np.square(missed)), abs=1e-4)
+    assert fitted.penalty == min(fitted.path, key=lambda one: one["error"])["penalty"]
+
+
+def test_several_models_are_added(images):
+    sets = parts(images, TRAIN)
+    twice = [sets[0][:1], sets[0][1:]]
+    comparer = Comparer.of(twice, 0.5)
+    views = comparer.views(twice, slice(0, 9))
+    found = comparer.kernel(views, views, np.empty((9, 9), np.float32))
+    one = [Comparer.of([part], 0.5) for part in twice]
+    alone = [
+        c.kernel(v, v, np.empty((9, 9), np.float32))
+        for c, part in zip(one, twice, strict=True)
+        for v in [c.views([part], slice(0, 9))]
+    ]
+    np.testing.assert_allclose(found, alone[0] + alone[1], atol=1e-6)
+
+
+def test_threads_and_blocks_change_nothing_that_matters(images):
+    known, labels = parts(images, TRAIN), images[2][TRAIN]
+    before = threads()
+    found = []
+    for count in (1, 3):
+        set_threads(count)
+        found.append(fit_kernel_ridge(known, labels, direct=10, rank=20))
+    set_threads(before)
+    assert (found[0].duals == found[1].duals).all()
+    small = fit_kernel_ridge(known, labels, direct=10, rank=20, memory_bytes=2**16)
+    np.testing.assert_allclose(small.duals, found[0].duals, atol=1e-3)
+
+
+def test_a_kernel_in_a_folder_is_made_once(images, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_ridge, "HEIGHT", 64)
+    known, labels = parts(images, TRAIN), images[2][TRAIN]
+    seen = []
+    whole = fit_kernel_ridge(known, labels, folder=tmp_path, progress=lambda done, every: seen.append(done))
+    assert seen == sorted(seen)
+    assert seen[-1] == 200 * 200
+    # as if it had been killed in the third tile
+    (tmp_path / "kernel-128.npy").rename(tmp_path / "kernel-128.part")
+    seen.clear()
+    again = fit_kernel_ridge(known, labels, folder=tmp_path, progress=lambda done, every: seen.append(done))
+    assert len(seen) == 1
+    assert (again.duals == whole.duals).all()
+
+
+def test_tiles_multiply_as_the_whole():
+    rng = np.random.default_rng(1)
+    whole = rng.normal(size=(70, 70)).astype(np.float32)
+    whole += whole.T
+    tiles = KernelTiles.made(70, 32, lambda start, stop: whole[start:stop, start:].copy(), None)
+    right = rng.normal(size=(70, 4))
+    np.testing.assert_allclose(tiles.product(right), whole @ right, rtol=1e-4, atol=1e-4)
+    assert (tiles.full() == whole).all()
+
+
+def test_without_mirror_images_it_is_the_kernel_of_cosines(images):
+    sets = parts(images, TRAIN, mirrored=False)
+    comparer = Comparer.of(sets, 0.5)
+    views = comparer.views(sets, slice(0, 50))
+    found = comparer.kernel(views, views, np.empty((50, 50), np.float32))
+    assert found.diagonal() == pytest.approx(1.0, abs=1e-5)
+    assert (
+        fit_kernel_ridge(sets, images[2][TRAIN]).predict(parts(images, TEST, False)) == images[2][TEST]
+    ).mean() > 0.6
+
+
+def test_what_cannot_be_compared_is_refused(images):
+    known, labels = parts(images, TRAIN), images[2][TRAIN]
+    with pytest.raises(DataError, match="one class alone"):
+        fit_kernel_ridge(known, np.zeros(200, int))
+    with pytest.raises(DataError, match="features of the same images"):
+        fit_kernel_ridge([[Part(known[0][0].rows[:9]), known[0][1]]], labels)
+    with pytest.raises(DataError, match="to all parts or to none"):
+        fit_kernel_ridge([[Part(known[0][0].rows), known[0][1]]], labels)
+    fitted = fit_kernel_ridge(known, labels)
+    with pytest.raises(DataError, match=r"without mirror images meet others with 17 and them"):
+        fitted.decision(parts(images, TEST, mirrored=False))
+    with pytest.raises(DataError, match="of the same kinds"):
+        fitted.decision([known[0][:1]])
+    with pytest.raises(DataError, match="at least one part"):
+        fit_kernel_ridge([], labels)

@@ -1,0 +1,49 @@
+"""Conjugate gradients with a random Nyström preconditioner, against dense solutions."""
+
+import numpy as np
+import pytest
+
+from smtdist.solve.conjugate import nystrom, solve
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    """A positive semidefinite matrix whose eigenvalues fall over eight decades."""
+    rng = np.random.default_rng(3)
+    basis = np.linalg.qr(rng.normal(size=(300, 300)))[0]
+    return (basis * 10.0 ** np.linspace(2, -6, 300)) @ basis.T
+
+
+def test_it_solves_for_every_shift(matrix):
+    targets = np.random.default_rng(4).normal(size=(300, 4))
+    before = nystrom(lambda x: matrix @ x, 300, 60, 0)
+    for shift in (1.0, 1e-2):
+        found = solve(lambda x: matrix @ x, targets, shift, before, tolerance=1e-6)
+        assert found.residual <= 1e-6
+        expected = np.linalg.solve(matrix + shift * np.eye(300), targets)
+        np.testing.assert_allclose(found.rows, expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_the_preconditioner_saves_most_steps(matrix):
+    targets = np.random.default_rng(4).normal(size=(300, 4))
+    steps = [
+        solve(lambda x: matrix @ x, targets, 0.1, nystrom(lambda x: matrix @ x, 300, rank, 0)).steps
+        for rank in (1, 130)
+    ]
+    assert steps[1] * 4 < steps[0]
+
+
+def test_it_goes_on_from_a_start(matrix):
+    targets = np.random.default_rng(4).normal(size=(300, 2))
+    before = nystrom(lambda x: matrix @ x, 300, 40, 0)
+    first = solve(lambda x: matrix @ x, targets, 0.1, before, tolerance=1e-5)
+    again = solve(lambda x: matrix @ x, targets, 0.1, before, start=first.rows, tolerance=1e-5)
+    assert again.steps <= 1
+    assert solve(lambda x: matrix @ x, targets, 0.1, before, tolerance=1e-5, most=2).steps == 2
+
+
+def test_the_approximation_is_close_and_below(matrix):
+    found = nystrom(lambda x: matrix @ x, 300, 80, 0)
+    rough = (found.vectors * found.values) @ found.vectors.T
+    assert np.linalg.norm(matrix - rough, 2) < 5 * np.linalg.eigvalsh(matrix)[-70]
+    np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(len(found.values)), atol=1e-4)
