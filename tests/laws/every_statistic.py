@@ -44,6 +44,7 @@ from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
 from smtdist.statistics.l1_codes import L1Sums
+from smtdist.statistics.labelled import LabelledSums
 from smtdist.statistics.operators import Listed, Temporal, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.rows import RowDraw, TripletMaker
@@ -316,6 +317,13 @@ def scores(seed, n, width=6):
     return np.rint(1000 * numbers(seed, n, width))
 
 
+def labelled(seed, n, width=6):
+    """Rows whose last number is one of three classes."""
+    rows = numbers(seed, n, width + 1)
+    rows[..., -1] = np.random.default_rng(seed).integers(0, 3, (n, 1, 1))
+    return rows
+
+
 def weights(*shape):
     return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
 
@@ -371,6 +379,9 @@ TABLES = {
         numbers,
         drawn=("rows",),
         bulk=lambda: (RowDraw(300, 200, 1), numbers(4, 900, 200)),
+    ),
+    "labelled": Case(
+        LabelledSums(6, 3), labelled, bulk=lambda: (LabelledSums(800, 3), labelled(4, 300, 800))
     ),
     "contrast": on_rows(contrast_of, 10, 600, rows=2000, finish=lambda state: contrast.finish(state, 10)),
     "contrast-triplets": on_rows(
