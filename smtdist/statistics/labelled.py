@@ -62,7 +62,7 @@ class LabelledSums(Costs):
             largest = float(np.abs(steps).max(initial=0.0))
             if not largest <= MOST:
                 raise DataError(
-                    f"Rows {first_sample + start:,} to {first_sample + stop - 1:,} have features up to {largest * self.step:.3g}, "
+                    f"Rows {first_sample + start:,} to {first_sample + stop - 1:,} have a feature of {largest * self.step:.3g}, "
                     f"the sums take up to {MOST * self.step:g}; scale the features, to rows of unit length say."
                 )
             # so many rows that no sum of products exceeds 2^53
