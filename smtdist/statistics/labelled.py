@@ -56,7 +56,7 @@ class LabelledSums(Costs):
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of rows (m, F + 1)."""
         rows = images.reshape(len(images), -1)
-        labels = self._labels(rows[:, -1], first_sample)
+        labels = class_numbers(rows[:, -1], self.n_classes, first_sample)
         for start, stop in even_ranges(len(images), ROWS):
             steps = np.rint(rows[start:stop, :-1].astype(np.float64) / self.step)
             largest = float(np.abs(steps).max(initial=0.0))
@@ -84,16 +84,6 @@ class LabelledSums(Costs):
 
         with single_blas():
             run_ranges(panel, even_ranges(self.n_features, PANEL))
-
-    def _labels(self, column: NDArray[np.generic], first_sample: int) -> Int64:
-        labels = column.astype(np.int64)
-        bad = np.flatnonzero((labels != column) | (labels < 0) | (labels >= self.n_classes))
-        if len(bad):
-            raise DataError(
-                f"Row {first_sample + int(bad[0]):,} has the label {column[bad[0]]}, but classes are numbered from 0 to "
-                f"{self.n_classes - 1}; renumber them."
-            )
-        return labels
 
     def merge(self, left: State, right: State) -> State:
         """Return the sums over both."""
@@ -132,3 +122,59 @@ class LabelledSums(Costs):
     def miniature(self) -> LabelledSums:
         """Return sums of few classes."""
         return replace(self)
+
+
+@dataclass(frozen=True)
+class LargestFeature(Costs):
+    """The largest |x| over labelled rows (F features and the class), and how many there are of each class."""
+
+    n_classes: int
+    exact: bool = True
+    on_device: bool = False
+
+    def zero(self) -> State:
+        """Return that of no rows."""
+        return {"largest": np.zeros(()), "counts": np.zeros(self.n_classes, np.int64)}
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Look at a batch of rows."""
+        rows = images.reshape(len(images), -1)
+        state["counts"] += np.bincount(
+            class_numbers(rows[:, -1], self.n_classes, first_sample), minlength=self.n_classes
+        )
+        features = rows[:, :-1]
+        state["largest"] = np.maximum(
+            state["largest"], max(float(features.max(initial=0.0)), -float(features.min(initial=0.0)))
+        )
+        return len(images)
+
+    def merge(self, left: State, right: State) -> State:
+        """Return that of both."""
+        return {
+            "largest": np.maximum(left["largest"], right["largest"]),
+            "counts": left["counts"] + right["counts"],
+        }
+
+    def state_bytes(self) -> int:
+        """Return 8 c + 8."""
+        return 8 * self.n_classes + 8
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a batch, whose rows are looked at where they are."""
+        return 24 * images
+
+    def miniature(self) -> LargestFeature:
+        """Return itself."""
+        return self
+
+
+def class_numbers(column: NDArray[np.generic], n_classes: int, first_sample: int) -> Int64:
+    """Return class numbers from the last column of labelled rows; DataError for what is none."""
+    labels = column.astype(np.int64)
+    bad = np.flatnonzero((labels != column) | (labels < 0) | (labels >= n_classes))
+    if len(bad):
+        raise DataError(
+            f"Row {first_sample + int(bad[0]):,} has the label {column[bad[0]]}, but classes are numbered from 0 to "
+            f"{n_classes - 1}; renumber them."
+        )
+    return labels

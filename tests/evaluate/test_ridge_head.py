@@ -1,0 +1,90 @@
+"""The ridge head: the same bits anywhere, rows added and withdrawn, and scikit-learn's figures."""
+
+import h5py
+import numpy as np
+import pytest
+from sklearn.linear_model import RidgeClassifier
+
+from smtdist.errors import DataError
+from smtdist.evaluate.ridge_head import RidgeHead
+
+N = 700
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(8)
+    labels = rng.integers(0, 4, N) * 3
+    rows = (rng.normal(size=(10, 20))[labels] + 3 * rng.normal(size=(N, 20)) + 5).astype(np.float32)
+    return rows, labels
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return RidgeHead().fit(*data)
+
+
+def test_it_predicts_as_scikit_learn_does(data, fitted):
+    rows, labels = data
+    peer = RidgeClassifier(alpha=fitted.penalty_).fit(rows.astype(np.float64), labels)
+    np.testing.assert_allclose(fitted.coef_.T, peer.coef_, atol=1e-6)
+    np.testing.assert_allclose(fitted.decision_function(rows), peer.decision_function(rows), atol=1e-5)
+    assert fitted.score(rows, labels) == peer.score(rows, labels) > 0.6
+    assert fitted.classes_.tolist() == [0, 3, 6, 9]
+
+
+def test_the_penalty_has_the_smallest_error_of_rows_left_out(fitted):
+    assert fitted.share_ == min(fitted.path_, key=lambda one: one["error"])["penalty"]
+    assert 0.5 < max(one["top1"] for one in fitted.path_) < 1
+
+
+def test_rows_in_a_file_give_the_same_bits(data, fitted, tmp_path):
+    rows, labels = data
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file.create_dataset("z", data=rows, chunks=(64, 20))
+    found = RidgeHead().fit((tmp_path / "z.h5", "z"), labels)
+    assert (found.coef_ == fitted.coef_).all()
+    assert (found.predict((tmp_path / "z.h5", "z")) == fitted.predict(rows)).all()
+
+
+def test_workers_give_the_same_bits(data, fitted):
+    found = RidgeHead(workers=2).fit(*data)
+    assert all((found.sums_[name] == fitted.sums_[name]).all() for name in found.sums_)
+    assert (found.coef_ == fitted.coef_).all()
+    assert found.path_ == fitted.path_  # along the fixed tree
+
+
+def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
+    rows, labels = data
+    order = np.argsort(-np.abs(rows).max(axis=1))  # the largest feature is among the first rows
+    rows, labels = rows[order], labels[order]
+    head = RidgeHead().fit(rows[:500], labels[:500])
+    before = {name: array.copy() for name, array in head.sums_.items()}, head.coef_.copy()
+    head.partial_fit(rows[500:], labels[500:])
+    assert all((head.sums_[name] == fitted.sums_[name]).all() for name in head.sums_)
+    head.withdraw(rows[500:], labels[500:])
+    assert all((head.sums_[name] == before[0][name]).all() for name in head.sums_)
+    assert (head.coef_ == before[1]).all()
+    with pytest.raises(DataError, match="than there are"):
+        head.withdraw(rows, labels)
+
+
+def test_a_killed_fit_goes_on(data, fitted, tmp_path):
+    again = RidgeHead(checkpoint=tmp_path / "c").fit(*data)
+    resumed = RidgeHead(checkpoint=tmp_path / "c").fit(*data)
+    assert (again.coef_ == fitted.coef_).all()
+    assert (resumed.coef_ == fitted.coef_).all()
+
+
+def test_what_does_not_fit_is_refused(data, fitted):
+    rows, labels = data
+    with pytest.raises(DataError, match="one class alone"):
+        RidgeHead().fit(rows, np.zeros(N, int))
+    with pytest.raises(DataError, match="700 rows and 9 labels"):
+        RidgeHead().fit(rows, labels[:9])
+    with pytest.raises(DataError, match="Row 1 has the class 4"):
+        fitted.partial_fit(rows[:2], [3, 4])
+    with pytest.raises(DataError, match="3 features, the head was fitted on 20"):
+        fitted.predict(rows[:, :3])
+    with pytest.raises(DataError, match="3 features, the head was fitted on 20"):
+        fitted.partial_fit(rows[:2, :3], labels[:2])
