@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -12,10 +12,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.array import ArraySamples, ArraySource
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.labelled import WithLabels
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
 from smtdist.engine import session
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.evaluate.metrics import checked_labels
@@ -135,7 +137,8 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         table = self._table(source, labels)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = Engine(executor, checkpoint=self.checkpoint)
-            with engine.run(["look", "sums", "left-out"]):
+            facts = self._facts(table, labels)
+            with engine.run(["look", "sums", "left-out"], facts):
                 looked, _ = engine.reduce("look", LargestFeature(len(self.classes_)), table)
                 largest = max(float(looked.state["largest"]), np.finfo(np.float32).tiny)
                 self.step_ = float(2.0 ** np.ceil(np.log2(largest))) / STEPS
@@ -159,10 +162,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return f (n, c) = X W + b: about 1 for the class of a row and -1 for others. A score, not a probability."""
         check_is_fitted(self)
         rows = read_rows(_rows(X)).astype(np.float64)
-        if rows.shape[1] != len(self.coef_):
-            raise DataError(
-                f"The rows have {rows.shape[1]:,} features, the head was fitted on {len(self.coef_):,}; give rows like those."
-            )
+        self._require_features(rows.shape[1])
         found: Float64 = rows @ self.coef_ + self.intercept_
         return found
 
@@ -187,6 +187,12 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return ArraySamples(np.column_stack([rows.astype(kind, copy=False), places.astype(kind)]))
         return WithLabels(source, places)
 
+    def _require_features(self, found: int) -> None:
+        if found != len(self.coef_):
+            raise DataError(
+                f"The rows have {found:,} features, the head was fitted on {len(self.coef_):,}; give rows like those."
+            )
+
     def _summed(self, table: Source, engine: Engine) -> State:
         sums = LabelledSums(table.shape[1] - 1, len(self.classes_), self.step_)
         return engine.reduce("sums", sums, table)[0].state
@@ -194,17 +200,18 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _changed(self, X: Any, y: Any, withdraw: bool) -> Self:
         table = self._table(_rows(X), checked_labels(y, len(np.asarray(y)), "labels"))
         sums = LabelledSums(len(self.coef_), len(self.classes_), self.step_)
-        if table.shape[1] != sums.n_features + 1:
-            raise DataError(
-                f"The rows have {table.shape[1] - 1:,} features, the head was fitted on {sums.n_features:,}; give rows like those."
-            )
+        self._require_features(table.shape[1] - 1)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = Engine(executor, checkpoint=self.checkpoint)
-            with engine.run(["sums"]):
+            with engine.run(["sums"], self._facts(table, np.asarray(y))):
                 more = self._summed(table, engine)
         self.sums_ = (sums.without if withdraw else sums.merge)(self.sums_, more)
         self._solve()
         return self
+
+    def _facts(self, table: Source, labels: Int64) -> Callable[[], Facts]:
+        settings = {"penalties": [float(share) for share in self.penalties]}
+        return lambda: Facts.of(table, settings, {"the labels": array_hash(labels)})
 
     def _solve(self) -> None:
         """Decompose the sums, and take the coefficients of the penalty, if it has been chosen."""

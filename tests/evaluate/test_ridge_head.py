@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import RidgeClassifier
 
-from smtdist.errors import DataError
+from smtdist.errors import CheckpointError, DataError
 from smtdist.evaluate.ridge_head import RidgeHead
 
 N = 700
@@ -74,6 +74,9 @@ def test_a_killed_fit_goes_on(data, fitted, tmp_path):
     resumed = RidgeHead(checkpoint=tmp_path / "c").fit(*data)
     assert (again.coef_ == fitted.coef_).all()
     assert (resumed.coef_ == fitted.coef_).all()
+    rows, labels = data
+    with pytest.raises(CheckpointError, match="the labels have changed"):
+        RidgeHead(checkpoint=tmp_path / "c").fit(rows, labels[::-1])
 
 
 def test_what_does_not_fit_is_refused(data, fitted):
