@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -140,8 +141,8 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             facts = self._facts(table, labels)
             with engine.run(["look", "sums", "left-out"], facts):
                 looked, _ = engine.reduce("look", LargestFeature(len(self.classes_)), table)
-                largest = max(float(looked.state["largest"]), np.finfo(np.float32).tiny)
-                self.step_ = float(2.0 ** np.ceil(np.log2(largest))) / STEPS
+                largest = float(looked.state["largest"]) or 1.0
+                self.step_ = 2.0 ** math.ceil(math.log2(largest)) / STEPS
                 self.sums_ = self._summed(table, engine)
                 self._solve()
                 self._choose(table, engine)
