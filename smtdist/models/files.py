@@ -47,6 +47,14 @@ FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
 
 _MATRIX: Final = ("atom", "atom_")
+_OF_ATOMS: Final = {
+    "counts": "patches nearest to the atom in the last k-means round",
+    "source_sample": "sample the atom was taken from, or -1",
+    "source_position": "",
+    "source_view": "1 if taken from the mirrored sample",
+    "source_digest": "hash of that sample, or 0",
+}
+"""What a dictionary holds of each atom, and its long name."""
 
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -162,45 +170,19 @@ def _whitening_group(model: Model) -> Group:
         "unwhiten": (square, whitening.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
     }
     if whitening.mean is not None:
-        variables["mean"] = (
-            "pixel",
-            whitening.mean * model.scale.unit,
-            {"units": "share of the pixel range"},
-        )
+        about = {"units": "share of the pixel range"}
+        variables["mean"] = ("pixel", whitening.mean * model.scale.unit, about)
     return Group(variables, attributes={"mean_mode": model.settings.mean, "ridge": model.settings.ridge})
 
 
 def _dictionary_group(dictionary: Dictionary) -> Group:
     scale = whitening_kernels.grid_scale(dictionary.grid.shape[1])
-    variables: dict[str, Any] = {
-        "atoms": (
-            ("atom", "pixel"),
-            dictionary.atoms,
-            {"long_name": "atoms in whitened space", "grid_scale": scale},
-        ),
-        "counts": (
-            "atom",
-            dictionary.counts,
-            {"long_name": "patches nearest to the atom in the last k-means round"},
-        ),
-        "source_sample": (
-            "atom",
-            dictionary.source_sample,
-            {"long_name": "sample the atom was taken from, or -1"},
-        ),
-        "source_position": ("atom", dictionary.source_position),
-        "source_view": (
-            "atom",
-            dictionary.source_view,
-            {"long_name": "1 if taken from the mirrored sample"},
-        ),
-    }
-    if dictionary.source_digest is not None:
-        variables["source_digest"] = (
-            "atom",
-            dictionary.source_digest,
-            {"long_name": "hash of that sample, or 0"},
-        )
+    about = {"long_name": "atoms in whitened space", "grid_scale": scale}
+    variables: dict[str, Any] = {"atoms": (("atom", "pixel"), dictionary.atoms, about)}
+    for name, meaning in _OF_ATOMS.items():
+        values = getattr(dictionary, name)
+        if values is not None:
+            variables[name] = ("atom", values, {"long_name": meaning} if meaning else {})
     return Group(variables)
 
 
@@ -211,17 +193,11 @@ def _statistics_group(statistics: Statistics) -> Group:
         "activity": ("atom", statistics.activity),
     }
     if statistics.degree_activity is not None:
-        variables["degree_activity"] = (
-            "atom",
-            statistics.degree_activity,
-            {"long_name": "sum of deg(i) a_i"},
-        )
+        about = {"long_name": "sum of deg(i) a_i"}
+        variables["degree_activity"] = ("atom", statistics.degree_activity, about)
     if statistics.origin is not None:
-        variables["sample_digest"] = (
-            "sample",
-            statistics.origin.samples,
-            {"long_name": "hash of the sample"},
-        )
+        about = {"long_name": "hash of the sample"}
+        variables["sample_digest"] = ("sample", statistics.origin.samples, about)
     for name, matrix in statistics.matrices.items():
         variables[name] = (_MATRIX, smallest(_full(matrix)))
     attributes: dict[str, Any] = {
@@ -253,11 +229,8 @@ def _read_whitening(group: Any) -> Whitening:
 def _read_dictionary(group: Any) -> Dictionary:
     atoms = group["atoms"][()]
     grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
-    counts, sample, position, view = (
-        group[name][()] for name in ("counts", "source_sample", "source_position", "source_view")
-    )
-    digests = group["source_digest"][()] if "source_digest" in group else None
-    return Dictionary(grid, counts, sample, position, view, digests)
+    names = (name for name in _OF_ATOMS if name != "source_digest" or name in group)
+    return Dictionary(grid, **{name: group[name][()] for name in names})
 
 
 def _read_statistics(group: Any, model: Model) -> Statistics:

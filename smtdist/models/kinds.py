@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
-IS_KIND: Final[dict[str, Callable[[Any], bool]]] = {
-    "words": lambda file: "smtdist_words_schema" in file.attrs,
-    "points": lambda file: "smtdist_points_schema" in file.attrs,
-    "kernel": lambda file: "kernel_schema" in file.attrs,
-    "concepts": lambda file: "smtdist_concepts_schema" in file.attrs,
-    "s3c": lambda file: "s3c_schema" in file.attrs,
-    "sparse": lambda file: "sparse_schema" in file.attrs,
-    "encoder": lambda file: "encoder_schema" in file.attrs,
-    "video": lambda file: "video_schema" in file.attrs,
-    "representation": lambda file: "z" in file and "feature_shape" in file.attrs,
-    "images": lambda file: "smtdist_schema" not in file.attrs,
-    "smt": lambda file: True,
+SCHEMAS: Final = {
+    "words": "smtdist_words_schema",
+    "points": "smtdist_points_schema",
+    "kernel": "kernel_schema",
+    "concepts": "smtdist_concepts_schema",
+    "s3c": "s3c_schema",
+    "sparse": "sparse_schema",
+    "encoder": "encoder_schema",
+    "video": "video_schema",
 }
-"""By name, in the order they are tried: whether an open HDF5 file is one."""
+"""Attributes that only files of one kind have."""
 
 CODERS: Final = ("s3c", "sparse", "encoder")
 """Kinds that hold a coder of patches, or a transform on one."""
@@ -39,8 +35,13 @@ _OTHERS: Final = {
 
 
 def kind_in(file: Any) -> str:
-    """Return which kind an open HDF5 file is: a name in `IS_KIND`."""
-    return next(name for name, is_kind in IS_KIND.items() if is_kind(file))
+    """Return which kind an open HDF5 file is: one of `SCHEMAS`, "representation", "images" or "smt"."""
+    for kind, attribute in SCHEMAS.items():
+        if attribute in file.attrs:
+            return kind
+    if "z" in file and "feature_shape" in file.attrs:
+        return "representation"
+    return "smt" if "smtdist_schema" in file.attrs else "images"
 
 
 def other_than_smt(file: Any) -> str | None:

@@ -43,11 +43,6 @@ def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> T
     if kind_in(path):
         found: Manifold | Coder = load_coded(path, statistics=statistics)
         return representing(found)
-    return load_images(path, statistics=statistics)
-
-
-def load_images(path: str | os.PathLike[str], *, statistics: bool = False) -> Model:
-    """Read a transform on the binary codes of images; ModelError for another file, or one without an embedding."""
     model = files.load(path, statistics=statistics)
     if model.embedding is None:
         raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")

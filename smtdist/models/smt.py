@@ -21,7 +21,7 @@ from smtdist.data.array import as_source
 from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import DataError, ModelError
 from smtdist.models import files
 from smtdist.models.fit import fit
 from smtdist.models.merge import refit, update
@@ -180,17 +180,14 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
         """Return an estimator with the settings of a published experiment."""
-        if name not in configuration.PRESETS:
-            raise ConfigurationError(
-                f"There is no preset {name!r}; choose one of {', '.join(configuration.PRESETS)}."
-            )
+        configuration.preset(name)  # refuses a name that is none
         return cls(**{**configuration.PRESETS[name], **changes})
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model file."""
         model = files.load(path)
-        return cls(**{**vars_of(model.settings), **where})._fitted(model, [])
+        return cls(**{**vars(model.settings), **where})._fitted(model, [])
 
     @property
     def configuration(self) -> Configuration:
@@ -301,8 +298,3 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.eigenvalues_ = model.embedding.eigenvalues
         self.n_features_out_ = int(np.prod(model.feature_shape(len(self.components_))))
         return self
-
-
-def vars_of(settings: Configuration) -> dict[str, Any]:
-    """Return the settings as keyword arguments."""
-    return {name: getattr(settings, name) for name in configuration.FIELDS}
