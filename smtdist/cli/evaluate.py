@@ -16,10 +16,11 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
 from smtdist.evaluate import run
-from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Directions, Labelled, Linear, Neighbours, Settings, Svm
+from smtdist.evaluate.run import Directions, Found, Kernel, Labelled, Linear, Neighbours, Settings, Svm
 from smtdist.models.kernel.kind import is_kernel_model
+from smtdist.models.model import Model
+from smtdist.models.readout import read_out
 from smtdist.models.transform import Represents, represented
 from smtdist.monitor import tables
 
@@ -32,6 +33,7 @@ class Metric(enum.StrEnum):
     knn = "knn"
     linear = "linear"
     svm = "svm"
+    kernel = "kernel"
 
 
 class Vote(enum.StrEnum):
@@ -69,7 +71,10 @@ def evaluate(
     neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
         float | None,
-        typer.Option(callback=_positive, help="T of the vote exp(cosine / T). Default: as the model says."),
+        typer.Option(
+            callback=_positive,
+            help="T of the vote exp(cosine / T), default as the model says; of the kernel, 0.5.",
+        ),
     ] = None,
     vote: Annotated[
         Vote | None,
@@ -104,7 +109,7 @@ def evaluate(
         bool | None,
         typer.Option(
             "--mirrored/--not-mirrored",
-            help="Learn from mirrored training images too. Default: as the model says (knn), no (linear, svm).",
+            help="Learn from mirrored images too. Default: as the model says (knn), no (linear, svm), yes (kernel).",
             show_default=False,
         ),
     ] = None,
@@ -124,6 +129,8 @@ def evaluate(
             show_default="0.5",
         ),
     ] = None,
+    features: opt.Features = None,
+    pool: opt.Pool = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
     with_: opt.With = None,
@@ -134,7 +141,7 @@ def evaluate(
     json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM."""
+    """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression."""
     if whiten is not None and leading is None:
         raise WrongUsage("--whiten is for leading directions; give --leading too.")
     opt.refuse_idle(
@@ -151,11 +158,11 @@ def evaluate(
         raise WrongUsage("--draws is for --labels; give --labels too.")
     where = Where(workers, cluster, quiet)
     if is_kernel_model(model):
-        chosen = (components, drop, with_, mirrored, leading, set_, labels)
+        chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
                 "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored, "
-                "--leading, --labels and --set."
+                "--leading, --labels, --features, --pool and --set."
             )
         wanted = _settings(metric, Configuration(), neighbours, temperature, vote, folds, validation)
         _evaluate_kernel(model, data[0], train, test, wanted, where, json)
@@ -167,16 +174,36 @@ def evaluate(
         )
         _say_sweep(sweep, json)
         return
-    settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
     if mirrored is None:
-        mirrored = metric is Metric.knn and fitted.votes.mirrored_votes
+        mirrored = metric is Metric.kernel or (metric is Metric.knn and fitted.votes.mirrored_votes)
     seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
-    known, asked = _opened(data, train, test, fitted, settings, mirrored)
+    # the kernel has mirror images in it; for other classifiers they are images of their own
+    fitted, *others = _read_out(
+        [fitted, *opt.other_models(with_)], opt.features(features), pool, metric, mirrored
+    )
+    settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
+    if isinstance(settings, Kernel):
+        settings = Kernel.of(settings.temperature, fitted, components, drop, others)
+    known, asked = _opened(data, train, test, fitted, settings, mirrored and metric is not Metric.kernel)
     with engine_for(where, known.source) as engine:
-        found = run.evaluated(
-            fitted, known, asked, engine, settings, components, drop, opt.other_models(with_), seen
-        )
+        found = run.evaluated(fitted, known, asked, engine, settings, components, drop, others, seen)
     say_evaluation(found, model, "images", json, seen, mirrored)
+
+
+def _read_out(
+    models: list[Represents], features: str | None, pool: int | None, metric: Metric, mirrored: bool
+) -> list[Represents]:
+    """Return the models as the classifier sees them: the kernel both parts of binary codes, and mirror images with them."""
+    kernel = metric is Metric.kernel
+    return [
+        read_out(
+            one,
+            "both" if features is None and kernel and isinstance(one, Model) else features,
+            pool,
+            mirrored=mirrored and kernel,
+        )
+        for one in models
+    ]
 
 
 def _few_labels(
@@ -242,6 +269,8 @@ def _settings(
     """Return the settings of the metric: as given, else as the model says."""
     if metric is Metric.knn:
         return Neighbours.of(of, neighbours, temperature, vote and vote.value)
+    if metric is Metric.kernel:
+        return Kernel(temperature or Kernel.temperature)
     return (
         Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
     )
@@ -256,7 +285,7 @@ def _evaluate_kernel(
 
 
 def say_evaluation(
-    found: Evaluation | LinearEvaluation,
+    found: Found,
     model: Path,
     what: str,
     as_json: bool,

@@ -34,9 +34,8 @@ from smtdist.engine.memory import size_of
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import run
-from smtdist.evaluate.metrics import Evaluation, checked_labels
-from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Linear, Neighbours, Settings
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.run import Found, Linear, Neighbours, Settings
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, fit_model
@@ -236,9 +235,7 @@ def evaluate(
     result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
 
 
-def judged(
-    model: Path, data: str, train: str, test: str, settings: Settings, where: Where
-) -> Evaluation | LinearEvaluation:
+def judged(model: Path, data: str, train: str, test: str, settings: Settings, where: Where) -> Found:
     """Return how well classes are told apart in the embedding of a kernel model, held in memory."""
     fitted = load_kernel(model)
     parts = [(samples_of((data, name)), name) for name in (train, test)]

@@ -201,6 +201,18 @@ Drop = Annotated[
 NeighboursThatVote = Annotated[
     int | None, typer.Option(min=1, help="Neighbours that vote, k. Default: as the model says, else 30.")
 ]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        help="What of an image's codes is seen: embedding, codes (roots of their counts in 2 x 2 cells), or both."
+    ),
+]
+Pool = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="G", help="Average the embedding on a grid of G x G; with codes or both, 4."
+    ),
+]
 With = Annotated[
     list[Path] | None,
     typer.Option(
@@ -275,6 +287,11 @@ def other_models(paths: list[Path] | None) -> list[Transform | Pooled]:
     return [loading.load_encoder(path) for path in paths or []]
 
 
+def features(asked: str | None) -> str | None:
+    """Return what of an image's codes is seen; another word is wrong usage."""
+    return _one_of("--features", asked, ("embedding", "codes", "both"))
+
+
 def bad_chunk(asked: str | None) -> str | None:
     """Return what is done about samples that cannot be read; another word is wrong usage."""
     return _one_of("--on-bad-chunk", asked, ("raise", "skip"))
@@ -292,20 +309,20 @@ def _one_of(option: str, asked: str | None, known: tuple[str, ...]) -> str | Non
 
 
 _OF_METRICS = {
-    "neighbours": "knn",
-    "temperature": "knn",
-    "vote": "knn",
-    "folds": "svm",
-    "validation": "linear",
+    "neighbours": ("knn",),
+    "temperature": ("knn", "kernel"),
+    "vote": ("knn",),
+    "folds": ("svm",),
+    "validation": ("linear",),
 }
 
 
 def refuse_idle(metric: str, **given: object) -> None:
     """Refuse options that another metric would heed; one that was not given is None."""
     for name, value in given.items():
-        if value is not None and metric != _OF_METRICS[name]:
+        if value is not None and metric not in _OF_METRICS[name]:
             raise WrongUsage(
-                f"--{name} is for --metric {_OF_METRICS[name]} and --metric is {metric}; leave --{name} out."
+                f"--{name} is for --metric {' or '.join(_OF_METRICS[name])} and --metric is {metric}; leave --{name} out."
             )
 
 

@@ -38,6 +38,40 @@ class Part:
         return len(self.rows)
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Where a part of an image's features lies in its row, and that of its mirror image; None: there is none."""
+
+    start: int
+    size: int
+    mirrored: int | None = None
+    standardise: bool = False
+
+    def part(self, rows: Any) -> Part:
+        """Return the part of rows (n, F), anything that is sliced by rows."""
+        mirrored = None if self.mirrored is None else _Cut(rows, self.mirrored, self.size)
+        return Part(_Cut(rows, self.start, self.size), mirrored, self.standardise)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """Columns [start, start + size) of rows that may lie in a file."""
+
+    rows: Any
+    start: int
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), self.size
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, chosen: slice) -> NDArray[Any]:
+        return np.asarray(self.rows[chosen, self.start : self.start + self.size])
+
+
 @dataclass(frozen=True, eq=False)
 class Scale:
     """Mean and inverse deviation of the features of a part, (F,) each; None for features that stay as they are."""

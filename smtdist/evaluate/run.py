@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +25,14 @@ from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.evaluate.cosine_rows import Columns, Part
+from smtdist.evaluate.kernel_ridge import KernelEvaluation, evaluate_kernel_ridge
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
+from smtdist.models.readout import ReadOut
 from smtdist.models.transform import Represents, feature_count, transform
 
 MEMORY_SHARE = 4
@@ -90,6 +94,53 @@ class Svm:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """Settings of kernel ridge regression: T of exp((cosine - 1) / T), and where the parts of a representation lie.
+
+    layout : sets of columns; kernels of sets are added, cosines within one are averaged. None: the whole row.
+    """
+
+    temperature: float = 0.5
+    layout: tuple[tuple[Columns, ...], ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        temperature: float,
+        model: Represents,
+        components: int | None = None,
+        drop: int | None = None,
+        others: Sequence[Represents] = (),
+    ) -> Kernel:
+        """Return those for models side by side, each of them a set."""
+        chosen = [(model, (components, drop)), *((other, (None, None)) for other in others)]
+        layout, start = [], 0
+        for one, how in chosen:
+            columns = list(_columns(one, start, how))
+            layout.append(tuple(columns))
+            start += math.prod(one.representation_shape(*how))
+        return cls(temperature, tuple(layout))
+
+    def sets(self, rows: Any) -> list[list[Part]]:
+        """Return the parts of representations (n, F), in memory or in a file."""
+        layout = self.layout or ((Columns(0, rows.shape[1]),),)
+        return [[columns.part(rows) for columns in one] for one in layout]
+
+
+def _columns(model: Represents, start: int, how: tuple[int | None, int | None]) -> Iterator[Columns]:
+    """Yield the columns of the parts of one model's representation."""
+    if not isinstance(model, ReadOut):
+        yield Columns(start, math.prod(model.representation_shape(*how)))
+        return
+    blocks = model.blocks(*how)
+    view = sum(block.size for block in blocks)
+    for block in blocks:
+        mirrored = start + view if model.readout.mirrored else None
+        yield Columns(start, block.size, mirrored, standardise=block.name == "codes")
+        start += block.size
+
+
+@dataclass(frozen=True)
 class Directions:
     """Where the classifier sees representations: in so many leading directions of the training ones, see `leading`."""
 
@@ -97,8 +148,8 @@ class Directions:
     whiten: float = 0.5
 
 
-Settings = Neighbours | Linear | Svm
-Found = Evaluation | LinearEvaluation
+Settings = Neighbours | Linear | Svm | Kernel
+Found = Evaluation | LinearEvaluation | KernelEvaluation
 Pieces = Iterator[tuple[int, NDArray[Any]]]
 
 
@@ -106,6 +157,8 @@ def classifier(found: Found) -> str:
     """Return what a table calls the classifier."""
     if isinstance(found, LinearEvaluation):
         return f"{found.metric} (C = {found.C:g})"
+    if isinstance(found, KernelEvaluation):
+        return f"kernel ridge (T = {found.temperature:g}, penalty {found.penalty:g})"
     heat = "" if found.temperature is None else f", T = {found.temperature:g}"
     return f"k-NN (k = {found.k}, {found.vote} vote{heat})"
 
@@ -206,7 +259,7 @@ def classified(
     settings: Settings,
 ) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
-    names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm"}
+    names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
     name, total = names[type(settings)], len(test_y if isinstance(settings, Neighbours) else train_y)
     engine.events.emit(
         "pass_started",
@@ -255,6 +308,16 @@ def judged(
             test_y,
             C=settings.C,
             folds=settings.folds,
+            memory_bytes=budget,
+            progress=progress,
+        )
+    if isinstance(settings, Kernel):
+        return evaluate_kernel_ridge(
+            settings.sets(train_z),
+            train_y,
+            settings.sets(test_z),
+            test_y,
+            temperature=settings.temperature,
             memory_bytes=budget,
             progress=progress,
         )

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.device import to_host
 from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.types import Codes
 
@@ -14,7 +15,8 @@ from smtdist.kernels.types import Codes
 def pooled_counts(codes: Codes, images: int, rows: int, columns: int, grid: int) -> NDArray[np.float32]:
     """Return how many patches of each cell have each atom, float32 (images, grid, grid, K).
 
-    Cells are those of `grid_pool.edges`. Codes of patches lie on the host, image by image, row by row. Memory: the
+    Cells are those of `grid_pool.edges`. Codes of patches run image by image, row by row; those on a device are taken
+    to the host. Memory: the
     result, and 8 bytes for each active atom of one image.
 
     >>> codes = Codes(np.array([0, 2, 2, 3, 4]), np.array([0, 1, 1, 1], np.uint16), 2)
@@ -28,11 +30,11 @@ def pooled_counts(codes: Codes, images: int, rows: int, columns: int, grid: int)
             cell[top:bottom, left:right] = row * grid + column
     first_of_cell = cell.ravel() * codes.n_atoms
     counts = np.empty((images, grid, grid, codes.n_atoms), np.float32)
-    positions = rows * columns
+    positions, indptr, indices = rows * columns, to_host(codes.indptr), to_host(codes.indices)
     for image in range(images):
-        bounds = codes.indptr[image * positions : (image + 1) * positions + 1]
+        bounds = indptr[image * positions : (image + 1) * positions + 1]
         entries = np.repeat(first_of_cell, np.diff(bounds))
-        entries += codes.indices[bounds[0] : bounds[-1]]
+        entries += indices[bounds[0] : bounds[-1]]
         counts[image] = np.bincount(entries, minlength=grid * grid * codes.n_atoms).reshape(
             counts.shape[1:]
         )

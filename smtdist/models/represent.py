@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory, representation
 from smtdist.kernels.device import place, to_host
-from smtdist.kernels.types import Encoder
+from smtdist.kernels.types import Array, Codes, Encoder
 
 BATCH_BYTES = 256 * 1024**2
 
@@ -58,21 +59,22 @@ class Represent:
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
-        geometry = self.encoder.whitener.geometry
-        parts = []
-        capacity = memory.code_capacity(
-            geometry,
-            len(self.encoder.atoms),
-            self.encoder.form,
-            len(images),
-            self.encoder.whitener.sampling.undrawn,
-        )
-        for _, count, codes in code_kernels.encode_pieces(place(images), self.encoder, False, capacity):
-            grid = (count, geometry.rows, geometry.columns)
-            parts.append(
-                to_host(representation.represent(codes, self.components, *grid, self.size, self.stride))
-            )
+        parts = [to_host(self.pooled(codes, count)) for count, codes in self.codes(images)]
         return joined(parts).astype(self.dtype, copy=False)
+
+    def codes(self, images: NDArray[np.generic]) -> Iterator[tuple[int, Codes]]:
+        """Yield the codes of a batch, so many images at a time."""
+        encoder = self.encoder
+        geometry, sampling = encoder.whitener.geometry, encoder.whitener.sampling.undrawn
+        capacity = memory.code_capacity(geometry, len(encoder.atoms), encoder.form, len(images), sampling)
+        for _, count, codes in code_kernels.encode_pieces(place(images), encoder, False, capacity):
+            yield count, codes
+
+    def pooled(self, codes: Codes, count: int) -> Array:
+        """Return the pooled embeddings of so many images from their codes, where these are."""
+        geometry = self.encoder.whitener.geometry
+        grid = (count, geometry.rows, geometry.columns)
+        return representation.represent(codes, self.components, *grid, self.size, self.stride)
 
 
 def representer(

@@ -1,0 +1,233 @@
+"""What of an image's codes a classifier sees: the embedding on a grid, counts of codes, or both, also of the mirror image."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.source import Source
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+from smtdist.kernels.device import to_host
+from smtdist.kernels.grid_pool import grid_pool
+from smtdist.kernels.pooled_codes import pooled_counts
+from smtdist.kernels.types import Codes
+from smtdist.models.model import Model
+from smtdist.models.represent import Represent, Representer
+from smtdist.models.transform import Represents
+
+FEATURES: Final = ("embedding", "codes", "both")
+GRID: Final = 4
+DTYPES: Final = ("float16", "float32")
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What becomes of the codes of an image.
+
+    Attributes
+    ----------
+    features : "embedding", "codes" (square roots of how often each atom is active in each cell), or "both", one after
+        the other.
+    grid : side of the grid that pooled embeddings are averaged on; None leaves them as the model pools them.
+    code_grid : side of the grid whose cells codes are counted in.
+    mirrored : whether features of the mirror image follow, so that a representation is (2, F).
+    dtype : of the numbers; None is the model's.
+    """
+
+    features: str = "both"
+    grid: int | None = 4
+    code_grid: int = 2
+    mirrored: bool = False
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.features not in FEATURES:
+            raise ConfigurationError(
+                f"There are no features {self.features!r}; choose one of {', '.join(FEATURES)}."
+            )
+        if self.dtype is not None and self.dtype not in DTYPES:
+            raise ConfigurationError(
+                f"There are no {self.dtype} features; choose one of {', '.join(DTYPES)}."
+            )
+        for name in ("grid", "code_grid"):
+            if (side := getattr(self, name)) is not None and side < 1:
+                raise ConfigurationError(f"{name} is {side}; it must be a whole number of at least 1.")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a representation: its name and its shape."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Numbers of an image."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ReadOut:
+    """A fitted model of images with another way to read its codes out; it represents images as the model does.
+
+    The shape of a representation is (F,), or (2, F) with mirror images. Codes and embedding come from one pass. Mirror
+    images are for every model, counts of codes and grids for those of binary codes.
+    """
+
+    model: Represents
+    readout: Readout
+
+    def __post_init__(self) -> None:
+        plain = self.readout.features == "embedding" and self.readout.grid is None
+        if not (plain or isinstance(self.model, Model)):
+            raise ConfigurationError(
+                f"Counts of codes and grids are for models of images with feature=gq or feature=vq, not for "
+                f"{type(self.model).__name__}; use --features embedding without --pool."
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the samples it was fitted on."""
+        return self.model.fingerprint
+
+    @property
+    def asked(self) -> str:
+        """The model's settings, as JSON."""
+        return self.model.asked
+
+    @property
+    def scaling(self) -> Configuration | None:
+        """What becomes of encoded images before patches are taken."""
+        return self.model.scaling
+
+    @property
+    def votes(self) -> Configuration:
+        """How neighbours vote where nothing else is asked for."""
+        return self.model.votes
+
+    @property
+    def dtype(self) -> str:
+        """Of the numbers of a representation."""
+        return self.readout.dtype or self.model.dtype
+
+    @property
+    def positions(self) -> int:
+        """Patches of an image."""
+        return self.model.positions * (2 if self.readout.mirrored else 1)
+
+    def require_images(self, source: Source) -> None:
+        """Refuse images of another shape than the model was fitted on."""
+        self.model.require_images(source)
+
+    def blocks(self, n_components: int | None = None, drop: int | None = None) -> list[Block]:
+        """Return the parts of an image's features, in order."""
+        readout, found = self.readout, list[Block]()
+        if readout.features != "codes":
+            shape = self.model.representation_shape(n_components, drop)
+            if readout.grid is not None:
+                rows, columns, count = shape
+                if readout.grid > min(rows, columns):
+                    raise ConfigurationError(
+                        f"A grid of {readout.grid} x {readout.grid} is finer than the {rows} x {columns} pooled positions of the "
+                        f"model; ask for at most {min(rows, columns)}."
+                    )
+                shape = (readout.grid, readout.grid, count)
+            found.append(Block("embedding", shape))
+        if readout.features != "embedding":
+            assert isinstance(self.model, Model)
+            side = readout.code_grid
+            found.append(Block("codes", (side, side, len(self.model.encoder.atoms))))
+        return found
+
+    def representation_shape(
+        self, n_components: int | None = None, drop: int | None = None
+    ) -> tuple[int, ...]:
+        """Return (F,), or (2, F) with mirror images."""
+        size = sum(block.size for block in self.blocks(n_components, drop))
+        return (2, size) if self.readout.mirrored else (size,)
+
+    def representer(
+        self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
+    ) -> RepresentReadout:
+        """Return what represents a batch of images within a worker's budget."""
+        inner = self.model.representer(source, engine, n_components, drop)
+        blocks = self.blocks(n_components, drop)
+        # beside what the model's own representation takes: the features of a batch in float32, joined and converted
+        more = inner.batch * 4 * 3 * math.prod(self.representation_shape(n_components, drop))
+        return RepresentReadout(inner, self.readout, self.dtype, tuple(blocks), inner.working_bytes + more)
+
+
+def read_out(
+    model: Represents, features: str | None, grid: int | None = None, *, mirrored: bool = False
+) -> Represents:
+    """Return the model with another way to read its codes out; the model itself where nothing is asked for.
+
+    Without a grid embeddings are averaged on one of `GRID` x `GRID`, or as coarse as the model pools them, unless
+    the embedding alone is asked for.
+    """
+    if features is None and grid is None and not mirrored:
+        return model
+    readout = Readout(features or "embedding", grid, mirrored=mirrored)
+    if grid is None and readout.features == "both":
+        readout = replace(
+            readout, grid=min(GRID, *ReadOut(model, readout).model.representation_shape()[:2])
+        )
+    return ReadOut(model, readout)
+
+
+@dataclass(frozen=True)
+class RepresentReadout:
+    """Images (B, H, W, C) to features (B, F), or (B, 2, F) with mirror images."""
+
+    inner: Representer
+    readout: Readout
+    dtype: str
+    blocks: tuple[Block, ...]
+    working_bytes: int
+
+    @property
+    def batch(self) -> int:
+        """Images that are taken at once."""
+        return self.inner.batch
+
+    @property
+    def threads(self) -> int:
+        """Threads of a task."""
+        return self.inner.threads
+
+    def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
+        """Represent a batch."""
+        own = self._features(images)
+        if not self.readout.mirrored:
+            return own
+        return np.stack([own, self._features(np.ascontiguousarray(images[:, :, ::-1]))], axis=1)
+
+    def _features(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
+        found = np.empty((len(images), sum(block.size for block in self.blocks)), self.dtype)
+        if not isinstance(self.inner, Represent):
+            found[...] = self.inner(images).reshape(found.shape)
+            return found
+        done = 0
+        for count, codes in self.inner.codes(images):
+            place = 0
+            for block in self.blocks:
+                values = self._block(self.inner, block, codes, count)
+                found[done : done + count, place : place + block.size] = values.reshape(count, -1)
+                place += block.size
+            done += count
+        return found
+
+    def _block(self, inner: Represent, block: Block, codes: Codes, count: int) -> NDArray[np.floating[Any]]:
+        if block.name == "codes":
+            geometry = inner.encoder.whitener.geometry
+            counts = pooled_counts(codes, count, geometry.rows, geometry.columns, self.readout.code_grid)
+            return np.sqrt(counts, out=counts)
+        pooled: NDArray[np.floating[Any]] = to_host(inner.pooled(codes, count))
+        return pooled if self.readout.grid is None else grid_pool(pooled, (self.readout.grid,))
