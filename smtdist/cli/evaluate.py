@@ -131,6 +131,9 @@ def evaluate(
     ] = None,
     features: opt.Features = None,
     pool: opt.Pool = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Learn from the first N training images only.")
+    ] = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
     with_: opt.With = None,
@@ -184,7 +187,8 @@ def evaluate(
     settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
     if isinstance(settings, Kernel):
         settings = Kernel.of(settings.temperature, fitted, components, drop, others)
-    known, asked = _opened(data, train, test, fitted, settings, mirrored and metric is not Metric.kernel)
+    twice = mirrored and metric is not Metric.kernel
+    known, asked = _opened(data, train, test, fitted, settings, twice, limit)
     with engine_for(where, known.source) as engine:
         found = run.evaluated(fitted, known, asked, engine, settings, components, drop, others, seen)
     say_evaluation(found, model, "images", json, seen, mirrored)
@@ -248,10 +252,17 @@ def _say_sweep(sweep: list[dict[str, Any]], json: bool) -> None:
 
 
 def _opened(
-    data: Location, train: str, test: str, fitted: Represents, settings: Settings, mirrored: bool
+    data: Location,
+    train: str,
+    test: str,
+    fitted: Represents,
+    settings: Settings,
+    mirrored: bool,
+    limit: int | None,
 ) -> tuple[Labelled, Labelled]:
     """Return the images to learn from, mirrored ones too if asked, and those to judge by."""
     known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
+    known = known.first(limit)
     known = known.and_mirrored() if mirrored else known
     run.require_neighbours(settings, known.source.n_samples)
     return known, asked

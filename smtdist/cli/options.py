@@ -213,6 +213,7 @@ Pool = Annotated[
         min=1, metavar="G", help="Average the embedding on a grid of G x G; with codes or both, 4."
     ),
 ]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Take the first N samples only.")]
 With = Annotated[
     list[Path] | None,
     typer.Option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +15,12 @@ from smtdist.cli import options as opt
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
+from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.models import provenance
+from smtdist.models.readout import ReadOut, read_out
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import Represents, feature_count
 from smtdist.models.transform import transform as transformed
@@ -39,6 +41,12 @@ def transform(
     data: opt.Data,
     dataset: opt.Dataset,
     out: Annotated[Path, typer.Option(metavar="Z.h5", help="File to write: z(sample, feature).")],
+    features: opt.Features = None,
+    pool: opt.Pool = None,
+    mirrored: Annotated[
+        bool, typer.Option("--mirrored", help="Features of mirror images too, behind those of the images.")
+    ] = False,
+    limit: opt.Limit = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
     with_: opt.With = None,
@@ -53,8 +61,12 @@ def transform(
 ) -> None:
     """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
     check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
+
+    def seen(one: Represents) -> Represents:
+        return read_out(one, opt.features(features), pool, mirrored=mirrored)
+
     write_representations(
-        encoder_at(model, set_),
+        seen(encoder_at(model, set_)),
         model,
         data,
         dataset,
@@ -63,6 +75,8 @@ def transform(
         components=components,
         drop=drop,
         beside=with_,
+        seen=seen,
+        limit=limit,
         on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
         overwrite=overwrite,
         json=json,
@@ -80,14 +94,21 @@ def write_representations(
     components: int | None = None,
     drop: int | None = None,
     beside: Sequence[Path] | None = None,
+    seen: Callable[[Represents], Represents] | None = None,
+    limit: int | None = None,
     on_bad_chunk: str = "raise",
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
     """Write the representations by the model at `path`, and by those of other files beside it, and say so."""
-    started, others = time.perf_counter(), opt.other_models(list(beside or []))
+    started, others = (
+        time.perf_counter(),
+        [seen(one) if seen else one for one in opt.other_models(list(beside or []))],
+    )
     skip = on_bad_chunk == "skip"
-    source = opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+    source = limited(
+        opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip), limit
+    )
     shape = model.representation_shape(components, drop)
     if others:
         shape = (feature_count(model, components, drop, others),)
@@ -100,6 +121,9 @@ def write_representations(
     }
     if drop is not None:
         attributes["drop"] = drop
+    if isinstance(model, ReadOut):
+        blocks = model.blocks(components, drop)
+        attributes["parts"] = dumps([{"name": one.name, "shape": one.shape} for one in blocks])
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = on_bad_chunk
         pieces = transformed(model, source, engine, n_components=components, drop=drop, others=others)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data import opening
+from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.mirrored import WithMirrored
 from smtdist.data.opening import EncodedSettings
@@ -52,6 +53,10 @@ class Labelled:
         source = opening.open_source(path, group, settings, fitted=True)
         labels = opening.open_labels(path, group, source)
         return cls(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
+
+    def first(self, count: int | None) -> Labelled:
+        """Return the first so many of these images; all of them without a number."""
+        return Labelled(limited(self.source, count), self.labels[:count])
 
     def and_mirrored(self) -> Labelled:
         """Return these images and, after them, their mirror images, with the same labels."""
