@@ -181,10 +181,17 @@ def evaluated(
 ) -> Found:
     """Represent both groups and classify the second by the first; `others` are concatenated to the representation."""
 
-    def pieces(source: Source) -> Pieces:
-        return transform(model, source, engine, n_components=components, drop=drop, others=others)
-
     features, dtype = feature_count(model, components, drop, others), np.dtype(model.dtype)
+    both = known.source.n_samples + asked.source.n_samples
+
+    def pieces(source: Source) -> Pieces:
+        held = (
+            source.n_samples * features * dtype.itemsize if _held(both * features * dtype.itemsize) else 0
+        )
+        return transform(
+            model, source, engine, n_components=components, drop=drop, others=others, held_bytes=held
+        )
+
     return evaluated_pieces(pieces, features, dtype, known, asked, engine, settings, directions)
 
 

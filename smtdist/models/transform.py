@@ -171,12 +171,14 @@ def transform(
     n_components: int | None = None,
     drop: int | None = None,
     others: Sequence[Represents] = (),
+    held_bytes: int = 0,
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     """Yield (first sample, representations (m, ...)) for all samples, in whatever order they end.
 
     With `others` the representations of all models are concatenated to (m, features), from one read of the
     data. Where the engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their
-    ranges in the end.
+    ranges in the end. `held_bytes`: what the caller keeps of the results in memory, which counts where this
+    process does the work.
     """
     for one in (model, *others):
         one.require_images(source)
@@ -190,10 +192,11 @@ def transform(
     )
     ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
     ((_, baseline),) = engine.map(_warmed, represent, source, ranges[:1])
-    # a result waits for the driver while the next is made, in parts that are then joined; what the caller keeps of
-    # them is not counted
+    # a result waits for the driver while the next is made, in parts that are then joined
     piece = step * sample
     projected = baseline + max(represent.working_bytes + 2 * piece, 3 * piece) + pass_plan.ALLOWANCE
+    if engine.executor.alone:
+        projected += held_bytes
     started, done, peak = time.perf_counter(), 0, 0
     engine.events.emit(
         "pass_started",
@@ -246,6 +249,8 @@ def represented(
     """Return the representations of all samples in memory, (n, ...)."""
     shape = model.representation_shape(n_components, drop)
     z: NDArray[Any] = np.empty((source.n_samples, *shape), model.dtype)
-    for first, values in transform(model, source, engine, n_components=n_components, drop=drop):
+    for first, values in transform(
+        model, source, engine, n_components=n_components, drop=drop, held_bytes=z.nbytes
+    ):
         z[first : first + len(values)] = values
     return z

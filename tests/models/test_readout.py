@@ -1,0 +1,208 @@
+"""Other ways to read codes out: counts in cells, grids, mirror images; from arrays, from files, and by the command line."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+from smtdist.configuration import Configuration
+from smtdist.data.array import as_source
+from smtdist.data.first import First
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.evaluate.run import Kernel, Labelled, evaluated
+from smtdist.kernels import codes as code_kernels
+from smtdist.kernels import memory
+from smtdist.models import files
+from smtdist.models.fit import fit
+from smtdist.models.readout import Readout, ReadOut, read_out
+from smtdist.models.transform import represented
+
+N = 30
+
+
+@pytest.fixture(scope="module")
+def images():
+    rng = np.random.default_rng(2)
+    found = rng.integers(0, 256, (N, 9, 8, 3), dtype=np.uint8)
+    found[::2] //= 3
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(images):
+    settings = Configuration(
+        patch=3, dictionary=20, n_components=5, threshold=0.4, pool_size=2, pool_stride=1
+    )
+    return fit(as_source(images), settings, Engine(SerialExecutor(1)))[0]
+
+
+def dense_codes(model, images):
+    """Return the codes of every patch, (n, rows, columns, K), as zeros and ones."""
+    encoder = model.encoder
+    geometry = encoder.whitener.geometry
+    shape = (len(images), geometry.rows, geometry.columns, len(encoder.atoms))
+    capacity = memory.code_capacity(
+        geometry, shape[-1], encoder.form, len(images), encoder.whitener.sampling
+    )
+    found = []
+    for _, count, codes in code_kernels.encode_pieces(images, encoder, False, capacity):
+        dense = np.zeros((count * geometry.positions, shape[-1]))
+        for patch in range(len(dense)):
+            dense[patch, codes.indices[codes.indptr[patch] : codes.indptr[patch + 1]]] = 1
+        found.append(dense)
+    return np.concatenate(found).reshape(shape)
+
+
+def z_of(model, images, **how):
+    return represented(ReadOut(model, Readout(**how)), as_source(images), Engine(SerialExecutor(1)))
+
+
+def test_codes_are_roots_of_counts_in_cells(model, images):
+    dense = dense_codes(model, images)  # 7 x 6 positions: cells of 4 and 3 rows, 3 and 3 columns
+    cells = [
+        dense[:, rows, columns].sum(axis=(1, 2))
+        for rows in (np.s_[:4], np.s_[4:])
+        for columns in (np.s_[:3], np.s_[3:])
+    ]
+    expected = np.sqrt(np.stack(cells, axis=1).reshape(N, -1))
+    np.testing.assert_array_equal(z_of(model, images, features="codes"), expected.astype(np.float32))
+
+
+def test_the_embedding_is_averaged_on_a_grid(model, images):
+    plain = represented(model, as_source(images), Engine(SerialExecutor(1)))  # 6 x 5 pooled positions
+    halves = [
+        plain[:, rows, columns].mean(axis=(1, 2))
+        for rows in (np.s_[:3], np.s_[3:])
+        for columns in (np.s_[:3], np.s_[3:])
+    ]
+    expected = np.stack(halves, axis=1).reshape(N, -1)
+    np.testing.assert_allclose(z_of(model, images, features="embedding", grid=2), expected, atol=1e-6)
+    whole = z_of(model, images, features="embedding", grid=None)
+    assert (whole == plain.reshape(N, -1)).all()
+
+
+def test_both_are_one_behind_the_other_and_mirror_images_beside_them(model, images):
+    both = z_of(model, images, grid=2, mirrored=True)
+    parts = [z_of(model, images, features=name, grid=2) for name in ("embedding", "codes")]
+    assert both.shape == (N, 2, 2 * 2 * 5 + 2 * 2 * 20)
+    assert (both[:, 0] == np.hstack(parts)).all()
+    assert (both[:, 1] == z_of(model, np.ascontiguousarray(images[:, :, ::-1]), grid=2)).all()
+    half = z_of(model, images, grid=2, dtype="float16")
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half, both[:, 0], rtol=1e-3, atol=1e-3)
+
+
+def test_blocks_say_where_parts_are(model, images):
+    seen = ReadOut(model, Readout(grid=2))
+    assert [(block.name, block.shape) for block in seen.blocks()] == [
+        ("embedding", (2, 2, 5)),
+        ("codes", (2, 2, 20)),
+    ]
+    assert [block.shape for block in seen.blocks(3)] == [(2, 2, 3), (2, 2, 20)]
+    layout = Kernel.of(0.5, read_out(model, "both", 2, mirrored=True), 3, None, [model]).layout
+    assert [(part.start, part.size, part.mirrored, part.standardise) for part in layout[0]] == [
+        (0, 12, 92, False),
+        (12, 80, 104, True),
+    ]
+    assert [(part.start, part.size, part.mirrored) for part in layout[1]] == [(184, 150, None)]
+
+
+def test_what_is_not_there_is_refused(model):
+    with pytest.raises(ConfigurationError, match="no features 'code'"):
+        Readout("code")
+    with pytest.raises(ConfigurationError, match="no float64 features"):
+        Readout(dtype="float64")
+    with pytest.raises(ConfigurationError, match="grid is 0"):
+        Readout(grid=0)
+    with pytest.raises(ConfigurationError, match="finer than the 6 x 5 pooled positions"):
+        ReadOut(model, Readout(grid=6)).blocks()
+    with pytest.raises(ConfigurationError, match="feature=gq or feature=vq, not for str"):
+        ReadOut("model", Readout())
+    assert read_out(model, None) is model
+
+
+def test_the_first_samples_are_a_source(images):
+    few = First(as_source(images), 7)
+    with few.opened() as reader:
+        assert (reader.read(2, 7) == images[2:7]).all()
+    assert few.leaf_bounds()[-1] == 7
+    with pytest.raises(DataError, match="has 30 samples, not 31"):
+        First(as_source(images), 31)
+
+
+@pytest.fixture(scope="module")
+def stored(model, images, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("readout")
+    files.save(model, folder / "m.h5")
+    labels = (images.mean(axis=(1, 2, 3)) > 80).astype(np.int64)
+    with h5py.File(folder / "d.h5", "w") as file:
+        for name, chosen in (("train", np.s_[:20]), ("test", np.s_[20:])):
+            file[f"{name}/images"], file[f"{name}/labels"] = images[chosen], labels[chosen]
+    return folder, labels
+
+
+def run(*words):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_transform_writes_them(model, images, stored):
+    folder, _ = stored
+    run("transform", folder / "m.h5", folder / "d.h5", "--dataset", "train/images", "--out", folder / "z.h5",
+        "--features", "both", "--pool", 2, "--mirrored", "--limit", 9, "--overwrite")  # fmt: skip
+    with h5py.File(folder / "z.h5") as file:
+        assert file.attrs["feature_shape"].tolist() == [2, 100]
+        assert json.loads(file.attrs["parts"])[1] == {"name": "codes", "shape": [2, 2, 20]}
+        assert (file["z"][:] == z_of(model, images[:9], grid=2, mirrored=True).reshape(9, -1)).all()
+
+
+def test_evaluate_by_the_kernel(model, images, stored):
+    folder, labels = stored
+    common = (
+        "evaluate",
+        folder / "m.h5",
+        folder / "d.h5",
+        "--train",
+        "train/images",
+        "--test",
+        "test/images",
+    )
+    told = json.loads(run(*common, "--metric", "kernel", "--json", "--quiet").stdout)
+    assert told["metric"] == "kernel"
+    assert told["mirrored"] is True
+    assert told["n_train"] == 20
+    engine = Engine(SerialExecutor(1))
+    known, asked = (Labelled(as_source(images[part]), labels[part]) for part in (np.s_[:20], np.s_[20:]))
+    seen = read_out(model, "both", mirrored=True)
+    assert seen.readout.grid == 4
+    found = evaluated(seen, known, asked, engine, Kernel.of(0.5, seen))
+    assert found.to_dict() == {name: told[name] for name in found.to_dict()}
+    assert found.top1 > 0.7
+    few = json.loads(
+        run(
+            *common,
+            "--metric",
+            "kernel",
+            "--limit",
+            12,
+            "--temperature",
+            1,
+            "--features",
+            "codes",
+            "--json",
+        ).stdout
+    )
+    assert (few["n_train"], few["temperature"]) == (12, 1.0)
+    text = run(*common, "--metric", "kernel", "--not-mirrored").stdout
+    assert "kernel ridge (T = 0.5" in text
+    assert "mirrored" not in text
+    refused = CliRunner().invoke(
+        app, [str(word) for word in (*common, "--metric", "kernel", "--neighbours", "3")]
+    )
+    assert refused.exit_code == 2
