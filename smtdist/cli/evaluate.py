@@ -20,7 +20,7 @@ from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Directions, Found, Kernel, Labelled, Linear, Neighbours, Settings, Svm
 from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.models.model import Model
-from smtdist.models.readout import read_out
+from smtdist.models.readout import with_readout
 from smtdist.models.transform import Represents, represented
 from smtdist.monitor import tables
 
@@ -181,7 +181,7 @@ def evaluate(
         mirrored = metric is Metric.kernel or (metric is Metric.knn and fitted.votes.mirrored_votes)
     seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
     # the kernel has mirror images in it; for other classifiers they are images of their own
-    fitted, *others = _read_out(
+    fitted, *others = _as_seen(
         [fitted, *opt.other_models(with_)], opt.features(features), pool, metric, mirrored
     )
     settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
@@ -194,13 +194,13 @@ def evaluate(
     say_evaluation(found, model, "images", json, seen, mirrored)
 
 
-def _read_out(
+def _as_seen(
     models: list[Represents], features: str | None, pool: int | None, metric: Metric, mirrored: bool
 ) -> list[Represents]:
     """Return the models as the classifier sees them: the kernel both parts of binary codes, and mirror images with them."""
     kernel = metric is Metric.kernel
     return [
-        read_out(
+        with_readout(
             one,
             "both" if features is None and kernel and isinstance(one, Model) else features,
             pool,

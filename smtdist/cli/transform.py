@@ -20,7 +20,7 @@ from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.models import provenance
-from smtdist.models.readout import ReadOut, read_out
+from smtdist.models.readout import ModelReadout, with_readout
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import Represents, feature_count
 from smtdist.models.transform import transform as transformed
@@ -63,7 +63,7 @@ def transform(
     check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
 
     def seen(one: Represents) -> Represents:
-        return read_out(one, opt.features(features), pool, mirrored=mirrored)
+        return with_readout(one, opt.features(features), pool, mirrored=mirrored)
 
     write_representations(
         seen(encoder_at(model, set_)),
@@ -121,7 +121,7 @@ def write_representations(
     }
     if drop is not None:
         attributes["drop"] = drop
-    if isinstance(model, ReadOut):
+    if isinstance(model, ModelReadout):
         blocks = model.blocks(components, drop)
         attributes["parts"] = dumps([{"name": one.name, "shape": one.shape} for one in blocks])
     with engine_for(where, source) as engine:

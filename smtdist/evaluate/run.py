@@ -33,7 +33,7 @@ from smtdist.evaluate.leading import leading_bytes, leading_directions, require_
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
-from smtdist.models.readout import ReadOut
+from smtdist.models.readout import ModelReadout
 from smtdist.models.transform import Represents, feature_count, transform
 
 MEMORY_SHARE = 4
@@ -134,7 +134,7 @@ class Kernel:
 
 def _columns(model: Represents, start: int, how: tuple[int | None, int | None]) -> Iterator[Columns]:
     """Yield the columns of the parts of one model's representation."""
-    if not isinstance(model, ReadOut):
+    if not isinstance(model, ModelReadout):
         yield Columns(start, math.prod(model.representation_shape(*how)))
         return
     blocks = model.blocks(*how)

@@ -74,7 +74,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class ReadOut:
+class ModelReadout:
     """A fitted model of images with another way to read its codes out; it represents images as the model does.
 
     The shape of a representation is (F,), or (2, F) with mirror images. Codes and embedding come from one pass. Mirror
@@ -164,7 +164,7 @@ class ReadOut:
         return RepresentReadout(inner, self.readout, self.dtype, tuple(blocks), inner.working_bytes + more)
 
 
-def read_out(
+def with_readout(
     model: Represents, features: str | None, grid: int | None = None, *, mirrored: bool = False
 ) -> Represents:
     """Return the model with another way to read its codes out; the model itself where nothing is asked for.
@@ -177,9 +177,9 @@ def read_out(
     readout = Readout(features or "embedding", grid, mirrored=mirrored)
     if grid is None and readout.features == "both":
         readout = replace(
-            readout, grid=min(GRID, *ReadOut(model, readout).model.representation_shape()[:2])
+            readout, grid=min(GRID, *ModelReadout(model, readout).model.representation_shape()[:2])
         )
-    return ReadOut(model, readout)
+    return ModelReadout(model, readout)
 
 
 @dataclass(frozen=True)
