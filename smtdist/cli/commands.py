@@ -94,7 +94,7 @@ COMMANDS: Final = {
     "evaluate": Command(
         "evaluate",
         "evaluate",
-        "Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM.",
+        "Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression.",
         "model.h5 data.h5 --train train --test test --metric knn",
     ),
     "tune": Command(
