@@ -21,7 +21,7 @@ from smtdist.evaluate.run import Directions, Found, Kernel, Labelled, Linear, Ne
 from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.models.model import Model
 from smtdist.models.readout import with_readout
-from smtdist.models.transform import Represents, represented
+from smtdist.models.transform import Represents, feature_count, represented
 from smtdist.monitor import tables
 
 DRAWS: Final = 5
@@ -100,7 +100,9 @@ def evaluate(
     ] = None,
     labels: Annotated[
         list[int] | None,
-        typer.Option(min=2, help="Judge with so many labels, in several draws; may be repeated (svm)."),
+        typer.Option(
+            min=2, help="Judge with so many labels, in several draws; may be repeated (svm, kernel)."
+        ),
     ] = None,
     draws: Annotated[
         int | None, typer.Option(min=1, help="Draws for each number of labels.", show_default=str(DRAWS))
@@ -155,8 +157,10 @@ def evaluate(
         folds=folds,
         validation=validation,
     )
-    if labels and (metric is not Metric.svm or leading or mirrored or with_):
-        raise WrongUsage("--labels goes with --metric svm, and without --leading, --mirrored and --with.")
+    if labels and (metric in (Metric.knn, Metric.linear) or leading):
+        raise WrongUsage("--labels goes with --metric svm or kernel, and without --leading.")
+    if labels and metric is Metric.svm and (mirrored or with_):
+        raise WrongUsage("--labels and --metric svm go without --mirrored and --with.")
     if draws is not None and not labels:
         raise WrongUsage("--draws is for --labels; give --labels too.")
     where = Where(workers, cluster, quiet)
@@ -171,12 +175,6 @@ def evaluate(
         _evaluate_kernel(model, data[0], train, test, wanted, where, json)
         return
     fitted = encoder_at(model, set_)
-    if labels:
-        sweep = _few_labels(
-            fitted, data, train, test, where, labels, draws or DRAWS, folds or Svm.folds, components, drop
-        )
-        _say_sweep(sweep, json)
-        return
     if mirrored is None:
         mirrored = metric is Metric.kernel or (metric is Metric.knn and fitted.votes.mirrored_votes)
     seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
@@ -187,6 +185,23 @@ def evaluate(
     settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
     if isinstance(settings, Kernel):
         settings = Kernel.of(settings.temperature, fitted, components, drop, others)
+    if labels:
+        sweep = _few_labels(
+            fitted,
+            others,
+            data,
+            train,
+            test,
+            where,
+            settings,
+            labels,
+            draws or DRAWS,
+            components,
+            drop,
+            limit,
+        )
+        _say_sweep(sweep, metric, json)
+        return
     twice = mirrored and metric is not Metric.kernel
     known, asked = _opened(data, train, test, fitted, settings, twice, limit)
     with engine_for(where, known.source) as engine:
@@ -212,35 +227,50 @@ def _as_seen(
 
 def _few_labels(
     fitted: Represents,
+    others: list[Represents],
     data: Location,
     train: str,
     test: str,
     where: Where,
+    settings: Settings,
     counts: list[int],
     draws: int,
-    folds: int,
     components: int | None,
     drop: int | None,
+    limit: int | None,
 ) -> list[dict[str, Any]]:
     """Classify the second group by few labels of the first, several draws of them; features of both are held in memory."""
-    from smtdist.evaluate.few_labels import label_sweep
+    from smtdist.evaluate.few_labels import kernel_sweep, label_sweep
 
     known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
+    known = known.first(limit)
     sources = [known.source, asked.source]
-    require_room(
-        fitted.representation_shape(components, drop), sources, "smtdist transform and a classifier"
-    )
+    features = feature_count(fitted, components, drop, others)
+    require_room((features,), sources, "smtdist transform and a classifier")
     with engine_for(where, known.source) as engine:
         z, far = (
-            represented(fitted, one, engine, n_components=components, drop=drop).reshape(one.n_samples, -1)
+            represented(fitted, one, engine, n_components=components, drop=drop, others=others).reshape(
+                one.n_samples, -1
+            )
             for one in sources
         )
+    if isinstance(settings, Kernel):
+        return kernel_sweep(
+            settings.sets(z),
+            known.labels,
+            settings.sets(far),
+            asked.labels,
+            counts,
+            temperature=settings.temperature,
+            draws=draws,
+        )
+    folds = settings.folds if isinstance(settings, Svm) else Svm.folds
     return label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
 
 
-def _say_sweep(sweep: list[dict[str, Any]], json: bool) -> None:
+def _say_sweep(sweep: list[dict[str, Any]], metric: Metric, json: bool) -> None:
     if json:
-        print_json({"metric": "svm", "sweep": sweep})
+        print_json({"metric": metric.value, "sweep": sweep})
         return
     rows = []
     for one in sweep:

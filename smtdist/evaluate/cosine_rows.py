@@ -37,6 +37,11 @@ class Part:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def of(self, chosen: NDArray[np.intp]) -> Part:
+        """Return the same of some images, in memory."""
+        mirrored = None if self.mirrored is None else np.asarray(self.mirrored)[chosen]
+        return Part(np.asarray(self.rows)[chosen], mirrored, self.standardise)
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -70,6 +75,9 @@ class _Cut:
 
     def __getitem__(self, chosen: slice) -> NDArray[Any]:
         return np.asarray(self.rows[chosen, self.start : self.start + self.size])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,8 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from smtdist.errors import DataError
+from smtdist.evaluate.cosine_rows import Comparer, Sets
+from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
 from smtdist.evaluate.svm import cross_validate, fit_svm, scale_of
 
 Int64 = NDArray[np.int64]
@@ -123,6 +125,36 @@ def label_sweep(
         results.append(result)
         if progress is not None:
             progress(result)
+    return results
+
+
+def kernel_sweep(
+    known: Sets,
+    train_y: Int64,
+    asked: Sets,
+    test_y: Int64,
+    counts: Sequence[int],
+    *,
+    temperature: float = 0.5,
+    draws: int = 5,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Return what `label_sweep` returns, by kernel ridge regression on cosines; `penalty` in place of C.
+
+    Features are scaled by all training images, whose labels play no part in that; the penalty is chosen within each draw.
+    """
+    comparer = Comparer.of(known, temperature)
+    results = []
+    for count in counts:
+        accuracies, chosen = [], []
+        for draw in range(draws):
+            rows = draw_labelled(train_y, count, seed, draw)
+            few = [[part.of(rows) for part in parts] for parts in known]
+            fitted = fit_kernel_ridge(few, train_y[rows], comparer=comparer, seed=seed)
+            accuracies.append(float((fitted.predict(asked) == test_y).mean()))
+            chosen.append(fitted.penalty)
+        result = {"labels": int(count), **mean_interval(accuracies), "draws": accuracies, "penalty": chosen}
+        results.append(result)
     return results
 
 

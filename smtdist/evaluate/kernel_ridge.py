@@ -174,6 +174,7 @@ def fit_kernel_ridge(
     labels: Any,
     *,
     temperature: float = 0.5,
+    comparer: Comparer | None = None,
     penalties: Sequence[float] = PENALTIES,
     held_out: int = HELD_OUT,
     direct: int = DIRECT,
@@ -189,7 +190,8 @@ def fit_kernel_ridge(
     the smallest mean squared error wins, the largest of equals. Up to `direct` images K is decomposed, and each
     image is left out in turn, in closed form. Of more, `held_out` images, drawn by `seed`, judge while conjugate
     gradients solve for the others, from the largest penalty to the smallest, each beginning where the one before
-    ended; then all images are used.
+    ended; then all images are used. A `comparer` that was made of more images, whose labels are not known, has
+    the temperature and scales features as they say.
 
     Memory: K is 2 n² bytes; where it is more than half of `memory_bytes` its tiles are files, in `folder` (which
     keeps them, so that a fit that was killed goes on) or in one of temporary files. Beside it blocks of features
@@ -203,7 +205,7 @@ def fit_kernel_ridge(
     classes, places = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise DataError("The training labels have one class alone; a classifier needs at least two.")
-    comparer = Comparer.of(known, temperature)
+    comparer = comparer or Comparer.of(known, temperature)
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
     step = _rows_within(comparer, known, memory_bytes)
     with _kernel_folder(n, memory_bytes, folder) as place:

@@ -245,12 +245,15 @@ def represented(
     *,
     n_components: int | None = None,
     drop: int | None = None,
+    others: Sequence[Represents] = (),
 ) -> NDArray[np.floating[Any]]:
-    """Return the representations of all samples in memory, (n, ...)."""
+    """Return the representations of all samples in memory, (n, ...), or (n, features) with `others`."""
     shape = model.representation_shape(n_components, drop)
+    if others:
+        shape = (feature_count(model, n_components, drop, others),)
     z: NDArray[Any] = np.empty((source.n_samples, *shape), model.dtype)
     for first, values in transform(
-        model, source, engine, n_components=n_components, drop=drop, held_bytes=z.nbytes
+        model, source, engine, n_components=n_components, drop=drop, others=others, held_bytes=z.nbytes
     ):
         z[first : first + len(values)] = values
     return z

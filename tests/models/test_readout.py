@@ -205,3 +205,23 @@ def test_evaluate_by_the_kernel(model, images, stored):
         app, [str(word) for word in (*common, "--metric", "kernel", "--neighbours", "3")]
     )
     assert refused.exit_code == 2
+
+
+def test_evaluate_by_the_kernel_with_few_labels(stored):
+    folder, _ = stored
+    common = (
+        "evaluate",
+        folder / "m.h5",
+        folder / "d.h5",
+        "--train",
+        "train/images",
+        "--test",
+        "test/images",
+    )
+    words = (*common, "--metric", "kernel", "--labels", 8, "--labels", 12, "--draws", 2, "--quiet")
+    told = json.loads(run(*words, "--with", folder / "m.h5", "--json").stdout)
+    assert told["metric"] == "kernel"
+    assert [(one["labels"], len(one["draws"])) for one in told["sweep"]] == [(8, 2), (12, 2)]
+    assert all(0 <= share <= 1 for one in told["sweep"] for share in one["draws"])
+    assert told == json.loads(run(*words, "--with", folder / "m.h5", "--json").stdout)
+    assert "Accuracy with few labels" in run(*words).stdout
