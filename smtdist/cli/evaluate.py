@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,12 +16,14 @@ from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
-from smtdist.evaluate import run
+from smtdist.data.table import as_table
+from smtdist.evaluate import run, stored
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Directions, Found, Kernel, Labelled, Linear, Neighbours, Settings, Svm
+from smtdist.evaluate.stored import is_stored
 from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.models.model import Model
-from smtdist.models.readout import with_readout
+from smtdist.models.readout import layout_of, with_readout, without_mirrored
 from smtdist.models.transform import Represents, feature_count, represented
 from smtdist.monitor import tables
 
@@ -65,8 +68,8 @@ def _power(value: float | None) -> float | None:
 def evaluate(
     model: opt.ModelFile,
     data: opt.Data,
-    train: Annotated[str, typer.Option(help="Group with images and labels to learn from.")],
-    test: Annotated[str, typer.Option(help="Group with images and labels to judge by.")],
+    train: Annotated[str | None, typer.Option(help="Group with images and labels to learn from.")] = None,
+    test: Annotated[str | None, typer.Option(help="Group with images and labels to judge by.")] = None,
     metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
     neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
@@ -164,6 +167,25 @@ def evaluate(
     if draws is not None and not labels:
         raise WrongUsage("--draws is for --labels; give --labels too.")
     where = Where(workers, cluster, quiet)
+    seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
+    if is_stored(model):
+        given = (components, drop, with_, set_, labels, features, pool, limit, train, test, seen)
+        if any(one is not None and one != [] for one in given) or len(data) > 1:
+            raise WrongUsage(
+                "Two files of smtdist transform, one to learn from and one to judge by, are classified as they are; leave out "
+                "--train, --test and all that changes representations."
+            )
+        _evaluate_files(
+            model,
+            Path(data[0]),
+            where,
+            mirrored,
+            json,
+            lambda votes: _settings(metric, votes, neighbours, temperature, vote, folds, validation),
+        )
+        return
+    if train is None or test is None:
+        raise WrongUsage("--train and --test say which groups to learn from and to judge by; give both.")
     if is_kernel_model(model):
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
@@ -177,14 +199,13 @@ def evaluate(
     fitted = encoder_at(model, set_)
     if mirrored is None:
         mirrored = metric is Metric.kernel or (metric is Metric.knn and fitted.votes.mirrored_votes)
-    seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
     # the kernel has mirror images in it; for other classifiers they are images of their own
     fitted, *others = _as_seen(
         [fitted, *opt.other_models(with_)], opt.features(features), pool, metric, mirrored
     )
     settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
     if isinstance(settings, Kernel):
-        settings = Kernel.of(settings.temperature, fitted, components, drop, others)
+        settings = Kernel(settings.temperature, layout_of(fitted, components, drop, others))
     if labels:
         sweep = _few_labels(
             fitted,
@@ -207,6 +228,39 @@ def evaluate(
     with engine_for(where, known.source) as engine:
         found = run.evaluated(fitted, known, asked, engine, settings, components, drop, others, seen)
     say_evaluation(found, model, "images", json, seen, mirrored)
+
+
+def _evaluate_files(
+    known: Path,
+    asked: Path,
+    where: Where,
+    mirrored: bool | None,
+    json: bool,
+    settings_of: Callable[[Configuration], Settings],
+) -> None:
+    """Classify representations in one file by those in another."""
+    rows = as_table((known, "z"))
+    with stored.opened(known) as near, stored.opened(asked) as far, engine_for(where, rows) as engine:
+        near.require_like(far)
+        settings = settings_of(near.votes)
+        if mirrored and not near.has_mirrored:
+            raise WrongUsage(
+                f"{known} has no features of mirror images; write it with smtdist transform --mirrored."
+            )
+        if isinstance(settings, Kernel):
+            mirrored = near.has_mirrored if mirrored is None else mirrored
+            layout = near.layout if mirrored else without_mirrored(near.layout)
+            settings = Kernel(settings.temperature, layout)
+            found = run.classified(near.rows, near.labels, far.rows, far.labels, engine, settings)
+        else:
+            if mirrored is None:
+                mirrored = (
+                    isinstance(settings, Neighbours) and near.votes.mirrored_votes and near.has_mirrored
+                )
+            train, test = near.views(mirrored), far.views(False)
+            run.require_neighbours(settings, len(train[1]))
+            found = run.classified(*train, *test, engine, settings)
+    say_evaluation(found, known, "images", json, None, bool(mirrored))
 
 
 def _as_seen(

@@ -9,18 +9,21 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
-from smtdist.data.first import limited
+from smtdist.data.first import First, limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
+from smtdist.errors import DataError
 from smtdist.models import provenance
-from smtdist.models.readout import ModelReadout, with_readout
+from smtdist.models.readout import layout_of, with_readout
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import Represents, feature_count
 from smtdist.models.transform import transform as transformed
@@ -83,6 +86,15 @@ def transform(
     )
 
 
+def _labels(data: Location, dataset: str, source: Source) -> NDArray[np.int64] | None:
+    """Return the labels of samples where the data have some."""
+    whole = source.source if isinstance(source, First) else source
+    try:
+        return opening.open_labels(data, dataset, whole)[: source.n_samples]
+    except DataError:
+        return None
+
+
 def write_representations(
     model: Represents,
     path: Path,
@@ -121,9 +133,8 @@ def write_representations(
     }
     if drop is not None:
         attributes["drop"] = drop
-    if isinstance(model, ModelReadout):
-        blocks = model.blocks(components, drop)
-        attributes["parts"] = dumps([{"name": one.name, "shape": one.shape} for one in blocks])
+    layout = layout_of(model, components, drop, others)
+    attributes["parts"] = dumps([[part.to_dict() for part in columns] for columns in layout])
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = on_bad_chunk
         pieces = transformed(model, source, engine, n_components=components, drop=drop, others=others)
@@ -136,6 +147,7 @@ def write_representations(
             attributes,
             overwrite=overwrite,
             ending=lambda: {"skipped": dumps(listed(source, engine))},
+            labels=_labels(data, dataset, source),
         )
         skipped = listed(source, engine)
     features = math.prod(shape)

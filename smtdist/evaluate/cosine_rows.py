@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from smtdist.errors import DataError
 from smtdist.kernels.mirror_kernel import add_cosine_kernel, add_mirror_kernel, halves
 from smtdist.kernels.threads import even_ranges
+from smtdist.models.readout import Layout
 
 Float32 = NDArray[np.float32]
 
@@ -43,19 +44,19 @@ class Part:
         return Part(np.asarray(self.rows)[chosen], mirrored, self.standardise)
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Where a part of an image's features lies in its row, and that of its mirror image; None: there is none."""
-
-    start: int
-    size: int
-    mirrored: int | None = None
-    standardise: bool = False
-
-    def part(self, rows: Any) -> Part:
-        """Return the part of rows (n, F), anything that is sliced by rows."""
-        mirrored = None if self.mirrored is None else _Cut(rows, self.mirrored, self.size)
-        return Part(_Cut(rows, self.start, self.size), mirrored, self.standardise)
+def parts_of(rows: Any, layout: Layout) -> list[list[Part]]:
+    """Return the parts of representations (n, F), anything that is sliced by rows: counts of codes are standardised."""
+    return [
+        [
+            Part(
+                _Cut(rows, one.start, one.block.size),
+                None if one.mirrored is None else _Cut(rows, one.mirrored, one.block.size),
+                standardise=one.block.name == "codes",
+            )
+            for one in columns
+        ]
+        for columns in layout
+    ]
 
 
 @dataclass(frozen=True, eq=False)

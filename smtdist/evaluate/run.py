@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +25,14 @@ from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError
-from smtdist.evaluate.cosine_rows import Columns, Part
+from smtdist.evaluate.cosine_rows import Part, parts_of
 from smtdist.evaluate.kernel_ridge import KernelEvaluation, evaluate_kernel_ridge
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
-from smtdist.models.readout import ModelReadout
+from smtdist.models.readout import Block, Columns, Layout
 from smtdist.models.transform import Represents, feature_count, transform
 
 MEMORY_SHARE = 4
@@ -102,47 +101,16 @@ class Svm:
 class Kernel:
     """Settings of kernel ridge regression: T of exp((cosine - 1) / T), and where the parts of a representation lie.
 
-    layout : sets of columns; kernels of sets are added, cosines within one are averaged. None: the whole row.
+    layout : cosines of the parts of a model are averaged, kernels of models are added. None: the whole row.
     """
 
     temperature: float = 0.5
-    layout: tuple[tuple[Columns, ...], ...] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        temperature: float,
-        model: Represents,
-        components: int | None = None,
-        drop: int | None = None,
-        others: Sequence[Represents] = (),
-    ) -> Kernel:
-        """Return those for models side by side, each of them a set."""
-        chosen = [(model, (components, drop)), *((other, (None, None)) for other in others)]
-        layout, start = [], 0
-        for one, how in chosen:
-            columns = list(_columns(one, start, how))
-            layout.append(tuple(columns))
-            start += math.prod(one.representation_shape(*how))
-        return cls(temperature, tuple(layout))
+    layout: Layout | None = None
 
     def sets(self, rows: Any) -> list[list[Part]]:
         """Return the parts of representations (n, F), in memory or in a file."""
-        layout = self.layout or ((Columns(0, rows.shape[1]),),)
-        return [[columns.part(rows) for columns in one] for one in layout]
-
-
-def _columns(model: Represents, start: int, how: tuple[int | None, int | None]) -> Iterator[Columns]:
-    """Yield the columns of the parts of one model's representation."""
-    if not isinstance(model, ModelReadout):
-        yield Columns(start, math.prod(model.representation_shape(*how)))
-        return
-    blocks = model.blocks(*how)
-    view = sum(block.size for block in blocks)
-    for block in blocks:
-        mirrored = start + view if model.readout.mirrored else None
-        yield Columns(start, block.size, mirrored, standardise=block.name == "codes")
-        start += block.size
+        whole = [[Columns(Block("embedding", (rows.shape[1],)), 0)]]
+        return parts_of(rows, self.layout or whole)
 
 
 @dataclass(frozen=True)

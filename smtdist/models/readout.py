@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -162,6 +163,55 @@ class ModelReadout:
         # beside what the model's own representation takes: the features of a batch in float32, joined and converted
         more = inner.batch * 4 * 3 * math.prod(self.representation_shape(n_components, drop))
         return RepresentReadout(inner, self.readout, self.dtype, tuple(blocks), inner.working_bytes + more)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a part of an image's features begins in its row, and that of its mirror image; None: there is none."""
+
+    block: Block
+    start: int
+    mirrored: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {"start": self.start, "mirrored": self.mirrored, **vars(self.block)}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Columns:
+        """Return what `to_dict` made plain."""
+        return cls(Block(plain["name"], tuple(plain["shape"])), plain["start"], plain["mirrored"])
+
+
+Layout = list[list[Columns]]
+"""The parts of representations side by side, those of each model together."""
+
+
+def layout_of(
+    model: Represents,
+    n_components: int | None = None,
+    drop: int | None = None,
+    others: Sequence[Represents] = (),
+) -> Layout:
+    """Return where the parts of a row are; `others` have the components they were fitted for."""
+    found, start = Layout(), 0
+    for one, how in ((model, (n_components, drop)), *((other, (None, None)) for other in others)):
+        blocks, mirrored = [Block("embedding", one.representation_shape(*how))], False
+        if isinstance(one, ModelReadout):
+            blocks, mirrored = one.blocks(*how), one.readout.mirrored
+        view = sum(block.size for block in blocks)
+        columns = []
+        for block in blocks:
+            columns.append(Columns(block, start, start + view if mirrored else None))
+            start += block.size
+        start += view if mirrored else 0
+        found.append(columns)
+    return found
+
+
+def without_mirrored(layout: Layout) -> Layout:
+    """Return a layout whose features of mirror images are not looked at."""
+    return [[replace(one, mirrored=None) for one in columns] for columns in layout]
 
 
 def with_readout(

@@ -25,11 +25,13 @@ def save_representation(
     *,
     overwrite: bool = False,
     ending: Callable[[], dict[str, Any]] = dict,
+    labels: NDArray[np.int64] | None = None,
 ) -> int:
     """Write `z(sample, feature)` piece by piece as they come, in any order; return the file's bytes.
 
     A feature runs pooled row, pooled column, component; where models are concatenated, `feature_shape` is
-    (features,). `ending` returns attributes that are known once all pieces have come. Memory: one piece.
+    (features,). `labels` are those of the samples, where there are some. `ending` returns attributes that are
+    known once all pieces have come. Memory: one piece.
     """
     features = int(np.prod(feature_shape))
     with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
@@ -40,6 +42,8 @@ def save_representation(
             scale.make_scale(name)
             z.dims[dimension].attach_scale(scale)
         file.attrs.update({"smtdist_schema": SCHEMA, "feature_shape": list(feature_shape), **attributes})
+        if labels is not None:
+            file["labels"] = labels
         for first, values in pieces:
             z[first : first + len(values)] = values.reshape(len(values), features)
             raw.check()

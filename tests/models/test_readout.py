@@ -19,7 +19,7 @@ from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import memory
 from smtdist.models import files
 from smtdist.models.fit import fit
-from smtdist.models.readout import ModelReadout, Readout, with_readout
+from smtdist.models.readout import Columns, ModelReadout, Readout, layout_of, with_readout
 from smtdist.models.transform import represented
 
 N = 30
@@ -104,12 +104,12 @@ def test_blocks_say_where_parts_are(model, images):
         ("codes", (2, 2, 20)),
     ]
     assert [block.shape for block in seen.blocks(3)] == [(2, 2, 3), (2, 2, 20)]
-    layout = Kernel.of(0.5, with_readout(model, "both", 2, mirrored=True), 3, None, [model]).layout
-    assert [(part.start, part.size, part.mirrored, part.standardise) for part in layout[0]] == [
-        (0, 12, 92, False),
-        (12, 80, 104, True),
+    layout = layout_of(with_readout(model, "both", 2, mirrored=True), 3, None, [model])
+    assert [[(one.start, one.block.size, one.mirrored) for one in columns] for columns in layout] == [
+        [(0, 12, 92), (12, 80, 104)],
+        [(184, 150, None)],
     ]
-    assert [(part.start, part.size, part.mirrored) for part in layout[1]] == [(184, 150, None)]
+    assert [Columns.from_dict(json.loads(json.dumps(one.to_dict()))) for one in layout[0]] == layout[0]
 
 
 def test_what_is_not_there_is_refused(model):
@@ -158,7 +158,13 @@ def test_transform_writes_them(model, images, stored):
         "--features", "both", "--pool", 2, "--mirrored", "--limit", 9, "--overwrite")  # fmt: skip
     with h5py.File(folder / "z.h5") as file:
         assert file.attrs["feature_shape"].tolist() == [2, 100]
-        assert json.loads(file.attrs["parts"])[1] == {"name": "codes", "shape": [2, 2, 20]}
+        assert json.loads(file.attrs["parts"])[0][1] == {
+            "name": "codes",
+            "shape": [2, 2, 20],
+            "start": 20,
+            "mirrored": 120,
+        }
+        assert (file["labels"][:] == stored[1][:9]).all()
         assert (file["z"][:] == z_of(model, images[:9], grid=2, mirrored=True).reshape(9, -1)).all()
 
 
@@ -181,7 +187,7 @@ def test_evaluate_by_the_kernel(model, images, stored):
     known, asked = (Labelled(as_source(images[part]), labels[part]) for part in (np.s_[:20], np.s_[20:]))
     seen = with_readout(model, "both", mirrored=True)
     assert seen.readout.grid == 4
-    found = evaluated(seen, known, asked, engine, Kernel.of(0.5, seen))
+    found = evaluated(seen, known, asked, engine, Kernel(0.5, layout_of(seen)))
     assert found.to_dict() == {name: told[name] for name in found.to_dict()}
     few = json.loads(
         run(
@@ -225,3 +231,83 @@ def test_evaluate_by_the_kernel_with_few_labels(stored):
     assert all(0 <= share <= 1 for one in told["sweep"] for share in one["draws"])
     assert told == json.loads(run(*words, "--with", folder / "m.h5", "--json").stdout)
     assert "Accuracy with few labels" in run(*words).stdout
+
+
+@pytest.fixture(scope="module")
+def written(stored):
+    folder, _ = stored
+    for group in ("train", "test"):
+        run("transform", folder / "m.h5", folder / "d.h5", "--dataset", f"{group}/images", "--out", folder / f"{group}.h5",
+            "--features", "both", "--mirrored")  # fmt: skip
+        run(
+            "transform",
+            folder / "m.h5",
+            folder / "d.h5",
+            "--dataset",
+            f"{group}/images",
+            "--out",
+            folder / f"{group}-plain.h5",
+        )
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--metric kernel",
+        "--metric kernel --not-mirrored",
+        "--neighbours 5 --mirrored --features both",
+        "--metric linear --features both",
+    ],
+)
+def test_files_give_the_figures_of_the_images(written, options):
+    words = options.split()
+    images = (
+        "evaluate",
+        written / "m.h5",
+        written / "d.h5",
+        "--train",
+        "train/images",
+        "--test",
+        "test/images",
+    )
+    expected = json.loads(run(*images, *words, "--json", "--quiet").stdout)
+    alike = [word for word in words if word not in ("--features", "both")]
+    told = json.loads(
+        run("evaluate", written / "train.h5", written / "test.h5", *alike, "--json", "--quiet").stdout
+    )
+    assert {**told, "model": ""} == {**expected, "model": ""}
+
+
+def test_files_as_the_model_pools_them(written):
+    images = (
+        "evaluate",
+        written / "m.h5",
+        written / "d.h5",
+        "--train",
+        "train/images",
+        "--test",
+        "test/images",
+    )
+    expected = json.loads(run(*images, "--neighbours", 5, "--json", "--quiet").stdout)
+    plain = ("evaluate", written / "train-plain.h5", written / "test-plain.h5")
+    told = json.loads(run(*plain, "--neighbours", 5, "--json", "--quiet").stdout)
+    assert {**told, "model": ""} == {**expected, "model": ""}
+
+
+def test_files_that_do_not_go_together_are_refused(written):
+    def refused(*words):
+        result = CliRunner().invoke(app, ["evaluate", *(str(word) for word in words)])
+        assert result.exit_code in (1, 2)
+        return result.stderr
+
+    one, other = written / "train.h5", written / "test.h5"
+    assert "not written by the same model with the same options" in refused(one, written / "test-plain.h5")
+    assert "leave out --train, --test" in refused(one, other, "--limit", 3)
+    assert "no features of mirror images" in refused(
+        written / "train-plain.h5", written / "test-plain.h5", "--mirrored"
+    )
+    assert "give both" in refused(written / "m.h5", written / "d.h5")
+    with h5py.File(written / "train-plain.h5", "a") as file:
+        del file["labels"]
+    assert "has no labels" in refused(written / "train-plain.h5", written / "test-plain.h5")

@@ -1,0 +1,138 @@
+"""Representations that `transform` has written, with labels: classified without coding an image again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data import hdf5
+from smtdist.errors import DataError
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.models.kinds import kind_in
+from smtdist.models.readout import Columns, Layout
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFeatures:
+    """An open file of representations.
+
+    Attributes
+    ----------
+    path : of the file. rows : (n, F), read by slices. labels : (n,). layout : where parts are in a row.
+    votes : settings of the model, which say how neighbours vote. asked : the same as JSON, and the components.
+    """
+
+    path: str
+    rows: Any
+    labels: NDArray[np.int64]
+    layout: Layout
+    votes: Configuration
+    asked: tuple[str, ...]
+
+    @property
+    def has_mirrored(self) -> bool:
+        """Whether features of mirror images are there too."""
+        return self.layout[0][0].mirrored is not None
+
+    def views(self, mirrored: bool) -> tuple[Any, NDArray[np.int64]]:
+        """Return rows and labels for a classifier that knows no mirror images: of images, and then of mirror images if asked."""
+        rows = _Views(self.rows, self.layout, mirrored) if self.has_mirrored else self.rows
+        return rows, np.concatenate([self.labels, self.labels]) if mirrored else self.labels
+
+    def require_like(self, other: StoredFeatures) -> None:
+        """Refuse representations by another model, or read out in another way."""
+        if self.rows.shape[1] != other.rows.shape[1] or self.asked != other.asked:
+            raise DataError(
+                f"{self.path} and {other.path} were not written by the same model with the same options; transform both groups "
+                f"alike."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _Views:
+    """Features of images, and behind them those of their mirror images if asked, sliced by rows as a stored array is."""
+
+    rows: Any
+    layout: Layout
+    mirrored: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        size = sum(one.block.size for columns in self.layout for one in columns)
+        return len(self), size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        found: np.dtype[Any] = self.rows.dtype
+        return found
+
+    def __len__(self) -> int:
+        return len(self.rows) * (2 if self.mirrored else 1)
+
+    def __getitem__(self, chosen: slice) -> NDArray[Any]:
+        start, stop, _ = chosen.indices(len(self))
+        n = len(self.rows)
+        own, other = (start, min(stop, n)), (max(start, n) - n, stop - n)
+        pieces = [self._view(*own, False)] if own[0] < own[1] else []
+        if other[0] < other[1]:
+            pieces.append(self._view(*other, True))
+        return np.concatenate(pieces) if pieces else np.empty((0, self.shape[1]), self.dtype)
+
+    def _view(self, start: int, stop: int, mirrored: bool) -> NDArray[Any]:
+        block, parts = np.asarray(self.rows[start:stop]), []
+        for one in (one for columns in self.layout for one in columns):
+            first = one.mirrored if mirrored and one.mirrored is not None else one.start
+            parts.append(block[:, first : first + one.block.size])
+        return np.concatenate(parts, axis=1)
+
+
+def is_stored(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file holds representations."""
+    try:
+        with hdf5.unlocked(path) as file:
+            return kind_in(file) == "representation"
+    except OSError:
+        return False
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[StoredFeatures]:
+    """Open a file of representations with labels; DataError for one that has none, or rows that could not be read."""
+    name = os.fspath(path)
+    with hdf5.unlocked(path) as file:
+        if "labels" not in file:
+            raise DataError(
+                f"{name} has no labels; transform a group that has some, with this version of smtdist."
+            )
+        about = file.attrs
+        if json.loads(about["skipped"]):
+            raise DataError(
+                f"Some samples of {name} could not be read and have no representation; transform sound data."
+            )
+        layout = [[Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
+        votes = _votes(str(about["configuration"]))
+        asked = tuple(str(about[key]) for key in ("configuration", "model_fingerprint", "parts"))
+        z: h5py.Dataset = file["z"]
+        yield StoredFeatures(
+            name, z, checked_labels(file["labels"][:], len(z), f"labels of {name}"), layout, votes, asked
+        )
+
+
+def _votes(text: str) -> Configuration:
+    """Return settings of a transform of images; those of other models say nothing of votes."""
+    plain = json.loads(text)
+    known = {
+        name: plain[name]
+        for name in ("neighbours", "temperature", "vote", "mirrored_votes")
+        if name in plain
+    }
+    return Configuration().replace(**known)
