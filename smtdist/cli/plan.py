@@ -185,36 +185,24 @@ def _driver_baseline(alone: bool, here: bool) -> int:
 
 def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: Any, given: Any) -> FitPlan:
     """Plan for workers like this machine, which are not started."""
-    steps, machines = _steps(planner), planner.machines
-    worker = machines.worker
+    worker, known = planner.machines.worker, planner
     try:
         costs = planner.planned()
     except MemoryBudgetError:
         # what would do is told from what a process has in memory when it has the kernels of all passes, as it will
-        question = calibrating.asked(
-            planner.source, planner.settings, steps, [], worker.threads, 1, encoder, given
-        )
+        question = planner.asked([], 1, encoder, given)
         if worker.alone or planner.shared is not None:
             with contextlib.suppress(SmtdistError):  # the refusal matters more
-                found = _baselines(question, worker.alone)
-                planner = replace(planner, machines=_with_baselines(machines, found))
-        costs = planner.costs()
+                known = planner.knowing(_baselines(question, worker.alone))
+        costs = known.costs()
     processes = max(1, min(worker.workers, available_cores() // worker.threads))
-    question = calibrating.asked(
-        planner.source, planner.settings, steps, costs, worker.threads, processes, encoder, given
-    )
+    question = planner.asked(costs, processes, encoder, given)
     calibration = None
     if calibrate:
         calibration, baselines = forecast.calibrated(question, planner, checkpoint)
     else:
         baselines = _baselines(question, worker.alone)
-    planner = replace(planner, machines=_with_baselines(machines, baselines))
-    costs = planner.costs()
-    if calibration is not None:
-        costs = forecast.with_seconds(costs, calibration, planner)
-    return FitPlan(
-        tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
-    )
+    return planner.knowing(baselines).plan(calibration)
 
 
 def _baselines(question: Asked, alone: bool) -> dict[str, int]:
@@ -237,9 +225,8 @@ def _there(
     given: Any,
 ) -> FitPlan:
     """Plan for a running cluster, whose workers are measured."""
-    steps = _steps(planner)
     with engine_for(where, planner.source, checkpoint) as engine:
-        machines = planning.measured_machines(steps, engine)
+        machines = planning.measured_machines(planner.steps(), engine)
         limit = sizes[0] or machines.worker.limit_bytes
         worker = replace(machines.worker, limit_bytes=limit, device_bytes=sizes[2])
         planner = replace(
@@ -248,16 +235,7 @@ def _there(
         )
         costs, calibration = planner.costs(), None
         if calibrate:
-            question = calibrating.asked(
-                planner.source,
-                planner.settings,
-                steps,
-                costs,
-                worker.threads,
-                worker.workers,
-                encoder,
-                given,
-            )
+            question = planner.asked(costs, worker.workers, encoder, given)
 
             def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
                 return _on_workers(engine, question, due)
@@ -265,10 +243,7 @@ def _there(
             calibration, _ = forecast.calibrated(
                 question, planner, checkpoint, measure=measure, where="on the workers of the cluster"
             )
-            costs = forecast.with_seconds(costs, calibration, planner)
-    return FitPlan(
-        tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
-    )
+    return planner.plan(calibration)
 
 
 def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
@@ -292,20 +267,6 @@ def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[fl
 
 def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
     return calibrating.measured(question, Deadline.after(seconds))
-
-
-def _steps(planner: Planner) -> list[Any]:
-    return planning.fit_steps(
-        planner.source, planner.settings, reused=planner.reused, given_atoms=planner.given_atoms
-    )
-
-
-def _with_baselines(machines: Any, baselines: dict[str, int]) -> Any:
-    """Return the machines with what was measured; in one process the solve finds the kernels of all passes in memory."""
-    driver = machines.driver_baseline
-    if machines.worker.alone:
-        driver = max(driver, *baselines.values())
-    return replace(machines, baselines=baselines, driver_baseline=driver)
 
 
 def _remarks(planned: FitPlan) -> list[str]:
