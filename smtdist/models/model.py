@@ -102,10 +102,8 @@ class Model:
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
         geometry = image_geometry(self.settings, source.shape, source.name)
-        if (geometry, pixel_values.pixel_scale(source.dtype, self.settings.pixel_range)) != (
-            self.geometry,
-            self.scale,
-        ):
+        scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range)
+        if (geometry, scale) != (self.geometry, self.scale):
             raise DataError(
                 f"{source.name} has {source.dtype} images of {tuple(geometry[:3])}, the model was fitted on others, of "
                 f"{tuple(self.geometry[:3])}; give images like those."

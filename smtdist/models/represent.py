@@ -58,20 +58,13 @@ class Represent:
 
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
-        geometry = self.encoder.whitener.geometry
-        parts = []
-        capacity = memory.code_capacity(
-            geometry,
-            len(self.encoder.atoms),
-            self.encoder.form,
-            len(images),
-            self.encoder.whitener.sampling.undrawn,
-        )
-        for _, count, codes in code_kernels.encode_pieces(place(images), self.encoder, False, capacity):
+        encoder, parts = self.encoder, []
+        geometry, undrawn = encoder.whitener.geometry, encoder.whitener.sampling.undrawn
+        capacity = memory.code_capacity(geometry, len(encoder.atoms), encoder.form, len(images), undrawn)
+        for _, count, codes in code_kernels.encode_pieces(place(images), encoder, False, capacity):
             grid = (count, geometry.rows, geometry.columns)
-            parts.append(
-                to_host(representation.represent(codes, self.components, *grid, self.size, self.stride))
-            )
+            pooled = representation.represent(codes, self.components, *grid, self.size, self.stride)
+            parts.append(to_host(pooled))
         return joined(parts).astype(self.dtype, copy=False)
 
 
@@ -114,16 +107,8 @@ def representer(
             f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may plan for; "
             f"use fewer components or larger workers."
         )
-    return Represent(
-        encoder,
-        components,
-        settings.pool_size,
-        settings.pool_stride,
-        settings.dtype,
-        batch,
-        threads,
-        needed(batch),
-    )
+    pooling = settings.pool_size, settings.pool_stride, settings.dtype
+    return Represent(encoder, components, *pooling, batch, threads, needed(batch))
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 from smtdist.configuration import Configuration
 from smtdist.data.spilled import forget
 from smtdist.engine.checkpoint import make_inside
-from smtdist.engine.memory import (
-    memory_limit,
-    readable,
-    resident_bytes,
-)
+from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.spread import SpreadMatrix, spread
 from smtdist.errors import DataError
 from smtdist.kernels.device import to_device
+from smtdist.models.records import Record
 from smtdist.models.ways import (
     SOLVE,
     Way,
@@ -43,8 +40,6 @@ from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
 from smtdist.solve.tiled import Unsuitable
 from smtdist.statistics.sums import Statistics, tile_views
-
-Record = dict[str, Any]
 
 FOLDER: Final = "solve"
 """Of the blocks of a factor, in a checkpoint folder."""

@@ -95,14 +95,15 @@ def _row_tiles(
 
 def _begun(checkpoint: Path | None) -> list[int]:
     """Return the numbers of tiles of which a checkpoint folder has sums, those first of which it has most: others begin anew."""
+    if checkpoint is None:
+        return []
     done: dict[int, tuple[int, int]] = {}
     for tiles in TILE_COUNTS:
-        if checkpoint is not None:
-            folders = [checkpoint / _tile_name(number, tiles) for number in range(1, tiles + 1)]
-            files = [path.name for folder in folders for path in folder.glob("*.h5")]
-            if files:
-                done[tiles] = files.count("result.h5"), len(files)
-    return sorted(done, key=lambda tiles: done[tiles], reverse=True)
+        folders = (checkpoint / _tile_name(number, tiles) for number in range(1, tiles + 1))
+        files = [path.name for folder in folders for path in folder.glob("*.h5")]
+        if files:
+            done[tiles] = files.count("result.h5"), len(files)
+    return sorted(done, key=done.__getitem__, reverse=True)
 
 
 def _tile_name(number: int, count: int) -> str:
