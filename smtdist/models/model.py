@@ -231,18 +231,11 @@ def summed_settings(settings: Configuration) -> dict[str, Any]:
 
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:
     """Return the part of the whitener that is known before any data is read."""
-    return Whitener(
-        geometry,
-        scale,
-        settings.grey,
-        settings.mean,
-        settings.resolved_mean_context,
-        None,
-        settings.min_contrast,
-        None,
-        # the seed only where something is drawn: else sums that do not depend on it would look as if they did
-        Sampling(settings.stride, settings.positions, 0 if settings.positions is None else settings.seed),
-    )
+    # the seed only where something is drawn: else sums that do not depend on it would look as if they did
+    seed = 0 if settings.positions is None else settings.seed
+    sampling = Sampling(settings.stride, settings.positions, seed)
+    context, contrast = settings.resolved_mean_context, settings.min_contrast
+    return Whitener(geometry, scale, settings.grey, settings.mean, context, None, contrast, None, sampling)
 
 
 def whitened(whitener: Whitener, whitening: Whitening) -> Whitener:
