@@ -254,7 +254,6 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
         step.source,
         machines.for_pass(step.name),
         checkpointed=checkpointed,
-        work=step.work_per_sample,
         fingerprint=step.digests,
         driver_room=machines.driver_limit - machines.driver_baseline if spilled else None,
     )
