@@ -54,7 +54,11 @@ def solve(
     With `means` the matrices are not held in memory, but streamed from the sums; `on_device` they are in
     the memory of a GPU.
     """
-    require_neighbours(statistics)
+    if not statistics.cooccurrence.any():
+        raise DataError(
+            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
+            "stride or threshold."
+        )
     if means is not None or on_device or statistics.tiled:
         try:
             return _solve_without_squares(statistics, settings, means, on_device)
@@ -125,15 +129,6 @@ def _streams(
         return made
 
     return streamed, Streamed(heights, moment, place=place)
-
-
-def require_neighbours(statistics: Statistics) -> None:
-    """Refuse sums that say nothing of which codes are alike."""
-    if not statistics.cooccurrence.any():
-        raise DataError(
-            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
-            "stride or threshold."
-        )
 
 
 def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:
