@@ -182,7 +182,7 @@ def files_of(model: Coder | Manifold) -> CoderFiles[Any]:
     return CoderFiles(type(model.coder if isinstance(model, Manifold) else model))
 
 
-def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any:
+def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Coder | Manifold:
     """Read a coder of any kind, or a transform on one, its sums only if they are asked for.
 
     ModelError for a file that is neither, or damaged.

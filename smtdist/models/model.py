@@ -69,8 +69,7 @@ class Model:
     @property
     def whitener(self) -> Whitener:
         """The parameters that turn images into unit patches on the grid."""
-        first = unwhitened(self.settings, self.geometry, self.scale)
-        return whitened(first, self.whitening)
+        return whitened(unwhitened(self.settings, self.geometry, self.scale), self.whitening)
 
     @property
     def encoder(self) -> Encoder:

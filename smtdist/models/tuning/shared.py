@@ -240,12 +240,11 @@ class Counter:
     """A stage of the driver in the stream of events: so many things done of all."""
 
     def __init__(self, engine: Engine, name: str, total: int) -> None:
-        self.engine, self.name, self.total, self.done, self.begun = engine, name, total, 0, False
+        self.engine, self.name, self.total, self.done = engine, name, total, 0
 
     def step(self, count: int = 1) -> None:
         """Count; the first is the start."""
-        if not self.begun:
-            self.begun = True
+        if self.done == 0:
             self.engine.events.started(self.name, self.total)
         self.done += count
         self.engine.events.progress(self.name, self.done, self.done)
