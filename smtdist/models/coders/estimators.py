@@ -13,6 +13,7 @@ from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.estimator import CoderEstimator
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.start import require_pooling
+from smtdist.models.estimating import keep
 from smtdist.models.transform import Represents
 
 
@@ -43,13 +44,7 @@ class SpikeSlabCoder(CoderEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        self.model = model
-        self.units = units
-        self.patch = patch
-        self.pooling = pooling
-        self.settings = settings
-        self.workers = workers
-        self.cluster = cluster
+        keep(locals())
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
         settings = S3CSettings().replace(
@@ -91,14 +86,7 @@ class SparseCoding(CoderEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        self.units = units
-        self.patch = patch
-        self.penalty = penalty
-        self.positive = positive
-        self.pooling = pooling
-        self.settings = settings
-        self.workers = workers
-        self.cluster = cluster
+        keep(locals())
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
         settings = SparseSettings().replace(
@@ -140,13 +128,7 @@ class CodedSMT(CoderEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        self.feature = feature
-        self.patch = patch
-        self.dictionary = dictionary
-        self.n_components = n_components
-        self.settings = settings
-        self.workers = workers
-        self.cluster = cluster
+        keep(locals())
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
         settings = coded_settings(
