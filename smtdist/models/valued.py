@@ -31,14 +31,17 @@ class ValuedTransform(ABC):
     settings : what was asked, with `moment` and `n_components`. embedding : P and its eigenvalues.
     statistics : the sums it was solved from, None where a file keeps none or they were not read. provenance
     : where the samples come from; `audit` lists what was added and withdrawn. Samples that are withdrawn
-    leave the sums; what makes codes stays as it was learned.
+    leave the sums; what makes codes stays as it was learned. given : what a file keeps in place of sums.
     """
 
     settings: Any
     embedding: Solution | None
     statistics: ValueStatistics | None
     provenance: dict[str, Any]
+    given: SecondOrder | None = None
     free: ClassVar[tuple[str, ...]]
+    holds: ClassVar[str] = "a coder"
+    """What a model has that has no embedding yet."""
 
     @property
     @abstractmethod
@@ -60,9 +63,18 @@ class ValuedTransform(ABC):
         """Of the samples it was fitted on."""
         return str(self.provenance.get("fingerprint", ""))
 
+    @property
+    def solution(self) -> Solution:
+        """P and its eigenvalues; ModelError before the solve."""
+        if self.embedding is None:
+            raise ModelError(f"The model has no embedding yet; it holds {self.holds} only.")
+        return self.embedding
+
     @cached_property
     def means(self) -> SecondOrder:
         """V, A D Dᵀ Aᵀ and the mean code: the sums divided by the positions. ModelError where there are no sums."""
+        if self.given is not None:
+            return self.given
         if self.statistics is None:
             raise ModelError("The model keeps no sums; fit it again.")
         return self.statistics.means()

@@ -117,9 +117,7 @@ class Manifold(ValuedTransform):
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as the settings say."""
-        if self.embedding is None:
-            raise ModelError("The model has no embedding yet; it holds a coder only.")
-        return components.chosen_components(self.embedding, self.settings, n_components, drop)
+        return components.chosen_components(self.solution, self.settings, n_components, drop)
 
     @property
     def sums(self) -> ValueSums:

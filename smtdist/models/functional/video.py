@@ -65,13 +65,7 @@ class VideoModel(ValuedTransform):
 
     free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
     """Settings that no sum depends on: they may change after the fit."""
-
-    @property
-    def solution(self) -> Solution:
-        """P and its eigenvalues; ModelError before the solve."""
-        if self.embedding is None:
-            raise ModelError("The model has no embedding yet; it holds a dictionary only.")
-        return self.embedding
+    holds: ClassVar[str] = "a dictionary"
 
     @property
     def components(self) -> Float64:
@@ -82,11 +76,6 @@ class VideoModel(ValuedTransform):
     def eigenvalues(self) -> Float64:
         """(L,), the diagonal of P A D Dᵀ Aᵀ Pᵀ."""
         return self.solution.eigenvalues
-
-    @property
-    def means(self) -> SecondOrder:
-        """V, A D Dᵀ Aᵀ and the mean code."""
-        return super().means if self.given is None else self.given
 
     @property
     def sums(self) -> ValueSums:

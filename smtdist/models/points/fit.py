@@ -56,11 +56,7 @@ class PointModel(ValuedTransform):
 
     free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
     """Settings that no sum depends on: they may change after the fit."""
-
-    @property
-    def means(self) -> SecondOrder:
-        """V, A D Dᵀ Aᵀ and the mean feature."""
-        return super().means if self.given is None else self.given
+    holds: ClassVar[str] = "features"
 
     @property
     def sums(self) -> ValueSums:
@@ -152,7 +148,8 @@ class PointModel(ValuedTransform):
 
     def transform(self, points: Any) -> Float64:
         """Return P f(x) of every point, (N, L); new points are as good as those of the fit."""
-        return self.transform_codes(self.features(np.asarray(points, np.float64)))
+        result: Float64 = self.features(np.asarray(points, np.float64)) @ self.solution.components.T
+        return result
 
     def represent(self, samples: NDArray[np.generic]) -> Float64:
         """Return P f(x) of rows of a table, (m, L), or of all rows of samples that have their own, (m, sites, L)."""
@@ -167,18 +164,6 @@ class PointModel(ValuedTransform):
         """Shape of what `represent` makes of a sample."""
         count = len(self.solution.eigenvalues)
         return (count,) if self.kind is None else (self.n_sites, count)
-
-    def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
-        """Return P a of features, (N, L)."""
-        result: Float64 = codes @ self.solution.components.T
-        return result
-
-    @property
-    def solution(self) -> Solution:
-        """P and its eigenvalues; ModelError before the fit."""
-        if self.embedding is None:
-            raise ModelError("The model has no embedding yet; it holds features only.")
-        return self.embedding
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that a person asks for first, as plain JSON."""
