@@ -211,6 +211,13 @@ With = Annotated[
 ]
 
 
+FORMATS = ("png", "svg", "pdf")
+"""Of pictures that commands draw."""
+Picture = Annotated[
+    Path | None, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")
+]
+
+
 _OF_CLUSTERS = {
     "max_workers": (MaxWorkers, None),
     "cluster_config": (ClusterConfig, None),
@@ -266,6 +273,14 @@ def _chosen(
         ).checked()
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
+
+
+def picture_kind(path: Path) -> str:
+    """Return the format of a picture by the end of its name; another end is wrong usage."""
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise WrongUsage(f"{path} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+    return kind
 
 
 def other_models(paths: list[Path] | None) -> list[Transform | Pooled]:

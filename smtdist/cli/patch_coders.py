@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from smtdist import configuration
-from smtdist.cli.coders import asked_for, changed
+from smtdist.cli.coders import asked_for, changed, say_fitted, told
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import Where, engine_for
 from smtdist.codes.coder import Coder
 from smtdist.data import opening
 from smtdist.data.locations import Location
@@ -55,8 +55,7 @@ def fit_coder_command(
         coder, records = fit.fit_coder(code.cls, source, settings, engine)
     size = learned_codes.files_of(coder).save(coder, out, overwrite=overwrite)
     result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
-    figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
-    _say(result, in_rounds(records), figures, json)
+    say_fitted(result, in_rounds(records), told(coder.summary()), json)
 
 
 def fit_coded_command(
@@ -170,7 +169,7 @@ def _save_manifold(
     }
     skipped = model.provenance.get("skipped", [])
     figures = f"{result['n_components']} components of codes of {result['n_atoms']} entries{tables.skipped_phrase(skipped)}"
-    _say({**result, "skipped": skipped}, in_rounds(records), figures, json)
+    say_fitted({**result, "skipped": skipped}, in_rounds(records), figures, json)
 
 
 def encoder_at(path: Path, assignments: list[str] | None) -> Represents:
@@ -180,16 +179,6 @@ def encoder_at(path: Path, assignments: list[str] | None) -> Represents:
         return fitted
     model = fitted.coder if isinstance(fitted, Pooled) else fitted
     return representing(changed(model, assignments, learned_codes.changeable(model)))
-
-
-def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, json: bool) -> None:
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.passes_table(records))
-    line = f"{result['out']}: {tables.size(result['bytes'])}, {figures}"
-    console.print(line, highlight=False, soft_wrap=True)
 
 
 def in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ import typer
 
 from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.coders import write_features
+from smtdist.cli.coders import say_fitted, write_features
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.plan import say_fit
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import Where, engine_for
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
@@ -24,7 +24,6 @@ from smtdist.models.points import sites as point_sites
 from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.sites import SiteKind
 from smtdist.models.points.table import PointSettings, embedded, fit_table
-from smtdist.monitor import tables
 
 _DEFAULT = PointSettings()
 
@@ -35,43 +34,10 @@ points = typer.Typer(
 )
 
 
-class Features(enum.StrEnum):
-    """Which features f."""
-
-    landmarks = "landmarks"
-    threshold = "threshold"
-    l1 = "l1"
-    omp = "omp"
-    interpolation = "interpolation"
-    rbf = "rbf"
-    fourier = "fourier"
-    quadratic = "quadratic"
-
-
-class Context(enum.StrEnum):
-    """Who is near whom."""
-
-    noise = "noise"
-    knn = "knn"
-    mean = "mean"
-    lle = "lle"
-    time = "time"
-
-
-class Moment(enum.StrEnum):
-    """What V is."""
-
-    second = "second"
-    centred = "centred"
-
-
-class Method(enum.StrEnum):
-    """How neighbours are found."""
-
-    auto = "auto"
-    exact = "exact"
-    faiss = "faiss"
-
+Features = enum.StrEnum("Features", "landmarks threshold l1 omp interpolation rbf fourier quadratic")
+Context = enum.StrEnum("Context", "noise knn mean lle time")
+Moment = enum.StrEnum("Moment", "second centred")
+Method = enum.StrEnum("Method", "auto exact faiss")
 
 Table = Annotated[
     str, typer.Argument(metavar="TABLE", help="An HDF5 file, with --dataset, or a .npy file.")
@@ -170,13 +136,9 @@ def fit(
         model, records = fit_table(source, settings, engine)
     size_bytes = save_points(model, out, overwrite=overwrite)
     result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}
-    if json:
-        print_json(result)
-        return
-    result_console().print(tables.passes_table(records))
     values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])
-    line = f"{result['out']}: {tables.size(size_bytes)}, {source.n_samples:,} points, {result['n_features']:,} features"
-    result_console().print(f"{line}, eigenvalues {values}", highlight=False, soft_wrap=True)
+    figures = f"{source.n_samples:,} points, {result['n_features']:,} features, eigenvalues {values}"
+    say_fitted(result, records, figures, json)
 
 
 @points.command(

@@ -166,6 +166,11 @@ def result_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
+def say(line: str) -> None:
+    """Write a line of results, which a terminal wraps and a file does not."""
+    result_console().print(line, highlight=False, soft_wrap=True)
+
+
 def print_json(result: dict[str, Any]) -> None:
     """Write the one JSON object of a command."""
     sys.stdout.write(json.dumps(result, allow_nan=False) + "\n")
