@@ -38,10 +38,9 @@ from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Linear, Neighbours, Settings
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
-from smtdist.models.kernel.model import KernelModel, fit_model
+from smtdist.models.kernel.model import KernelModel, embedded, fit_model
 from smtdist.models.kernel.plan import plan_kernel
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.kernel.transform import embedded
 from smtdist.monitor import tables
 
 kernel = typer.Typer(

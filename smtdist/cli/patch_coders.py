@@ -21,7 +21,6 @@ from smtdist.models import coded as learned_codes
 from smtdist.models import loading
 from smtdist.models.coded import CodedSettings
 from smtdist.models.coders import fit, manifold
-from smtdist.models.coders import start as coder_start
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.records import joined
@@ -47,7 +46,7 @@ def fit_coder_command(
     code = learned_codes.code_of(kind)
     settings = asked_for(code.settings, assignments)
     source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
-    coder_start.require_pooling(source, settings, settings.pooling)
+    fit.require_pooling(source, settings, settings.pooling)
     with engine_for(
         where, source, checkpoint, lambda: Facts.of(source, code.cls.facts(settings))
     ) as engine:

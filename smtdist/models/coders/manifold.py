@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from smtdist.codes import checks
 from smtdist.codes.coder import Coder, Record, checked_images, patch_rows
 from smtdist.codes.settings import Settings
-from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -25,7 +24,7 @@ from smtdist.kernels.threads import single_blas
 from smtdist.models import components, valued
 from smtdist.models import merge as merging
 from smtdist.models.coders.contexts import operator_of, require_context
-from smtdist.models.coders.represent import RepresentPatches, representer, require_shape
+from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer, require_shape
 from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Solution
 from smtdist.statistics import values as value_sums
@@ -90,7 +89,7 @@ class ManifoldSettings(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class Manifold(ValuedTransform):
+class Manifold(Unscaled, ValuedTransform):
     """A coder and the embedding of its codes.
 
     embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from,
@@ -201,21 +200,6 @@ class Manifold(ValuedTransform):
             *self.grid, self.settings.pool_size, self.settings.pool_stride
         )
         return rows, columns, self.settings.n_components
-
-    @property
-    def dtype(self) -> str:
-        """Of the numbers of a representation."""
-        return "float32"
-
-    @property
-    def scaling(self) -> None:
-        """Encoded images are taken as they are."""
-        return None
-
-    @property
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-        return Configuration()
 
     @property
     def positions(self) -> int:

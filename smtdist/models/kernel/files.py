@@ -20,11 +20,11 @@ from smtdist.models.kernel.autoencoder import KernelDecoder
 from smtdist.models.kernel.contrastive import Spectrum
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import KernelEncoder
-from smtdist.models.kernel.kind import KIND
 from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
 from smtdist.models.kernel.settings import KernelSettings
 
 SCHEMA: Final = 1
+KIND: Final = "kernel"
 
 Arrays = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 

@@ -16,7 +16,7 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import Kernel, with_bandwidth
-from smtdist.models import ways
+from smtdist.models import provenance, ways
 from smtdist.models.kernel.contrastive import Spectrum, top_components
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
@@ -25,7 +25,6 @@ from smtdist.models.kernel.model import (
     FeatureEncoder,
     KernelModel,
     Record,
-    versions,
 )
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import bottomless, resolved_ridge
@@ -74,7 +73,7 @@ def fit_streamed(
     ready = _prepared(draw.state, source, settings)
     fits = {"contrastive": _contrastive, "spectral": _spectral, "autoencoder": _autoencoder}
     model, records = fits[settings.model](source, settings, engine, ready)
-    about = {"source": source.describe(), "versions": versions()}
+    about = {"source": source.describe(), "versions": provenance.few_versions()}
     return replace(model, provenance=about), [record, *records]
 
 

@@ -65,7 +65,8 @@ def draw_words(
         axis.set_xlabel("cosine in the embedding")
         axis.set_ylabel("times beside it")
         axis.legend(loc="best", fontsize=8)
-        labelled.append((axis, _each_once([*kinds[0][0], *kinds[1][0]])))
+        each = {one.word: one for one in (*kinds[0][0], *kinds[1][0])}
+        labelled.append((axis, list(each.values())))
     for axis in axes.flat[len(words) :]:
         axis.set_axis_off()
     FigureCanvasAgg(figure).draw()  # only now it is known where things are
@@ -96,7 +97,3 @@ def _label(axis: Any, near: Sequence[Near], pixels: float) -> None:
             arrowprops=line,
         )
         text.set_in_layout(False)
-
-
-def _each_once(near: list[Near]) -> list[Near]:
-    return list({one.word: one for one in near}.values())
