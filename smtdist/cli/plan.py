@@ -95,16 +95,10 @@ def plan(
                 "The fit of a learned code is planned for this machine, from its settings; leave out --preset, --atoms and "
                 "--cluster, and --from-model with --model."
             )
-        fit, components = coded_run(model, data, dataset, set_, coder)
-        machines = _machines(
-            where, opening.open_source(data, dataset), threads, memory, driver_memory, gpu_memory
-        )[0]
-        _say(
-            planned_run(fit, machines, components, checkpoint=checkpoint, timed=calibrate),
-            checkpoint,
-            json,
-            {},
-        )
+        run = coded_run(model, data, dataset, set_, coder)
+        machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)[0]
+        planned = planned_run(run.fit, machines, run.components, checkpoint=checkpoint, timed=calibrate)
+        _say(planned, checkpoint, json, {})
         return
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)

@@ -37,6 +37,19 @@ class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder | Represents, list[Record]]:
         raise NotImplementedError
 
+    def _given(self) -> dict[str, Any]:
+        """Return the parameters that are settings, but for those in `settings`."""
+        others = ("settings", "workers", "cluster")
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in others}
+
+    def _alone(
+        self, cls: type[Coder], defaults: Any, source: Source, engine: Engine
+    ) -> tuple[Coder, list[Record]]:
+        """Fit a coder of a class, with defaults of its settings."""
+        settings = defaults.replace(**self._given(), **(self.settings or {}))
+        require_pooling(source, settings, settings.pooling)
+        return fit_coder(cls, source, settings, engine)
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
         with session.executor_for(self.cluster, self.workers) as executor:
@@ -82,15 +95,7 @@ class SpikeSlabCoder(CoderEstimator):
         keep(locals())
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
-        settings = S3CSettings().replace(
-            model=self.model,
-            units=self.units,
-            patch=self.patch,
-            pooling=self.pooling,
-            **(self.settings or {}),
-        )
-        require_pooling(source, settings, settings.pooling)
-        return fit_coder(PatchCoder, source, settings, engine)
+        return self._alone(PatchCoder, S3CSettings(), source, engine)
 
 
 class SparseCoding(CoderEstimator):
@@ -124,16 +129,7 @@ class SparseCoding(CoderEstimator):
         keep(locals())
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
-        settings = SparseSettings().replace(
-            units=self.units,
-            patch=self.patch,
-            penalty=self.penalty,
-            positive=self.positive,
-            pooling=self.pooling,
-            **(self.settings or {}),
-        )
-        require_pooling(source, settings, settings.pooling)
-        return fit_coder(SparseCoder, source, settings, engine)
+        return self._alone(SparseCoder, SparseSettings(), source, engine)
 
 
 class CodedSMT(CoderEstimator):
@@ -166,11 +162,5 @@ class CodedSMT(CoderEstimator):
         keep(locals())
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
-        settings = coded_settings(
-            self.feature,
-            patch=self.patch,
-            dictionary=self.dictionary,
-            n_components=self.n_components,
-            **(self.settings or {}),
-        )
+        settings = coded_settings(**self._given(), **(self.settings or {}))
         return fit_coded(source, settings, engine)

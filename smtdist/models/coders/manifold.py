@@ -84,8 +84,7 @@ class ManifoldSettings(Settings):
         checks.require_whole(self, least)
         require_context(self.context)
         require_order(self.order)
-        if self.moment not in self.CHOICES["moment"]:
-            raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
+        checks.require_choices(self, {"moment": self.CHOICES["moment"]})
 
 
 @dataclass(frozen=True, eq=False)
