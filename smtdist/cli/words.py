@@ -161,8 +161,19 @@ def words(
         raise WrongUsage("--merge and --subtract go with --model alone, --from-model with TEXT alone.")
     if both:
         target = out or Path(OUT)
+    where = Where(workers, cluster, quiet)
     if plan:
-        _planned(text, changes, model or from_model, Where(workers, cluster, quiet), checkpoint, json)
+        if not text:
+            raise WrongUsage("Give the text that is to be planned for.")
+        source = TextSource.open(text)
+        settings, base = _asked(changes, model or from_model)
+        say_costs(
+            lambda engine: fit.plan_words(source, settings, engine, base=base),
+            source,
+            where,
+            checkpoint,
+            json,
+        )
         return
     for path in (target, word2vec, picture):
         if path is not None:
@@ -182,17 +193,24 @@ def words(
         found = merging.resolved(first, total)
     else:
         source = TextSource.open(text or [])
-        found, result["passes"] = _computed(
-            source,
-            model,
-            from_model,
-            withdraw,
-            ranges,
-            changes,
-            Where(workers, cluster, quiet),
-            checkpoint,
-            allow_repeats,
-        )
+        settings, base = _asked(changes, model or from_model)
+        given = None if base is None or from_model is None else base.vocabulary
+
+        def facts() -> Facts:
+            if base is None or given is not None:
+                return fit.words_facts(source, settings, None if given is None else given.words)
+            return base.facts(source, ranges)
+
+        with engine_for(where, source, checkpoint, facts) as engine:
+            if base is None or given is not None:
+                found, records = fit.fit_words(source, settings, engine, vocabulary=given)
+            elif ranges:
+                found, records = withdraw_lines(base, source, ranges, engine)
+            else:
+                found, records = merging.update(
+                    base, source, engine, withdraw=withdraw, repeats=allow_repeats
+                )
+        result["passes"] = records
     if target is not None:
         result |= {"model": str(target), "bytes": word_files.save_words(found, target, overwrite=overwrite)}
     result |= found.summary()
@@ -252,34 +270,6 @@ def _picture_kind(picture: Path | None, near: list[str] | None) -> str:
     return kind
 
 
-def _computed(
-    source: TextSource,
-    model: Path | None,
-    from_model: Path | None,
-    withdraw: bool,
-    ranges: list[tuple[int, int]],
-    changes: dict[str, Any],
-    where: Where,
-    checkpoint: Path | None,
-    repeats: bool,
-) -> tuple[WordModel, list[dict[str, Any]]]:
-    settings, base = _asked(changes, model or from_model)
-
-    def facts() -> Facts:
-        if from_model is not None and base is not None:
-            return fit.words_facts(source, settings, base.vocabulary.words)
-        return fit.words_facts(source, settings) if base is None else base.facts(source, ranges)
-
-    with engine_for(where, source, checkpoint, facts) as engine:
-        if base is None:
-            return fit.fit_words(source, settings, engine)
-        if from_model is not None:
-            return fit.fit_words(source, settings, engine, vocabulary=base.vocabulary)
-        if ranges:
-            return withdraw_lines(base, source, ranges, engine)
-        return merging.update(base, source, engine, withdraw=withdraw, repeats=repeats)
-
-
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:
     """Return the settings, and the model they come from if there is one."""
     if base is not None:
@@ -289,27 +279,6 @@ def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, Wo
         return WordSettings(**changes), None
     except ConfigurationError as error:
         raise WrongUsage(str(error)) from error
-
-
-def _planned(
-    text: list[str] | None,
-    changes: dict[str, Any],
-    base: Path | None,
-    where: Where,
-    checkpoint: Path | None,
-    as_json: bool,
-) -> None:
-    if not text:
-        raise WrongUsage("Give the text that is to be planned for.")
-    source = TextSource.open(text)
-    settings, model = _asked(changes, base)
-    say_costs(
-        lambda engine: fit.plan_words(source, settings, engine, base=model),
-        source,
-        where,
-        checkpoint,
-        as_json,
-    )
 
 
 def _report(result: dict[str, Any], as_json: bool) -> None:
