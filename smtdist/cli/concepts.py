@@ -69,7 +69,6 @@ def concepts(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.
 

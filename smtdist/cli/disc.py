@@ -34,7 +34,6 @@ def disc(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them."""
     started = time.perf_counter()

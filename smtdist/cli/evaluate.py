@@ -28,20 +28,8 @@ from smtdist.monitor import tables
 DRAWS: Final = 5
 
 
-class Metric(enum.StrEnum):
-    """How a representation is judged."""
-
-    knn = "knn"
-    linear = "linear"
-    svm = "svm"
-
-
-class Vote(enum.StrEnum):
-    """How neighbours vote."""
-
-    exp = "exp"
-    linear = "linear"
-    hard = "hard"
+Metric = enum.StrEnum("Metric", "knn linear svm")
+Vote = enum.StrEnum("Vote", "exp linear hard")
 
 
 def _share(value: float | None) -> float | None:
@@ -134,7 +122,6 @@ def evaluate(
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM."""
     if whiten is not None and leading is None:

@@ -43,7 +43,6 @@ def fit(
     quiet: opt.Quiet = False,
     events: opt.Events = None,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 

@@ -78,7 +78,6 @@ def fit(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Fit a kernel model: exactly, or with --set features=... in passes over data of any size.
 
@@ -123,7 +122,6 @@ def plan(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Say what a kernel fit will cost, pass by pass: tasks, bytes and memory; what cannot fit is refused."""
     settings, source = settings_from(model, set_), samples_of((data, dataset))
@@ -164,7 +162,6 @@ def transform(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write the embedding of every sample to an HDF5 file, piece by piece."""
     started = time.perf_counter()
@@ -204,7 +201,6 @@ def evaluate(
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
     opt.refuse_idle(metric, neighbours=neighbours)

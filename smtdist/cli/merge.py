@@ -41,7 +41,6 @@ def merge(
     allow_repeats: opt.Repeats = False,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Add the sums of models, withdraw those of others, and solve again; no data are read.
 
@@ -100,7 +99,6 @@ def update(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Add samples to a model, or withdraw them: one pass over them alone, then a solve.
 

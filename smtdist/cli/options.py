@@ -227,10 +227,10 @@ _OF_CLUSTERS = {
 """What belongs to --cluster: every command that takes it takes these too, and gets one ClusterChoice of them all."""
 
 
-def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose `cluster` also says what the options beside --cluster say; others come back as they are."""
+def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes --debug too, and whose `cluster`, if any, also says what the options beside --cluster say."""
     known = inspect.signature(command).parameters
-    if "cluster" not in known or "cluster_config" in known:
+    if "debug" in known:
         return command
     hints = get_type_hints(command, include_extras=True)
     parameters = []
@@ -242,10 +242,16 @@ def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
                 for beside, (annotation, default) in _OF_CLUSTERS.items()
             ]
 
+    parameters.append(
+        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+    )
+
     @functools.wraps(command)
     def whole(**values: Any) -> None:
-        beside = {name: values.pop(name) for name in _OF_CLUSTERS}
-        command(**{**values, "cluster": _chosen(values["cluster"], **beside)})
+        if "cluster" in known:
+            beside = {name: values.pop(name) for name in _OF_CLUSTERS}
+            values["cluster"] = _chosen(values["cluster"], **beside)
+        command(**values)
 
     del whole.__wrapped__  # its annotations are not those of the options
     whole.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

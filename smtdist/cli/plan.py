@@ -80,7 +80,6 @@ def plan(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Say what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
 

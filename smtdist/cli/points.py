@@ -106,7 +106,6 @@ def fit(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
     check_target(out, overwrite, data=table)
@@ -154,7 +153,6 @@ def transform(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write P f(x) of every row of a table, new points too, to an HDF5 file, piece by piece."""
     started = time.perf_counter()

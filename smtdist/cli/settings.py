@@ -24,7 +24,6 @@ def settings(
         ),
     ] = None,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """List the settings that --set takes, with defaults, and the presets with what they change."""
     console = result_console()

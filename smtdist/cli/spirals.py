@@ -27,7 +27,6 @@ def spirals(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Tell two spirals apart by noisy copies of their points, and show what the components are."""
     started = time.perf_counter()

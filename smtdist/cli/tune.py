@@ -78,7 +78,6 @@ def tune(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits."""
     started = time.perf_counter()

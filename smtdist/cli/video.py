@@ -58,7 +58,6 @@ def import_(
     limit: Annotated[int, typer.Option(min=0, help="Frames of each clip to take; 0 for all.")] = 0,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Bring the luminance of clips into an HDF5 file, cropped and down-sampled; cuts are looked for where none are stated."""
     try:
@@ -101,7 +100,6 @@ def fit(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Fit a transform of video: whitening, dictionary, codes, embedding; repeat with --checkpoint to resume."""
     check_target(out, overwrite, inputs=(clips, below))
@@ -142,7 +140,6 @@ def judge(
     clip: Names = None,
     sequences: Annotated[int, typer.Option(min=1, help="Sequences to judge by, at most.")] = 1000,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Say how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt beside PCA."""
     fitted = load_video(model)
@@ -198,7 +195,6 @@ def groups(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Draw atoms with their nearest in the embedding, as patches and as needles."""
     kind = opt.picture_kind(out)

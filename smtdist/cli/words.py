@@ -130,7 +130,6 @@ def words(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.
 

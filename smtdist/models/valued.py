@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
@@ -78,6 +79,11 @@ class ValuedTransform(ABC):
         if self.statistics is None:
             raise ModelError("The model keeps no sums; fit it again.")
         return self.statistics.means()
+
+    def facts(self, source: Source) -> Facts:
+        """Return what a checkpoint of sums of a source depends on."""
+        given = {"the model": self.basis}
+        return Facts.of(source, asdict(self.settings), given)
 
     def read_as(self, source: Source) -> Source:
         """Return the source that a pass over samples reads."""

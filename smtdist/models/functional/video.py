@@ -90,10 +90,6 @@ class VideoModel(ValuedTransform):
         below = [] if self.below is None else [self.below.basis, array_hash(self.below.components)]
         return valued.hashed(taken, own, self.coder.gap, below, value_sums.GRID)
 
-    def facts(self, source: Source) -> Facts:
-        """Return what a checkpoint of sums of a source depends on."""
-        return Facts.of(source, asdict(self.settings), {"the model": self.basis})
-
     def require_like(self, source: Source) -> None:
         """Refuse sequences that were taken in another way, and all where P was not solved from the sums."""
         self._require_solved()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -13,7 +13,6 @@ from smtdist.data.fingerprint import array_hash
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
@@ -105,10 +104,6 @@ class PointModel(ValuedTransform):
                 "lengths are of sequences in time, which this model does not have; leave them out."
             )
         return in_time(table, self._asked.order, lengths)
-
-    def facts(self, source: Source) -> Facts:
-        """Return what a checkpoint of sums of a source depends on."""
-        return Facts.of(source, asdict(self._asked), {"the model": self.basis})
 
     def require_like(self, source: Source) -> None:
         """Refuse rows of another length, and any where neighbours are among all rows."""
