@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.codes.coder import Coder, Record, patch_rows
 from smtdist.codes.settings import StartSettings
@@ -22,9 +21,9 @@ from smtdist.kernels import contrast
 from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.threads import single_blas
 from smtdist.models import provenance
+from smtdist.solve.solution import Float64
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
-Float64 = NDArray[np.float64]
 C = TypeVar("C", bound=Coder)
 
 STEPS = ("whitening", "start", "round")

@@ -33,7 +33,6 @@ from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
 from smtdist.statistics.values import ValueStatistics, ValueSums
 
-Float64 = NDArray[np.float64]
 ROWS = 4096
 """Patches that are coded together, in whole images."""
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
@@ -16,13 +15,12 @@ from smtdist.kernels import contrast, l1
 from smtdist.kernels.features import Features
 from smtdist.kernels.threads import single_blas
 from smtdist.models.points.fit import PointModel, fit_sums
+from smtdist.models.records import Record
+from smtdist.solve.solution import Float64
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sequences import FrameMoments
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import ValueSums
-
-Float64 = NDArray[np.float64]
-Record = dict[str, Any]
 
 GAP: Final = 1e-3
 """Relative duality gap of codes that are summed: their grid is 2^-16 wide."""

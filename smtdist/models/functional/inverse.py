@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 PENALTY: Final = 1e-3
 """λ of equation 6 by default, for embeddings whose rows have variance 1."""

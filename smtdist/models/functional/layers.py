@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.models.functional.needles import needles
 from smtdist.models.functional.video import VideoModel
 from smtdist.models.functional.video_judge import pca, snr
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 
 def reconstruction_per_layer(model: VideoModel, rows: Float64) -> list[dict[str, float]]:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 PADDED: Final = 4
 """The Fourier amplitude is looked at on a grid so many times as fine as the patch gives."""

@@ -17,25 +17,18 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.models import valued
 from smtdist.models.functional.dictionary import learn_dictionary
-from smtdist.models.functional.fit import (
-    Record,
-    SparseCoder,
-    Whitening,
-    Whitens,
-    fit_whitening,
-)
+from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
 from smtdist.models.functional.inverse import PENALTY, recover_codes
 from smtdist.models.functional.regularised import regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
+from smtdist.models.records import Record
 from smtdist.models.valued import ValuedTransform
-from smtdist.solve.solution import Solution
+from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
-
-Float64 = NDArray[np.float64]
 
 SHARED: Final = ("patch", "length", "places", "views", "whiten", "low_pass", "seed")
 """Settings that all layers of a stack share."""

@@ -27,11 +27,10 @@ from smtdist.models.kernel.encoder import KernelEncoder, require_rows
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import spectral
 from smtdist.models.kernel.triplets import Triplets, drawn_triplets, given_triplets
+from smtdist.models.records import Record
+from smtdist.solve.solution import Float64
 from smtdist.statistics.gradients import on_sphere
 from smtdist.statistics.rows import as_rows
-
-Float64 = NDArray[np.float64]
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

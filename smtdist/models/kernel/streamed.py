@@ -20,14 +20,10 @@ from smtdist.models import provenance, ways
 from smtdist.models.kernel.contrastive import Spectrum, top_components
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
-from smtdist.models.kernel.model import (
-    FeatureDecoder,
-    FeatureEncoder,
-    KernelModel,
-    Record,
-)
+from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import bottomless, resolved_ridge
+from smtdist.models.records import Record
 from smtdist.solve import positive
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.contrast import ContrastSums, finish
