@@ -61,15 +61,8 @@ def _groups(model: VideoModel) -> Iterator[tuple[str, Group]]:
         "provenance": json.dumps(file_groups.without_audit(model.provenance)),
     }
     yield "", Group(attributes=about)
-    whitening = model.whitening
-    parts: dict[str, Any] = {
-        "mean": whitening.mean,
-        "whiten": whitening.whiten,
-        "unwhiten": whitening.unwhiten,
-        "covariance": model.covariance,
-        "atoms": model.coder.dictionary.T,
-        "trace": model.trace,
-    }
+    parts: dict[str, Any] = {**vars(model.whitening), "covariance": model.covariance}
+    parts |= {"atoms": model.coder.dictionary.T, "trace": model.trace}
     for name, variables in _DIMENSIONS.items():
         yield (
             f"/{name}",
@@ -123,11 +116,12 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         "mean": (pixels,),
         "whiten": (pixels, pixels),
         "unwhiten": (pixels, pixels),
+        "components": (settings.n_components, atoms),
     }
-    shapes = {name: found[name].shape for name in wanted} | {"components": embedding.components.shape}
-    for name, shape in (wanted | {"components": (settings.n_components, atoms)}).items():
-        if shapes[name] != shape:
-            raise ValueError(f"{name} has the shape {shapes[name]}, not {shape} as the settings say")
+    found["components"] = embedding.components
+    for name, shape in wanted.items():
+        if found[name].shape != shape:
+            raise ValueError(f"{name} has the shape {found[name].shape}, not {shape} as the settings say")
     if not np.isfinite(embedding.components).all():
         raise ValueError("components holds numbers that are not finite")
     whitening = Whitening(found["mean"], found["whiten"], found["unwhiten"])

@@ -167,8 +167,9 @@ def fit_exact(
     if function is not None:
         kernel = type(kernel)(getattr(function, "__name__", "own"), function=function)
     kernel = with_bandwidth(kernel, settings.bandwidth, rows)
-    options = {"tolerance": settings.tolerance, "max_iterations": settings.max_iterations}
-    descent: dict[str, Any] = {"method": settings.method, "seed": settings.seed, **options}
+    descent: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("method", "seed", "tolerance", "max_iterations")
+    }
     about = {"versions": provenance.few_versions()}
     if settings.model == "autoencoder":
         seen, wanted = corrupted(rows, shape, settings, clean)
