@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist import configuration
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import MemoryBudgetError
 from smtdist.models.plan import PassCost, PlannedCluster
 from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
@@ -30,10 +30,8 @@ Pieces = Iterator[tuple[int, NDArray[Any]]]
 
 def asked_for(defaults: S, assignments: list[str] | None, **chosen: Any) -> S:
     """Return settings with what --set and other options ask for; WrongUsage for what is none."""
-    try:
+    with usage(TypeError):
         found: S = defaults.replace(**chosen, **configuration.parse_settings(assignments or []))  # type: ignore[attr-defined]
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
     return found
 
 

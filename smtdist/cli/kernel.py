@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, say_costs, say_fitted, told, write_features
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import hdf5, opening, remote
 from smtdist.data.labels import read_labels
@@ -31,7 +31,7 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import size_of
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import DataError
 from smtdist.evaluate import run
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation
@@ -126,10 +126,8 @@ def plan(
     """Say what a kernel fit will cost, pass by pass: tasks, bytes and memory; what cannot fit is refused."""
     settings, source = settings_from(model, set_), samples_of((data, dataset))
     where = Where(workers, cluster, quiet)
-    try:
+    with usage():
         limit = None if memory is None else size_of(memory)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     if limit is not None and not where.is_local:
         raise WrongUsage("A running cluster states its workers' memory; leave out --memory.")
     about = {"configuration": loads(settings.to_json())}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from smtdist import configuration
-from smtdist.cli.errors import DEBUG, WrongUsage
+from smtdist.cli.errors import DEBUG, WrongUsage, usage
 from smtdist.configuration import Configuration
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import ConfigurationError
@@ -269,7 +269,7 @@ def _chosen(
     """Return the cluster with its options, absolute paths and all; what cannot be meant is wrong usage."""
     if cluster is None and not any((max_workers, cluster_config, tls, insecure)):
         return None
-    try:
+    with usage():
         return replace(
             cluster or ClusterChoice(),
             config=cluster_config and cluster_config.absolute(),
@@ -277,8 +277,6 @@ def _chosen(
             insecure=insecure,
             max_workers=max_workers,
         ).checked()
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
 
 
 def picture_kind(path: Path) -> str:
@@ -343,7 +341,8 @@ def settings_from(
     preset_name: str | None, assignments: list[str] | None, base: Model | None, atoms: Any
 ) -> Configuration:
     """Return the settings that the options add up to; what has no meaning is wrong usage."""
-    try:
+    # a value of another type, such as patch=six, fails in a comparison
+    with usage(TypeError):
         changes = dict(configuration.parse_setting(text) for text in assignments or [])
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
@@ -351,9 +350,6 @@ def settings_from(
             return _settings_of_base(base, preset_name, changes)
         start = configuration.preset(preset_name) if preset_name else Configuration()
         return _solvable(start.replace(**changes), None if atoms is None else len(atoms))
-    except (ConfigurationError, TypeError) as error:
-        # a value of another type, such as patch=six, fails in a comparison
-        raise WrongUsage(str(error)) from error
 
 
 def _solvable(settings: Configuration, n_atoms: int | None) -> Configuration:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from smtdist import configuration
 from smtdist.cli.coders import asked_for, changed, say_fitted, told
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for
 from smtdist.codes.coder import Coder, Record
 from smtdist.data import opening
@@ -17,7 +17,6 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
 from smtdist.models import coded as learned_codes
 from smtdist.models import loading
 from smtdist.models.coded import CodedSettings
@@ -72,10 +71,8 @@ def fit_command(
 
 def coded_settings_of(assignments: list[str] | None) -> CodedSettings:
     """Return the settings of a fit of a learned code; what has no meaning is wrong usage."""
-    try:
+    with usage(TypeError):
         return learned_codes.coded_settings(**configuration.parse_settings(assignments or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
 
 
 def coded_run(

@@ -13,7 +13,7 @@ import typer
 from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.coders import say_fitted, write_features
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import usage
 from smtdist.cli.plan import say_fit
 from smtdist.cli.session import Where, engine_for
 from smtdist.data.source import Source
@@ -109,7 +109,7 @@ def fit(
 ) -> None:
     """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
     check_target(out, overwrite, data=table)
-    try:
+    with usage():
         own = configuration.parse_settings(set_ or [])
         kind = point_sites.site_kind(sites, own)
         if kind is not None and (context.value != _DEFAULT.context or lengths):
@@ -122,8 +122,6 @@ def fit(
             order=order, lengths=opt.sequence_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
             sites=sites, of_sites=own, seed=seed,
         )  # fmt: skip
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     source = _opened(kind, table, dataset)
     where = Where(workers, cluster, quiet)
     if plan:
@@ -182,7 +180,5 @@ def transform(
 
 def _opened(kind: SiteKind | None, path: str, dataset: str | None) -> Source:
     """Return the samples that options name."""
-    try:
+    with usage():
         return point_sites.table_of([path], dataset) if kind is None else kind.opened([path], dataset)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from smtdist.cli.commands import CHECKPOINT
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import usage
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
-from smtdist.errors import ConfigurationError, InterruptedRun
+from smtdist.errors import InterruptedRun
 from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
 
@@ -103,10 +103,8 @@ def engine_for(
             if stop.is_set():
                 raise InterruptedRun("Stopped as asked.", stop.exit_code)
 
-        try:
+        with usage():
             executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting))
-        except ConfigurationError as error:
-            raise WrongUsage(str(error)) from error
         cluster = executor.cluster
         if cluster is not None and cluster.dashboard:
             events.emit("note", text=f"Dashboard: {cluster.dashboard}")

@@ -15,13 +15,12 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.coders import asked_for, say_fitted, told
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.plan import say_fit
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.video import PatchSequences, open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target, whole_file
-from smtdist.errors import ConfigurationError
 from smtdist.models.functional import video as video_model
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.layers import judged_layers
@@ -60,10 +59,8 @@ def import_(
     json: opt.Json = False,
 ) -> None:
     """Bring the luminance of clips into an HDF5 file, cropped and down-sampled; cuts are looked for where none are stated."""
-    try:
+    with usage():
         settings = VideoSettings(crop, levels, limit)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     written = import_videos([str(file) for file in files], out, settings, overwrite=overwrite)
     if json:
         print_json({"out": str(out.absolute()), "clips": written})

@@ -9,12 +9,11 @@ import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.coders import say_costs
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.text import TextSource
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.manifest import Facts
-from smtdist.errors import ConfigurationError
 from smtdist.models import merge as merging
 from smtdist.models.words import files as word_files
 from smtdist.models.words import fit
@@ -274,10 +273,8 @@ def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, Wo
     if base is not None:
         found = word_files.load_words(base)
         return found.settings, found
-    try:
+    with usage():
         return WordSettings(**changes), None
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
 
 
 def _report(result: dict[str, Any], as_json: bool) -> None:
