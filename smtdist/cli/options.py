@@ -247,7 +247,7 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
     )
 
     @functools.wraps(command)
-    def whole(**values: Any) -> None:
+    def whole(*, debug: bool = False, **values: Any) -> None:
         if "cluster" in known:
             beside = {name: values.pop(name) for name in _OF_CLUSTERS}
             values["cluster"] = _chosen(values["cluster"], **beside)
