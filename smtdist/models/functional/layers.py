@@ -26,6 +26,7 @@ def reconstruction_per_layer(model: VideoModel, rows: Float64) -> list[dict[str,
     for layer in model.layers:
         codes = layer.codes(rows)
         active = float((codes > 0).sum(axis=1).mean())
+        most = min(len(layer.components), rows.shape[1])
         count = max(1, min(round(active), layer.coder.dictionary.shape[0]))
         rebuilt = layer.decode(codes)
         shift = (rows.mean(axis=1) - rebuilt.mean(axis=1))[:, None]
@@ -35,11 +36,7 @@ def reconstruction_per_layer(model: VideoModel, rows: Float64) -> list[dict[str,
                 "codes and mean": snr(rows, rebuilt + shift, mean),
                 "active": active,
                 "PCA": snr(rows, pca(rows, mean, lowest.covariance, count), mean),
-                "PCA of the components": snr(
-                    rows,
-                    pca(rows, mean, lowest.covariance, min(len(layer.components), rows.shape[1])),
-                    mean,
-                ),
+                "PCA of the components": snr(rows, pca(rows, mean, lowest.covariance, most), mean),
             }
         )
     return result

@@ -69,10 +69,8 @@ def _spectrum(patches: Float64) -> tuple[NDArray[np.complex128], tuple[Float64, 
     side = patches.shape[1]
     spectrum = np.fft.fft2(patches, s=(PADDED * side, PADDED * side))
     frequency = np.fft.fftfreq(PADDED * side)
-    return spectrum, (
-        np.repeat(frequency[:, None], len(frequency), 1),
-        np.repeat(frequency[None], len(frequency), 0),
-    )
+    down, across = np.meshgrid(frequency, frequency, indexing="ij")
+    return spectrum, (down, across)
 
 
 def _envelope(

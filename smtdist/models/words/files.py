@@ -73,19 +73,9 @@ def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite:
 
 
 def _groups(model: WordModel) -> Iterator[tuple[str, Group]]:
-    yield (
-        "vocabulary",
-        Group(
-            {
-                "words": ("word", np.array(model.vocabulary.words, object)),
-                "counts": (
-                    "word",
-                    model.vocabulary.counts,
-                    {"long_name": "in the text it was chosen from"},
-                ),
-            }
-        ),
-    )
+    words, counts = np.array(model.vocabulary.words, object), model.vocabulary.counts
+    about = {"long_name": "in the text it was chosen from"}
+    yield "vocabulary", Group({"words": ("word", words), "counts": ("word", counts, about)})
     if model.statistics is not None:
         yield "statistics", _statistics(model.statistics)
         origin = model.statistics.origin
@@ -107,11 +97,8 @@ def _statistics(sums: WordSums) -> Group:
         "count": ("pair", sums.count, {"long_name": "pairs of near positions, each counted once"}),
     }
     if sums.origin is not None:
-        variables["sample_digest"] = (
-            "sample",
-            sums.origin.samples,
-            {"long_name": "hash of the block of text"},
-        )
+        about = {"long_name": "hash of the block of text"}
+        variables["sample_digest"] = ("sample", sums.origin.samples, about)
     return Group(variables)
 
 

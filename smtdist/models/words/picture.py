@@ -78,9 +78,7 @@ def draw_words(
 def _label(axis: Any, near: Sequence[Near], pixels: float) -> None:
     """Write words beside their marks, one below the other where they would meet; `pixels` is those of a point."""
     places = axis.transData.transform([(one.cosine, one.times) for one in near])
-    taken: list[
-        tuple[float, float, float]
-    ] = []  # left, right and foot of what is written already, in points
+    taken = list[tuple[float, float, float]]()  # left, right and foot of what is written already, in points
     for number in sorted(range(len(near)), key=lambda at: (-places[at][1], places[at][0])):
         x, y = places[number] / pixels
         left, right, foot = x + 4, x + 6 + LETTER * len(near[number].word), y + 2
