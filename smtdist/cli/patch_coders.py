@@ -19,7 +19,6 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.models import coded as learned_codes
 from smtdist.models import loading
-from smtdist.models.coded import CodedSettings
 from smtdist.models.coders import fit, manifold
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.coders.represent import Pooled, representing
@@ -69,12 +68,6 @@ def fit_command(
     say_fitted(result, in_rounds(records), figures, json)
 
 
-def coded_settings_of(assignments: list[str] | None) -> CodedSettings:
-    """Return the settings of a fit of a learned code; what has no meaning is wrong usage."""
-    with usage(TypeError):
-        return learned_codes.coded_settings(**configuration.parse_settings(assignments or []))
-
-
 def coded_run(
     model: str,
     data: Location,
@@ -103,7 +96,8 @@ def coded_run(
             lambda: Facts.of(source, code.cls.facts(alone)),
         )
     if from_model is None:
-        settings = coded_settings_of(assignments)
+        with usage(TypeError):
+            settings = learned_codes.coded_settings(**configuration.parse_settings(assignments or []))
         source = opened()
         learned_codes.require_pooled(source, settings)
         return Run(
