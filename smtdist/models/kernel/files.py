@@ -154,8 +154,9 @@ def _parts(file: Any) -> Iterator[tuple[str, Any]]:
         features = _features(group, arrays)
         if features.n_features != len(arrays["weights"]):
             raise ValueError("features and weights differ in number")
+        unit = bool(file_groups.number(group, "unit"))
         if encoding:
-            yield name, FeatureEncoder(features, arrays["weights"], bool(file_groups.number(group, "unit")))
+            yield name, FeatureEncoder(features, arrays["weights"], unit)
         else:
             yield name, FeatureDecoder(features, arrays["weights"])
 
