@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,32 +15,21 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
+from smtdist.data import hdf5
 from smtdist.data.locations import Location
+from smtdist.errors import DataError
 from smtdist.evaluate import run
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Directions, Labelled, Linear, Neighbours, Settings, Svm
-from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.models.transform import Represents, represented
 from smtdist.monitor import tables
 
 DRAWS: Final = 5
 
 
-class Metric(enum.StrEnum):
-    """How a representation is judged."""
-
-    knn = "knn"
-    linear = "linear"
-    svm = "svm"
-
-
-class Vote(enum.StrEnum):
-    """How neighbours vote."""
-
-    exp = "exp"
-    linear = "linear"
-    hard = "hard"
+Metric = enum.StrEnum("Metric", "knn linear svm")
+Vote = enum.StrEnum("Vote", "exp linear hard")
 
 
 def _share(value: float | None) -> float | None:
@@ -132,7 +122,6 @@ def evaluate(
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Classify test images in the representation: by their nearest training images (soft k-NN), linearly, or by an SVM."""
     if whiten is not None and leading is None:
@@ -150,7 +139,7 @@ def evaluate(
     if draws is not None and not labels:
         raise WrongUsage("--draws is for --labels; give --labels too.")
     where = Where(workers, cluster, quiet)
-    if is_kernel_model(model):
+    if _is_kernel_model(model):
         chosen = (components, drop, with_, mirrored, leading, set_, labels)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
@@ -245,6 +234,13 @@ def _settings(
     return (
         Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
     )
+
+
+def _is_kernel_model(path: Path) -> bool:
+    """Tell whether a file is a kernel model's, without loading kernels; what cannot be opened is none."""
+    with contextlib.suppress(DataError), hdf5.open_file(str(path)) as file:
+        return str(file.attrs.get("kind", "")) == "kernel"
+    return False
 
 
 def _evaluate_kernel(

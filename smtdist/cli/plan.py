@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import coded_feature, inputs
 from smtdist.cli.patch_coders import coded_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -23,7 +23,7 @@ from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
-from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError
+from smtdist.errors import MemoryBudgetError, SmtdistError
 from smtdist.models import calibrate as calibrating
 from smtdist.models import forecast, ways
 from smtdist.models import plan as planning
@@ -80,7 +80,6 @@ def plan(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Say what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
 
@@ -95,16 +94,10 @@ def plan(
                 "The fit of a learned code is planned for this machine, from its settings; leave out --preset, --atoms and "
                 "--cluster, and --from-model with --model."
             )
-        fit, components = coded_run(model, data, dataset, set_, coder)
-        machines = _machines(
-            where, opening.open_source(data, dataset), threads, memory, driver_memory, gpu_memory
-        )[0]
-        _say(
-            planned_run(fit, machines, components, checkpoint=checkpoint, timed=calibrate),
-            checkpoint,
-            json,
-            {},
-        )
+        run = coded_run(model, data, dataset, set_, coder)
+        machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)[0]
+        planned = planned_run(run.fit, machines, run.components, checkpoint=checkpoint, timed=calibrate)
+        _say(planned, checkpoint, json, {})
         return
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
@@ -156,11 +149,9 @@ def _machines(
     gpu_memory: str | None,
 ) -> tuple[Machines, int | None, list[int | None]]:
     """Return this machine as a cluster, the memory that its workers share, and what was stated of each."""
-    try:
+    with usage():
         sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
         return *forecast.local_machines(where.resolved_workers(source) or 0, threads, *sizes), sizes
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
 
 
 def _say(planned: FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]) -> None:

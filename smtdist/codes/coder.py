@@ -72,7 +72,7 @@ class Coder(Features):
     def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Return what it learns, by the names of the class's fields, and the records of the passes it took.
 
-        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are
+        start : a `smtdist.models.coders.fit.Start`, with unit atoms and their spares, how patches are
             made, and the images of a round. Passes over the data go through `engine.reduce` and
             `engine.loop` (`smtdist.engine.passes.Engine`).
         """

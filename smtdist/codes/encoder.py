@@ -145,7 +145,7 @@ class PatchEncoder(Coder):
     def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Return atoms (K, p) and arrays, and the records of the passes it took: by default the drawn patches.
 
-        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are
+        start : a `smtdist.models.coders.fit.Start`, with unit atoms and their spares, how patches are
             made, and the images of a round. Passes over the data go through `engine.reduce` and
             `engine.loop` (`smtdist.engine.passes.Engine`).
         """

@@ -17,7 +17,6 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.coders import fit, manifold
-from smtdist.models.coders import start as coder_start
 from smtdist.models.coders.files import CoderFiles, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.plugins import ENCODERS, brought, is_brought
@@ -156,7 +155,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     resume. Memory: as either step states before its passes.
     """
     require_pooled(source, settings)
-    with engine.run([*coder_start.STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
+    with engine.run([*fit.STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
         coder, first = fit.fit_coder(code_of(settings.feature).cls, source, settings.coder, engine)
         found, then = manifold.fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
@@ -164,7 +163,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
 
 def require_pooled(source: Source, settings: CodedSettings) -> None:
     """Refuse images that either step cannot take, pooling windows that do not fit into them, and too many components."""
-    shape = coder_start.image_shape(source, settings.coder)
+    shape = fit.image_shape(source, settings.coder)
     manifold.require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
     manifold.require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
 

@@ -16,6 +16,7 @@ from smtdist.data.table import as_table
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.models.estimating import keep
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
 from smtdist.models.kernel.settings import KernelSettings
@@ -53,11 +54,8 @@ class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             with session.executor_for(self.cluster, self.workers) as executor:
                 model, records = fit_model(samples_of(rows), settings, Engine(executor))
         else:
-            rows = self._checked(X, reset=True)
-            model, records = (
-                fit_exact(rows, settings, triplets=triplets, clean=clean, function=function),
-                [],
-            )
+            rows, records = self._checked(X, reset=True), []
+            model = fit_exact(rows, settings, triplets=triplets, clean=clean, function=function)
         return self._fitted(model, records)
 
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:
@@ -152,23 +150,7 @@ class ContrastiveKernel(_KernelEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.offset = offset
-        self.features = features
-        self.n_features = n_features
-        self.noise = noise
-        self.flip = flip
-        self.crop = crop
-        self.mask = mask
-        self.copies = copies
-        self.triplets = triplets
-        self.pool = pool
-        self.seed = seed
-        self.workers = workers
-        self.cluster = cluster
+        keep(locals())
 
     def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
         """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
@@ -226,31 +208,7 @@ class SpectralContrastiveKernel(_KernelEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.offset = offset
-        self.ridge = ridge
-        self.negatives = negatives
-        self.features = features
-        self.n_features = n_features
-        self.noise = noise
-        self.flip = flip
-        self.crop = crop
-        self.mask = mask
-        self.copies = copies
-        self.triplets = triplets
-        self.pool = pool
-        self.method = method
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.rounds = rounds
-        self.batch = batch
-        self.learning_rate = learning_rate
-        self.seed = seed
-        self.workers = workers
-        self.cluster = cluster
+        keep(locals())
 
     def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
         """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
@@ -309,33 +267,7 @@ class KernelAutoencoder(_KernelEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.offset = offset
-        self.decoder_kernel = decoder_kernel
-        self.decoder_bandwidth = decoder_bandwidth
-        self.ridge = ridge
-        self.nugget = nugget
-        self.noise = noise
-        self.flip = flip
-        self.crop = crop
-        self.mask = mask
-        self.features = features
-        self.n_features = n_features
-        self.decoder_features = decoder_features
-        self.n_decoder_features = n_decoder_features
-        self.pool = pool
-        self.method = method
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
-        self.rounds = rounds
-        self.batch = batch
-        self.learning_rate = learning_rate
-        self.seed = seed
-        self.workers = workers
-        self.cluster = cluster
+        keep(locals())
 
     def fit(self, X: Any, y: Any = None, *, clean: Any = None) -> Self:
         """Fit on rows (n, d), images or a (path, dataset) pair; `clean` is what rows in memory are to become."""
