@@ -22,7 +22,6 @@ from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
-from smtdist.models.estimating import keep
 
 NAMES = tuple(field.name for field in fields(ConceptSettings))
 ROWS = 4096
@@ -84,7 +83,40 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint: str | os.PathLike[str] | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        keep(locals())
+        self.method = method
+        self.n_concepts = n_concepts
+        self.rank = rank
+        self.kernel_rank = kernel_rank
+        self.tolerance = tolerance
+        self.discourage = discourage
+        self.distinct = distinct
+        self.annealing = annealing
+        self.candidates = candidates
+        self.rounds = rounds
+        self.penalty = penalty
+        self.temperature = temperature
+        self.cooling = cooling
+        self.sweeps = sweeps
+        self.weights = weights
+        self.blocks = blocks
+        self.project_every = project_every
+        self.other_penalty = other_penalty
+        self.floor = floor
+        self.refine = refine
+        self.mild = mild
+        self.heated = heated
+        self.refine_penalty = refine_penalty
+        self.aim = aim
+        self.branches = branches
+        self.items = items
+        self.perturbation = perturbation
+        self.features = features
+        self.seed = seed
+        self.cluster = cluster
+        self.workers = workers
+        self.folder = folder
+        self.checkpoint = checkpoint
+        self.on_event = on_event
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:

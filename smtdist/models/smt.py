@@ -23,7 +23,6 @@ from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.models import files
-from smtdist.models.estimating import keep
 from smtdist.models.fit import fit
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
@@ -133,7 +132,50 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         solve_on: str = "driver",
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        keep(locals())
+        self.patch = patch
+        self.feature = feature
+        self.threshold = threshold
+        self.context = context
+        self.order = order
+        self.mean = mean
+        self.mean_context = mean_context
+        self.ridge = ridge
+        self.min_contrast = min_contrast
+        self.constant_patch = constant_patch
+        self.zero_code = zero_code
+        self.dictionary = dictionary
+        self.dictionary_method = dictionary_method
+        self.dictionary_cosine = dictionary_cosine
+        self.dictionary_rounds = dictionary_rounds
+        self.dictionary_samples = dictionary_samples
+        self.flip = flip
+        self.grey = grey
+        self.resize = resize
+        self.crop = crop
+        self.channels = channels
+        self.stride = stride
+        self.positions = positions
+        self.moment = moment
+        self.n_components = n_components
+        self.drop = drop
+        self.pool_size = pool_size
+        self.pool_stride = pool_stride
+        self.dtype = dtype
+        self.pixel_range = pixel_range
+        self.null_tolerance = null_tolerance
+        self.keep_statistics = keep_statistics
+        self.neighbours = neighbours
+        self.temperature = temperature
+        self.vote = vote
+        self.mirrored_votes = mirrored_votes
+        self.seed = seed
+        self.atoms = atoms
+        self.cluster = cluster
+        self.workers = workers
+        self.checkpoint = checkpoint
+        self.on_bad_chunk = on_bad_chunk
+        self.solve_on = solve_on
+        self.on_event = on_event
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:

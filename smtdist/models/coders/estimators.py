@@ -19,7 +19,6 @@ from smtdist.engine.passes import Engine
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.fit import fit_coder, require_pooling
 from smtdist.models.coders.represent import representing
-from smtdist.models.estimating import keep
 from smtdist.models.transform import Represents, represented
 
 
@@ -92,7 +91,13 @@ class SpikeSlabCoder(CoderEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        keep(locals())
+        self.model = model
+        self.units = units
+        self.patch = patch
+        self.pooling = pooling
+        self.settings = settings
+        self.workers = workers
+        self.cluster = cluster
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
         return self._alone(PatchCoder, S3CSettings(), source, engine)
@@ -126,7 +131,14 @@ class SparseCoding(CoderEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        keep(locals())
+        self.units = units
+        self.patch = patch
+        self.penalty = penalty
+        self.positive = positive
+        self.pooling = pooling
+        self.settings = settings
+        self.workers = workers
+        self.cluster = cluster
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
         return self._alone(SparseCoder, SparseSettings(), source, engine)
@@ -159,7 +171,13 @@ class CodedSMT(CoderEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        keep(locals())
+        self.feature = feature
+        self.patch = patch
+        self.dictionary = dictionary
+        self.n_components = n_components
+        self.settings = settings
+        self.workers = workers
+        self.cluster = cluster
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
         settings = coded_settings(**self._given(), **(self.settings or {}))

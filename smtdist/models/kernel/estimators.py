@@ -16,7 +16,6 @@ from smtdist.data.table import as_table
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.models.estimating import keep
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
 from smtdist.models.kernel.settings import KernelSettings
@@ -150,7 +149,23 @@ class ContrastiveKernel(_KernelEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        keep(locals())
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.offset = offset
+        self.features = features
+        self.n_features = n_features
+        self.noise = noise
+        self.flip = flip
+        self.crop = crop
+        self.mask = mask
+        self.copies = copies
+        self.triplets = triplets
+        self.pool = pool
+        self.seed = seed
+        self.workers = workers
+        self.cluster = cluster
 
     def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
         """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
@@ -208,7 +223,31 @@ class SpectralContrastiveKernel(_KernelEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        keep(locals())
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.offset = offset
+        self.ridge = ridge
+        self.negatives = negatives
+        self.features = features
+        self.n_features = n_features
+        self.noise = noise
+        self.flip = flip
+        self.crop = crop
+        self.mask = mask
+        self.copies = copies
+        self.triplets = triplets
+        self.pool = pool
+        self.method = method
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.rounds = rounds
+        self.batch = batch
+        self.learning_rate = learning_rate
+        self.seed = seed
+        self.workers = workers
+        self.cluster = cluster
 
     def fit(self, X: Any, y: Any = None, *, positives: Any = None, negatives: Any = None) -> Self:
         """Fit on rows (n, d), images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
@@ -267,7 +306,33 @@ class KernelAutoencoder(_KernelEstimator):
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
-        keep(locals())
+        self.n_components = n_components
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.offset = offset
+        self.decoder_kernel = decoder_kernel
+        self.decoder_bandwidth = decoder_bandwidth
+        self.ridge = ridge
+        self.nugget = nugget
+        self.noise = noise
+        self.flip = flip
+        self.crop = crop
+        self.mask = mask
+        self.features = features
+        self.n_features = n_features
+        self.decoder_features = decoder_features
+        self.n_decoder_features = n_decoder_features
+        self.pool = pool
+        self.method = method
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.rounds = rounds
+        self.batch = batch
+        self.learning_rate = learning_rate
+        self.seed = seed
+        self.workers = workers
+        self.cluster = cluster
 
     def fit(self, X: Any, y: Any = None, *, clean: Any = None) -> Self:
         """Fit on rows (n, d), images or a (path, dataset) pair; `clean` is what rows in memory are to become."""
