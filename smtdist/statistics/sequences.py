@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 
 ROWS: Final = 2048
 """Rows that are coded together."""
 
 
 @dataclass(frozen=True)
-class FrameMoments(Costs):
+class FrameMoments(Statistic):
     """n, Σ x and Σ x xᵀ of all rows of sequences, in float64 along the fixed tree: what whitening and PCA are made of.
 
     With `through`, of the rows that it makes of them, (m, width).
@@ -25,15 +25,15 @@ class FrameMoments(Costs):
 
     width: int
     through: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
-    exact: bool = False
-    on_device: bool = False
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sums over no rows."""
+    def layout(self) -> Layout:
+        """Return the count of rows, their sum, and that of their products."""
+        width = self.width
         return {
-            "n": np.zeros((), np.int64),
-            "total": np.zeros(self.width),
-            "moment": np.zeros((self.width, self.width)),
+            "n": ((), np.int64),
+            "total": ((width,), np.float64),
+            "moment": ((width, width), np.float64),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -48,12 +48,6 @@ class FrameMoments(Costs):
             state["n"] += len(rows)
         return int(images.shape[0] * images.shape[1])
 
-    def merge(self, left: State, right: State) -> State:
-        """Add the sums of both."""
-        for name, value in left.items():
-            value += right[name]
-        return left
-
     def state_bytes(self) -> int:
         """Return the size of a state."""
         return 8 * (self.width + 1) ** 2 + 8
@@ -61,10 +55,6 @@ class FrameMoments(Costs):
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of two thousand rows and a product, whatever the batch."""
         return 16 * self.width * (self.width + ROWS) + 2**26
-
-    def miniature(self) -> FrameMoments:
-        """Return itself."""
-        return self
 
 
 class Coder(Protocol):
@@ -95,7 +85,7 @@ class Coder(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class DictionarySums(Costs):
+class DictionarySums(Statistic):
     """Σ a aᵀ (K, K), Σ a xᵀ (K, d) and Σ ½ ‖x - Φ a‖² + λ Σ a over rows of sequences, in float64 along the fixed tree.
 
     Of every sequence the first row and the middle one are coded: those between are nearly the same. Memory:
@@ -103,17 +93,16 @@ class DictionarySums(Costs):
     """
 
     coder: Coder
-    exact: bool = False
-    on_device: bool = False
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sums over no rows."""
+    def layout(self) -> Layout:
+        """Return arrays of 8 K (K + d) bytes, and little more."""
         size = self.coder.size
         return {
-            "n": np.zeros((), np.int64),
-            "loss": np.zeros(()),
-            "second": np.zeros((size, size)),
-            "cross": np.zeros((size, self._width)),
+            "n": ((), np.int64),
+            "loss": ((), np.float64),
+            "second": ((size, size), np.float64),
+            "cross": ((size, self._width), np.float64),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -132,24 +121,10 @@ class DictionarySums(Costs):
             state["n"] += len(rows)
         return len(images)
 
-    def merge(self, left: State, right: State) -> State:
-        """Add the sums of both."""
-        for name, value in left.items():
-            value += right[name]
-        return left
-
     @property
     def _width(self) -> int:
         return int(self.coder.dictionary.shape[0])
 
-    def state_bytes(self) -> int:
-        """Return the size of a state."""
-        return 8 * self.coder.size * (self.coder.size + self._width) + 16
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of two thousand rows and their codes, whatever the batch."""
         return 8 * (5 * ROWS + self.coder.size) * (self.coder.size + self._width) + 2**26
-
-    def miniature(self) -> DictionarySums:
-        """Return itself."""
-        return self
