@@ -32,44 +32,6 @@ FORGET: Final = 0.9
 FLOOR: Final = 1e-4
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Where parameters are kept after each step."""
-
-    alpha: tuple[float, float] = (1e-3, 1e6)
-    beta: tuple[float, float] = (0.1, 1e6)
-    bias: tuple[float, float] = (-30.0, 30.0)
-    mu: tuple[float, float] = (-1e3, 1e3)
-
-    def keep(self, model: SpikeSlab) -> SpikeSlab:
-        """Return the model within the bounds."""
-        kept = {
-            name: np.clip(getattr(model, name), *getattr(self, name))
-            for name in ("alpha", "beta", "bias", "mu")
-        }
-        return SpikeSlab(atoms=model.atoms, **kept)
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Step sizes of a gradient step, as shares of `rate`, and penalties on the mean log-likelihood.
-
-    α and β take their steps in the logarithm, which keeps them positive and makes a step relative.
-    Penalties are ½ c μ², c α and c β, summed over their entries.
-    """
-
-    rate: float = 0.1
-    atoms: float = 1.0
-    mu: float = 1.0
-    alpha: float = 1.0
-    beta: float = 1.0
-    bias: float = 1.0
-    penalty_mu: float = 0.0
-    penalty_alpha: float = 0.0
-    penalty_beta: float = 0.0
-    newton: bool = True
-
-
 def slab_variances(model: SpikeSlab, sums: State) -> Float64:
     """Return Σ Var_Q(h_i s_i), (N,): Σ ĥ (ŝ² + 1/γ) - Σ x²."""
     return np.asarray(sums["square"] + sums["h"] / model.gamma - sums["cross"])
@@ -80,9 +42,7 @@ def slab_deviations(model: SpikeSlab, sums: State, mu: Float64) -> Float64:
     return np.asarray(sums["square"] - 2 * mu * sums["x"] + mu**2 * sums["h"] + sums["h"] / model.gamma)
 
 
-def closed_form(
-    model: SpikeSlab, sums: State, *, scalar_beta: bool, bounds: Bounds | None = None
-) -> SpikeSlab:
+def closed_form(model: SpikeSlab, sums: State, settings: Any) -> SpikeSlab:
     """Return the parameters that maximise Σ E_Q log p(v, h, s) over all of them, atoms brought to unit length.
 
     W = Σ v xᵀ (Σ E_Q[(h∘s)(h∘s)ᵀ])⁻¹, μ = Σ x / Σ ĥ, 1/α = Σ ĥ E_Q (s - μ)² / Σ ĥ, σ(b) = mean ĥ, 1/β = mean
@@ -114,9 +74,18 @@ def closed_form(
     alpha = np.where(sums["h"] > 1e-9 * n, sums["h"] / np.maximum(deviations, 1e-300), model.alpha)
     share = np.clip(sums["h"] / n, 1e-12, 1 - 1e-12)
     bias = np.log(share) - np.log1p(-share)
-    noise = np.full_like(noise, noise.mean()) if scalar_beta else noise
+    noise = np.full_like(noise, noise.mean()) if settings.beta == "scalar" else noise
     beta = n / np.maximum(noise, 1e-12 * n)
-    return (bounds or Bounds()).keep(SpikeSlab(atoms, mu, alpha, bias, beta).rescaled())
+    return _kept(SpikeSlab(atoms, mu, alpha, bias, beta).rescaled(), settings)
+
+
+def _kept(model: SpikeSlab, settings: Any) -> SpikeSlab:
+    """Return a model within the bounds of its settings."""
+    kept = {
+        name: np.clip(getattr(model, name), *getattr(settings, f"{name}_bounds"))
+        for name in ("alpha", "beta", "bias", "mu")
+    }
+    return SpikeSlab(atoms=model.atoms, **kept)
 
 
 def gradients(model: SpikeSlab, sums: State) -> dict[str, Float64]:
@@ -135,40 +104,39 @@ def gradients(model: SpikeSlab, sums: State) -> dict[str, Float64]:
     return {name: np.asarray(value / n) for name, value in found.items()}
 
 
-def gradient_step(
-    model: SpikeSlab, sums: State, rates: Rates, *, scalar_beta: bool, bounds: Bounds | None = None
-) -> SpikeSlab:
-    """Return the model after one small step up the mean of E_Q log p(v, h, s), atoms brought back to unit length.
+def gradient_step(model: SpikeSlab, sums: State, settings: Any, number: int = 1) -> SpikeSlab:
+    """Return the model after the step of round `number` up the mean of E_Q log p(v, h, s), atoms brought back to unit length.
 
-    With `rates.newton` every slope is divided by its own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so
-    that units which are seldom active learn as fast as frequent ones, and a rate of 1 is the maximum of
-    each alone; without, it is the plain gradient of section 4, that of an atom along the sphere: what would
-    change its length would, by `SpikeSlab.rescaled`, move α and μ at the rate of the atoms.
+    α and β take their steps in the logarithm, which keeps them positive and makes a step relative.
+    Penalties are ½ c μ², c α and c β, summed over their entries. With `newton` every slope is divided by its
+    own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so that units which are seldom active learn as fast as
+    frequent ones, and a rate of 1 is the maximum of each alone; without, it is the plain gradient of section
+    4, that of an atom along the sphere: what would change its length would, by `SpikeSlab.rescaled`, move α
+    and μ at the rate of the atoms.
     """
     slope = gradients(model, sums)
-    int(sums["n"])
-    slope["mu"] -= rates.penalty_mu * model.mu
-    slope["alpha"] -= rates.penalty_alpha
-    slope["beta"] -= rates.penalty_beta
-    if scalar_beta:
+    slope["mu"] -= settings.penalty_mu * model.mu
+    slope["alpha"] -= settings.penalty_alpha
+    slope["beta"] -= settings.penalty_beta
+    if settings.beta == "scalar":
         slope["beta"] = np.full_like(slope["beta"], slope["beta"].mean())
     slope["alpha"] *= model.alpha
     slope["beta"] *= model.beta
-    if rates.newton:
+    if settings.newton:
         curvatures = _curvatures(model, sums)
         slope = {name: slope[name] / curvatures[name] for name in slope}
     else:
         outwards = (slope["atoms"] * model.atoms).sum(axis=1, keepdims=True)
         slope["atoms"] = slope["atoms"] - outwards * model.atoms
-    rate = rates.rate
+    rate = settings.step(number)
     moved = SpikeSlab(
-        model.atoms + rate * rates.atoms * slope["atoms"],
-        model.mu + rate * rates.mu * slope["mu"],
-        model.alpha * np.exp(np.clip(rate * rates.alpha * slope["alpha"], -0.5, 0.5)),
-        model.bias + rate * rates.bias * slope["bias"],
-        model.beta * np.exp(np.clip(rate * rates.beta * slope["beta"], -0.5, 0.5)),
+        model.atoms + rate * settings.rate_atoms * slope["atoms"],
+        model.mu + rate * settings.rate_mu * slope["mu"],
+        model.alpha * np.exp(np.clip(rate * settings.rate_alpha * slope["alpha"], -0.5, 0.5)),
+        model.bias + rate * settings.rate_bias * slope["bias"],
+        model.beta * np.exp(np.clip(rate * settings.rate_beta * slope["beta"], -0.5, 0.5)),
     )
-    return (bounds or Bounds()).keep(moved.rescaled())
+    return _kept(moved.rescaled(), settings)
 
 
 def _curvatures(model: SpikeSlab, sums: State) -> dict[str, Float64]:
@@ -241,7 +209,7 @@ def _started(settings: Any, atoms: Float64) -> SpikeSlab:
 
 
 def _spike_slab(start: Any, settings: Any, engine: Any) -> Outcome:
-    closed, scalar = settings.m_step == "closed", settings.beta == "scalar"
+    closed = settings.m_step == "closed"
 
     def statistic(model: SpikeSlab, number: int) -> Statistic:
         return SpikeSlabSums(
@@ -251,11 +219,7 @@ def _spike_slab(start: Any, settings: Any, engine: Any) -> Outcome:
     def step(state: _Learned, sums: State, number: int) -> _Learned:
         # the sums were made with the rounded parameters
         here = state.model.astype(np.float32).astype(np.float64)
-        bounds = settings.bounds()
-        if closed:
-            model = closed_form(here, sums, scalar_beta=scalar, bounds=bounds)
-        else:
-            model = gradient_step(here, sums, settings.rates(number), scalar_beta=scalar, bounds=bounds)
+        model = closed_form(here, sums, settings) if closed else gradient_step(here, sums, settings, number)
         return _Learned(model, (*state.trace, float(sums["energy"]) / int(sums["n"])))
 
     return _rounds(start, settings, engine, statistic, step)

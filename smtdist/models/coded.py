@@ -92,7 +92,7 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
 
 def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
-    coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
+    coder = dataclasses.asdict(model.coder.settings)
     feature = model.coder.feature
     code = code_of(feature)
     names = {own: name for name, own in code.renamed.items()}
