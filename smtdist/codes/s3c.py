@@ -11,7 +11,7 @@ import numpy as np
 
 from smtdist.codes.checks import is_number, require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
-from smtdist.codes.s3c_steps import GAP, LEARN
+from smtdist.codes.s3c_steps import GAP, learn
 from smtdist.codes.settings import PatchSettings, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1, spike_slab
@@ -199,7 +199,6 @@ class PatchCoder(Coder):
         All sums are floating point and meet along the fixed tree: the same bits for any number of workers,
         after losses and after a resume. Memory on a worker: the plan's, stated before each pass.
         """
-        learn = LEARN[settings.model]
         parameters, trace, records = learn(start, settings, engine)
         return {"parameters": parameters, "trace": tuple(trace)}, records
 

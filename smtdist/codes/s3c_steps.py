@@ -19,8 +19,7 @@ from smtdist.kernels import spike_slab
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.l1_codes import L1Sums
-from smtdist.statistics.sparse_codes import OmpSums
+from smtdist.statistics.l1_codes import L1Sums, OmpSums
 from smtdist.statistics.spike_slab import SpikeSlabSums
 
 Float64 = NDArray[np.float64]
@@ -166,103 +165,79 @@ def _require_sums(sums: State) -> None:
 
 @dataclass(frozen=True)
 class _Learned:
-    """Between two rounds: parameters, what sparse coding remembers of its sums, and the objective so far."""
+    """Between two rounds: the objective of each so far, parameters, and what sparse coding remembers of its sums."""
 
+    trace: tuple[float, ...]
     model: SpikeSlab
-    trace: tuple[float, ...] = ()
     second: Float64 | None = None
     cross: Float64 | None = None
 
 
-Outcome = tuple[SpikeSlab, tuple[float, ...], list[Record]]
+def learn(start: Any, settings: Any, engine: Any) -> tuple[SpikeSlab, tuple[float, ...], list[Record]]:
+    """Learn in rounds of a pass and a step; return parameters, the objective before each step, and records."""
+    summed, stepped = _ROUNDS[settings.model]
 
-
-def _rounds(
-    start: Any,
-    settings: Any,
-    engine: Any,
-    statistic: Callable[[SpikeSlab, int], Statistic],
-    step: Callable[[_Learned, State, int], _Learned],
-) -> Outcome:
     def make(state: _Learned, number: int) -> tuple[Statistic, Any]:
-        return statistic(state.model, number), start.images(number)
+        return summed(start, settings, state.model, number + 1), start.images(number)
 
     def update(state: _Learned, sums: State, number: int) -> _Learned:
         with single_blas():
-            return step(state, sums, number)
+            objective, *learned = stepped(start, settings, state, sums, number)
+        return _Learned((*state.trace, objective / int(sums["n"])), *learned)
 
-    end, records = engine.loop(
-        "round", _Learned(_started(settings, start.atoms)), make, update, settings.rounds
+    atoms = start.atoms[: settings.units].copy()
+    mu, alpha, bias = (
+        np.full(len(atoms), float(getattr(settings, one))) for one in ("mu", "alpha", "bias")
     )
+    first = SpikeSlab(atoms, mu, alpha, bias, np.full(atoms.shape[1], float(settings.beta_start)))
+    end, records = engine.loop("round", _Learned((), first), make, update, settings.rounds)
     return end.model, end.trace, records
 
 
-def _started(settings: Any, atoms: Float64) -> SpikeSlab:
-    units, inputs = settings.units, atoms.shape[1]
-    return SpikeSlab(
-        atoms[:units].copy(),
-        np.full(units, float(settings.mu)),
-        np.full(units, float(settings.alpha)),
-        np.full(units, float(settings.bias)),
-        np.full(inputs, float(settings.beta_start)),
-    )
-
-
-def _spike_slab(start: Any, settings: Any, engine: Any) -> Outcome:
+def _slab_sums(start: Any, settings: Any, model: SpikeSlab, view: int) -> Statistic:
     closed = settings.m_step == "closed"
-
-    def statistic(model: SpikeSlab, number: int) -> Statistic:
-        return SpikeSlabSums(
-            start.patches, model.astype(np.float32), settings.schedule(), number + 1, closed
-        )
-
-    def step(state: _Learned, sums: State, number: int) -> _Learned:
-        # the sums were made with the rounded parameters
-        here = state.model.astype(np.float32).astype(np.float64)
-        model = closed_form(here, sums, settings) if closed else gradient_step(here, sums, settings, number)
-        return _Learned(model, (*state.trace, float(sums["energy"]) / int(sums["n"])))
-
-    return _rounds(start, settings, engine, statistic, step)
+    return SpikeSlabSums(start.patches, model.astype(np.float32), settings.schedule(), view, closed)
 
 
-def _omp(start: Any, settings: Any, engine: Any) -> Outcome:
-    spares = start.atoms[settings.units :]
-
-    def statistic(model: SpikeSlab, number: int) -> Statistic:
-        return OmpSums(start.patches, model.atoms.astype(np.float32), number + 1)
-
-    def step(state: _Learned, sums: State, number: int) -> _Learned:
-        lengths = np.sqrt((sums["sums"] ** 2).sum(axis=1))
-        used = (sums["counts"] > 0) & (lengths > 0)
-        fresh = np.where(
-            used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms
-        )
-        dead = np.flatnonzero(~used)
-        # the spares take turns, a different part of them each round
-        if len(dead) and len(spares):
-            fresh[dead] = spares[(np.arange(len(dead)) + (number - 1) * len(dead)) % len(spares)]
-        return _Learned(
-            replace(state.model, atoms=fresh), (*state.trace, -float(sums["loss"]) / int(sums["n"]))
-        )
-
-    return _rounds(start, settings, engine, statistic, step)
+def _slab_step(start: Any, settings: Any, state: _Learned, sums: State, number: int) -> tuple[Any, ...]:
+    # the sums were made with the rounded parameters
+    here = state.model.astype(np.float32).astype(np.float64)
+    if settings.m_step == "closed":
+        return float(sums["energy"]), closed_form(here, sums, settings)
+    return float(sums["energy"]), gradient_step(here, sums, settings, number)
 
 
-def _sparse_coding(start: Any, settings: Any, engine: Any) -> Outcome:
-    def statistic(model: SpikeSlab, number: int) -> Statistic:
-        atoms, penalty = model.atoms.astype(np.float32), settings.penalty / 2  # of half the squares
-        return L1Sums(start.patches, atoms, penalty, False, "coordinate", GAP, number + 1, True)
-
-    def step(state: _Learned, sums: State, number: int) -> _Learned:
-        second, cross = sums["second"], sums["cross"]
-        if state.second is not None and state.cross is not None:
-            second, cross = second + FORGET * state.second, cross + FORGET * state.cross
-        fresh = quick_codes.dictionary_step(state.model.atoms, second, cross)
-        trace = (*state.trace, -2 * float(sums["loss"]) / int(sums["n"]))
-        return _Learned(replace(state.model, atoms=fresh), trace, second, cross)
-
-    return _rounds(start, settings, engine, statistic, step)
+def _omp_sums(start: Any, settings: Any, model: SpikeSlab, view: int) -> Statistic:
+    return OmpSums(start.patches, model.atoms.astype(np.float32), view)
 
 
-LEARN: Final = {"s3c": _spike_slab, "omp": _omp, "sc": _sparse_coding}
-"""(start, settings, engine) -> parameters, trace, records; by the name of the model."""
+def _omp_step(start: Any, settings: Any, state: _Learned, sums: State, number: int) -> tuple[Any, ...]:
+    lengths = np.sqrt((sums["sums"] ** 2).sum(axis=1))
+    used = (sums["counts"] > 0) & (lengths > 0)
+    fresh = np.where(used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms)
+    dead, spares = np.flatnonzero(~used), start.atoms[settings.units :]
+    # the spares take turns, a different part of them each round
+    if len(dead) and len(spares):
+        fresh[dead] = spares[(np.arange(len(dead)) + (number - 1) * len(dead)) % len(spares)]
+    return -float(sums["loss"]), replace(state.model, atoms=fresh)
+
+
+def _sparse_sums(start: Any, settings: Any, model: SpikeSlab, view: int) -> Statistic:
+    atoms, penalty = model.atoms.astype(np.float32), settings.penalty / 2  # of half the squares
+    return L1Sums(start.patches, atoms, penalty, False, "coordinate", GAP, view, True)
+
+
+def _sparse_step(start: Any, settings: Any, state: _Learned, sums: State, number: int) -> tuple[Any, ...]:
+    second, cross = sums["second"], sums["cross"]
+    if state.second is not None and state.cross is not None:
+        second, cross = second + FORGET * state.second, cross + FORGET * state.cross
+    fresh = quick_codes.dictionary_step(state.model.atoms, second, cross)
+    return -2 * float(sums["loss"]), replace(state.model, atoms=fresh), second, cross
+
+
+_ROUNDS: Final[dict[str, tuple[Callable[..., Statistic], Callable[..., tuple[Any, ...]]]]] = {
+    "s3c": (_slab_sums, _slab_step),
+    "omp": (_omp_sums, _omp_step),
+    "sc": (_sparse_sums, _sparse_step),
+}
+"""The sums of a round, and the step from them to minus the loss and what is learned; by the name of the model."""

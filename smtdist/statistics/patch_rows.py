@@ -102,15 +102,13 @@ class PatchRows:
         """Return the patches at `places` normalised and whitened, float32 (m k, p)."""
         return self.prepared(self.raw(images, places))
 
-    def groups(self, images: NDArray[np.generic], view: int, rows: int) -> Iterator[Float32]:
-        """Yield drawn patches in groups of whole images, about `rows` of them, from the start of the batch."""
-        for patches, _ in self.placed_groups(images, view, rows):
-            yield patches
-
-    def placed_groups(
+    def groups(
         self, images: NDArray[np.generic], view: int, rows: int
     ) -> Iterator[tuple[Float32, NDArray[np.int64]]]:
-        """Yield the same with the places of the patches; mirrored images follow those they are of."""
+        """Yield drawn patches and their places in groups of whole images, about `rows` of them, from the start of the batch.
+
+        Mirrored images follow those they are of.
+        """
         step = max(1, rows // self.drawn)
         for start in range(0, len(images), step):
             part = images[start : start + step]
@@ -155,7 +153,7 @@ class PatchSums(Statistic, ABC):
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add the drawn patches of a batch; return how many they are."""
         before = int(state["n"])
-        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self.numbers)):
+        for rows, _ in self.patches.groups(images, self.view, self.patches.group_rows(self.numbers)):
             self.add(state, rows)
         return int(state["n"]) - before
 
@@ -165,7 +163,7 @@ class RowMoments(PatchSums):
     """Σ x and Σ x xᵀ of contrast-normalised drawn patches: what ZCA is made from; float64 along the fixed tree."""
 
     patches: PatchRows
-    view: int = 0
+    view = 0
 
     def layout(self) -> Layout:
         """Return arrays of 8 p² bytes, and little more."""
@@ -199,7 +197,7 @@ class RowSample(Statistic):
     patches: PatchRows
     size: int
     each: int = 1
-    view: int = 1
+    view = 1
 
     def layout(self) -> Layout:
         """Return an empty sample."""

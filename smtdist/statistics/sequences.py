@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import Layout, State, Statistic
-
-ROWS: Final = 2048
-"""Rows that are coded together."""
+from smtdist.statistics.sites import ROWS, Sequences
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,9 @@ class FrameMoments(Statistic):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add sequences, some two thousand rows at a time."""
-        step = max(1, ROWS // images.shape[1])
-        for start in range(0, len(images), step):
-            rows = images[start : start + step].reshape(-1, images.shape[2]).astype(np.float64)
+        for group in Sequences(images.shape[2]).groups(images, 0):
             with single_blas():
+                rows = np.asarray(group.rows, np.float64)
                 rows = rows if self.through is None else self.through(rows)
                 state["moment"] += rows.T @ rows
             state["total"] += rows.sum(axis=0)
@@ -63,25 +60,20 @@ class Coder(Protocol):
     @property
     def size(self) -> int:
         """Number of atoms, K."""
-        ...
 
     def __call__(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the codes of raw rows, (m, K)."""
-        ...
 
     @property
     def penalty(self) -> float:
         """Return λ."""
-        ...
 
     @property
     def dictionary(self) -> NDArray[np.float64]:
         """Φ (d, K)."""
-        ...
 
     def whitened(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return rows as the dictionary sees them."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

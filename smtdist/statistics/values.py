@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,10 +278,6 @@ class ValueStatistics(Additive):
     They add and subtract, bit for bit, where `origin` allows it: `a + b`, `a - b`. Memory: 32 K² bytes.
     """
 
-    _unnamed: ClassVar[str] = (
-        "These sums do not name their samples, so they cannot be added or subtracted; fit again to have them do."
-    )
-
     n_samples: int
     n_positions: int
     activity: Int64
@@ -291,22 +287,14 @@ class ValueStatistics(Additive):
     scale: int = 1
     origin: Origin | None = None
 
-    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+    def _combined(self, other: Self, sign: int) -> dict[str, Any]:
         def both(name: str) -> tuple[Int64, Int64]:
             high, low = (limb.copy() for limb in getattr(self, name))
             other_high, other_low = getattr(other, name)
             limbs.merge(high, low, other_high, other_low, sign)
             return high, low
 
-        return replace(
-            self,
-            n_samples=self.n_samples + sign * other.n_samples,
-            n_positions=self.n_positions + sign * other.n_positions,
-            activity=self.activity + sign * other.activity,
-            second_moment=both("second_moment"),
-            context_scatter=both("context_scatter"),
-            origin=origin,
-        )
+        return {name: both(name) for name in SUMS}
 
     @property
     def held_bytes(self) -> int:

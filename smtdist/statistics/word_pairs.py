@@ -192,19 +192,11 @@ class WordSums(Additive):
         """Bytes of the pairs and their counts."""
         return self.pair.nbytes + self.count.nbytes
 
-    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+    def _combined(self, other: Self, sign: int) -> dict[str, Any]:
         pair, count = pairs.combined((self.pair, self.count), (other.pair, other.count), sign)
-        activity = self.activity + sign * other.activity
-        if count.min(initial=0) < 0 or activity.min(initial=0) < 0:
+        if count.min(initial=0) < 0 or (self.activity + sign * other.activity).min(initial=0) < 0:
             raise ModelError("More would be withdrawn than was added; the sums are damaged: fit again.")
-        return type(self)(
-            self.n_samples + sign * other.n_samples,
-            self.n_positions + sign * other.n_positions,
-            activity,
-            pair,
-            count,
-            origin,
-        )
+        return {"pair": pair, "count": count}
 
     def upper(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return i and j of every pair, i <= j."""
