@@ -215,7 +215,11 @@ class SparseCoder(Coder):
 
     def __call__(self, rows: Float32) -> Any:
         """Return L1 codes of whitened patches (n, p), (n, K)."""
-        return self.infer(rows)[0]
+        wanted = self.settings
+        return l1.sparse_codes(
+            self.dictionary, place(rows), wanted.penalty, positive=wanted.positive, method=wanted.method,
+            gap=wanted.gap,
+        )[0]  # fmt: skip
 
     def few(self) -> SparseCoder:
         """Return the same with few atoms."""
@@ -236,14 +240,6 @@ class SparseCoder(Coder):
     def held_bytes(self) -> int:
         """Bytes of the atoms, and of ΦᵀΦ while coding."""
         return int(2 * self.atoms.nbytes + 4 * len(self.atoms) ** 2)
-
-    def infer(self, rows: Float32, start: Any = None) -> tuple[Any, Any, Any]:
-        """Return L1 codes of whitened patches (n, p), their relative duality gaps and iterations, where they are placed."""
-        wanted = self.settings
-        return l1.sparse_codes(
-            self.dictionary, place(rows), wanted.penalty, positive=wanted.positive, method=wanted.method,
-            gap=wanted.gap, start=start,
-        )  # fmt: skip
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width); both signs side by side where codes have signs."""
@@ -269,7 +265,7 @@ class SparseCoder(Coder):
 
 
 def _l1(coder: SparseCoder, rows: Float32) -> Any:
-    found = coder.infer(rows)[0]
+    found = coder(rows)
     return found if coder.settings.positive else quick_codes.split_signs(found)
 
 
