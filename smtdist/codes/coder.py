@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.settings import CoderSettings, PatchSettings
+from smtdist.codes.settings import PatchSettings
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ModelError
 from smtdist.kernels.device import to_host
@@ -61,7 +61,7 @@ class Coder(Features):
 
     CHANGEABLE: ClassVar[tuple[str, ...]] = ("pooling",)
 
-    settings: CoderSettings
+    settings: PatchSettings
     shape: tuple[int, int, int]
     mean: Float64
     whiten: Float64

@@ -186,7 +186,7 @@ def _statistics_group(statistics: Statistics) -> Group:
     }
     if len(statistics.activity) <= FULL_UP_TO:
         for name in statistics.derived:
-            variables[name] = (_MATRIX, smallest(_full(statistics.matrix(name))))
+            variables[name] = (_MATRIX, smallest(_full(getattr(statistics, name))))
     return Group(variables, attributes=attributes)
 
 

@@ -43,12 +43,11 @@ from smtdist.statistics.centroids import Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
-from smtdist.statistics.l1_codes import L1Sums
+from smtdist.statistics.l1_codes import L1Sums, OmpSums
 from smtdist.statistics.operators import Listed, Temporal, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.rows import RowDraw, TripletMaker
 from smtdist.statistics.sites import DrawnPatches, Neighbourhoods, Sequences
-from smtdist.statistics.sparse_codes import OmpSums
 from smtdist.statistics.spike_slab import SpikeSlabSums
 from smtdist.statistics.together import NestedSums, Together
 from smtdist.statistics.values import ValueSums

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from smtdist.codes.coder import Coder, Record, patch_rows
-from smtdist.codes.settings import StartSettings
+from smtdist.codes.settings import PatchSettings
 from smtdist.data.source import Source, sample_lengths
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.manifest import Facts
@@ -39,7 +39,7 @@ class Start:
     """What rounds begin with: how patches are made, the whitening, unit atoms with their spares, and two records."""
 
     source: Source
-    settings: StartSettings
+    settings: PatchSettings
     patches: PatchRows
     mean: Float64
     whiten: Float64
@@ -85,7 +85,7 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
     return coder, [*start.records, *records]
 
 
-def begun(source: Source, settings: StartSettings, engine: Engine) -> Start:
+def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
     """Run the passes `whitening` and `start`."""
     shape = image_shape(source, settings)
     before = chunk_subset(source, settings.whiten_images, settings.seed)
@@ -111,7 +111,7 @@ def _drawn(units: int) -> int:
     return units + max(math.ceil(SPARES * units), min(units, FEW))
 
 
-def image_shape(source: Source, settings: StartSettings) -> tuple[int, int, int]:
+def image_shape(source: Source, settings: PatchSettings) -> tuple[int, int, int]:
     """Return (height, width, channels) of a source's images, or say why a coder cannot be fitted to them."""
     height, width, channels = sample_lengths(source.shape, source.name)
     if settings.patch > min(height, width):
@@ -129,14 +129,14 @@ def image_shape(source: Source, settings: StartSettings) -> tuple[int, int, int]
     return height, width, channels
 
 
-def require_pooling(source: Source, settings: StartSettings, grids: Sequence[int]) -> None:
+def require_pooling(source: Source, settings: PatchSettings, grids: Sequence[int]) -> None:
     """Refuse pooling grids that have more cells a side than there are positions, before any data are read."""
     positions = patch_rows(settings, image_shape(source, settings), None).grid
     for side, grid in itertools.product(positions, grids):
         edges(side, grid)
 
 
-def _distinct(rows: Float64, settings: StartSettings, name: str) -> Float64:
+def _distinct(rows: Float64, settings: PatchSettings, name: str) -> Float64:
     """Return unit atoms and their spares: drawn patches that are not flat, or random directions."""
     lengths = np.sqrt((rows * rows).sum(axis=1))
     rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
