@@ -27,7 +27,7 @@ from smtdist.models.functional.disc_judge import (
     sparse_points,
     zernike,
 )
-from smtdist.models.functional.inverse import recover_codes
+from smtdist.models.functional.inverse import recover_codes, recover_signals
 
 
 @pytest.fixture(scope="module", params=[0, 1])
@@ -165,6 +165,10 @@ def test_recovery_solves_equation_6():
     assert objective[0] == pytest.approx(objective[1], rel=1e-6)
     assert found[:, 7].tolist() == [0, 0, 0]
     assert np.argmax(found * z, axis=1).tolist() == [2, 5, 11]
+    dictionary = draw.standard_normal((6, 20))
+    np.testing.assert_allclose(
+        recover_signals(dictionary, P, beta, penalty), found @ dictionary.T, atol=1e-2
+    )
 
 
 def test_recovery_of_one_point_is_near_it(fitted):

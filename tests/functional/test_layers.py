@@ -10,7 +10,7 @@ from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.inverse import recover_codes
-from smtdist.models.functional.layers import atom_lengths, judged_layers
+from smtdist.models.functional.layers import atom_lengths, fit_layers, interpolated, judged_layers
 from smtdist.models.functional.video import fit_video
 from smtdist.report.facts import KINDS, facts_of
 
@@ -23,16 +23,9 @@ def clips(tmp_path_factory):
     return open_clips(make_clips(tmp_path_factory.mktemp("layers") / "clips.h5"))
 
 
-def stacked(clips, executor):
-    model = None
-    for settings in (SMALL, UPPER, TOP):
-        model, _ = fit_video(clips, settings, Engine(executor), model)
-    return model
-
-
 @pytest.fixture(scope="module")
 def stack(clips):
-    return stacked(clips, SerialExecutor())
+    return fit_layers(clips, [SMALL, UPPER, TOP], Engine(SerialExecutor()))[0]
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +67,16 @@ def test_the_way_back_is_the_printed_chain(stack, rows):
     assert len(atom_lengths(stack)) == 3
 
 
+def test_interpolation_between_atoms_starts_and_ends_at_them(stack):
+    found = interpolated(stack, 0, 3)
+    np.testing.assert_allclose(found["mean"], (found["first"] + found["second"]) / 2)
+    same = interpolated(stack, 2, 2)
+    assert found["between"].shape == (6, 6)
+    np.testing.assert_allclose(same["first"], same["second"])
+
+
 def test_the_same_bits_after_losses_and_in_a_file(stack, clips, tmp_path):
-    again = stacked(clips, LossyExecutor(3))
+    again, _ = fit_layers(clips, [SMALL, UPPER, TOP], Engine(LossyExecutor(3)))
     assert again.components.tobytes() == stack.components.tobytes()
     save_video(stack, tmp_path / "stack.h5")
     read = load_video(tmp_path / "stack.h5")

@@ -1,4 +1,4 @@
-"""What an embedding was made of: codes by positive sparse inference (SMT 2018, eq. 6)."""
+"""What an embedding was made of: codes by positive sparse inference, images through the dictionary (SMT 2018, eq. 6)."""
 
 from __future__ import annotations
 
@@ -55,3 +55,15 @@ def recover_codes(
     )
     codes[:, seen] = found / z
     return codes
+
+
+def recover_signals(
+    dictionary: Float64, components: Float64, embedded: Float64, penalty: float = PENALTY
+) -> Float64:
+    """Return x̂ = Φ g(β) for every row (SMT 2018, section 4): dictionary Φ (D, K), or its unwhitened atoms, gives (N, D).
+
+    >>> recover_signals(2 * np.eye(2), np.eye(2), np.array([[1.0, -3.0]]), 0.5)
+    array([[1.5, 0. ]])
+    """
+    result: Float64 = recover_codes(components, embedded, penalty) @ dictionary.T
+    return result
