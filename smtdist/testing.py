@@ -28,7 +28,7 @@ from smtdist.models.coders import fit, manifold
 from smtdist.models.coders.files import CoderFiles
 from smtdist.models.coders.manifold import ManifoldSettings
 from smtdist.models.points import sites as point_sites
-from smtdist.models.points.landmarks import spread_points
+from smtdist.models.points.contexts import spread_points
 from smtdist.models.points.sites import RowsOfSamples, SiteKind
 from smtdist.statistics.operators import Factors
 from smtdist.statistics.sites import Group

@@ -20,11 +20,11 @@ from smtdist.engine.forecast import added_seconds
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
-from smtdist.models.calibrate import asked, measured
+from smtdist.models.calibrate import measured
 from smtdist.models.files import save
 from smtdist.models.fit import fit
 from smtdist.models.forecast import Planner, local_machines
-from smtdist.models.plan import finished_bytes, fit_steps
+from smtdist.models.plan import finished_bytes
 
 SMALL = {"patch": 3, "feature": "gq", "threshold": 0.5, "context": 2, "dictionary": 160, "n_components": 6}
 PASS = {
@@ -226,10 +226,8 @@ def test_a_running_cluster_is_measured(data):
 def test_a_calibration_sees_codes_as_dense_as_those_of_the_fit(method):
     images = small_images(2, 300, 8, 8)
     plan = planner(images, dictionary_method=method, dictionary_rounds=1)
-    steps, costs = fit_steps(plan.source, plan.settings), plan.costs()
-    question = asked(plan.source, plan.settings, steps, costs, 1, 1)
-    paces, baselines = measured(question, Deadline.after(3))
-    assert set(paces) == set(baselines) == {step.name for step in steps}
+    paces, baselines = measured(plan.asked(plan.costs(), 1), Deadline.after(3))
+    assert set(paces) == set(baselines) == {step.name for step in plan.steps()}
     for pace in paces.values():
         assert pace.read > 0
         assert added_seconds(pace.add, 300) > 0

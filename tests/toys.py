@@ -8,7 +8,7 @@ import numpy as np
 from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
 from smtdist.kernels.features import Features
-from smtdist.statistics.base import Costs
+from smtdist.statistics.base import Statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class AsTheyAre(Features):
 
 
 @dataclass(frozen=True)
-class Total(Costs):
+class Total(Statistic):
     """The sum of all pixels and of the sample numbers: integers, or float32 whose sum depends on the order."""
 
     exact: bool = True
@@ -44,11 +44,6 @@ class Total(Costs):
             state["total"] += value
         state["numbers"] += sum(range(first_sample, first_sample + len(images)))
         return len(images)
-
-    def merge(self, left, right):
-        for name, value in left.items():
-            value += right[name]
-        return left
 
     def state_bytes(self):
         return 32

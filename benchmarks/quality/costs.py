@@ -10,9 +10,7 @@ from benchmarks.quality.cells import Fit
 from benchmarks.quality.images import read, without_scaling
 from smtdist.engine.memory import resident_bytes
 from smtdist.errors import MemoryBudgetError
-from smtdist.models.calibrate import asked
-from smtdist.models.forecast import FitPlan, Planner, calibrated, local_machines, with_seconds
-from smtdist.models.plan import fit_steps
+from smtdist.models.forecast import Planner, calibrated, local_machines
 
 
 def planned(fit: Fit, components: int, data: Path) -> dict[str, Any]:
@@ -31,14 +29,6 @@ def planned(fit: Fit, components: int, data: Path) -> dict[str, Any]:
         costs = planner.costs()
     except MemoryBudgetError as error:
         return {**size, "refused": str(error)}
-    steps = fit_steps(source, settings)
-    worker = machines.worker
-    question = asked(source, settings, steps, costs, worker.threads, 1)
-    calibration, baselines = calibrated(question, planner, None)
-    driver = max(planner.machines.driver_baseline, *baselines.values())
-    planner = replace(
-        planner, machines=replace(planner.machines, baselines=baselines, driver_baseline=driver)
-    )
-    timed = with_seconds(planner.costs(), calibration, planner)
-    plan = FitPlan(tuple(timed), planner.machines, True, calibration, None)
+    calibration, baselines = calibrated(planner.asked(costs, 1), planner, None)
+    plan = planner.knowing(baselines).plan(calibration)
     return {**size, "seconds": plan.seconds, "peak_bytes": plan.driver_bytes}

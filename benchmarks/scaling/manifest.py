@@ -32,7 +32,7 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.models.model import image_geometry, unwhitened
-from smtdist.models.plan import PlannedCluster, plan_fit
+from smtdist.models.plan import PlannedCluster, fit_steps, measured_machines, plan_steps
 from smtdist.statistics.covariance import PatchMoment
 
 SETTINGS = {"resize": 32, "dictionary": 1024, "n_components": 256}
@@ -98,7 +98,13 @@ def measure(folder: Path, shards: int, samples: int, settings: Configuration) ->
     moment = PatchMoment(unwhitened(settings, geometry, pixel_scale(source.dtype, None)), False)
     plan = timed("plan_pass", lambda: plan_pass("whitening", moment, source, limits))
     engine = Engine(PlannedCluster(8), EventStream())
-    passes = timed("plan_fit", lambda: [cost.to_dict() for cost in plan_fit(source, settings, engine)])
+
+    def plan_fit() -> list[dict[str, Any]]:
+        steps = fit_steps(source, settings)
+        costs = plan_steps(steps, settings, measured_machines(steps, engine), checkpointed=False)
+        return [cost.to_dict() for cost in costs]
+
+    passes = timed("plan_fit", plan_fit)
     timed("check_hashes", lambda: Manifest.of(resolved(out)).verify())  # type: ignore[arg-type]
     leaves = [stop - start for start, stop in zip(plan.bounds, plan.bounds[1:], strict=False)]
     return {

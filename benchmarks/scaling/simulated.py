@@ -84,12 +84,10 @@ def _draw(spread: float, *key: int) -> float:
 
 
 @dataclass(frozen=True)
-class SleepingSums(base.Costs):
+class SleepingSums(base.Statistic):
     """An exact statistic whose state is four whole numbers and whose work is sleep."""
 
     costs: Costs
-    exact: bool = True
-    on_device: bool = False
 
     def zero(self) -> State:
         """Return the sum over no samples."""

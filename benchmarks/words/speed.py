@@ -24,7 +24,7 @@ from benchmarks.record import write_record
 from smtdist.data.text import BLOCK, TextSource
 from smtdist.engine.executor import SerialExecutor, available_cores
 from smtdist.engine.passes import Engine
-from smtdist.kernels.pairs import PairCounter, nothing
+from smtdist.kernels.pairs import PairCounter
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.tokens import Lookup, Normalisation
 from smtdist.statistics.vocabulary import TokenCounts, most_frequent
@@ -53,7 +53,9 @@ def counting(text: list[str], vocabulary: int, window: int, repeats: int) -> dic
         seconds = []
         for _ in range(repeats + 1):  # the first compiles
             started = time.perf_counter()
-            counter = PairCounter(nothing(), len(words), window, (0, len(words)))
+            counter = PairCounter(
+                (np.zeros(0, np.int64), np.zeros(0, np.int64)), len(words), window, (0, len(words))
+            )
             counter.add(encoded)
             seconds.append(time.perf_counter() - started)
         result[f"tokens_per_second_{threads}_threads"] = tokens / min(seconds[1:])

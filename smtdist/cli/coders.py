@@ -1,9 +1,9 @@
-"""What the commands of models beside the transform of images share: their settings, and features that go to a file."""
+"""What the commands of models beside the transform of images share: their settings, what they say, features that go to a file."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist import configuration
-from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.source import Source
+from smtdist.engine.events import EventStream
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import MemoryBudgetError
+from smtdist.models.plan import PassCost, PlannedCluster
 from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
 
@@ -28,10 +30,8 @@ Pieces = Iterator[tuple[int, NDArray[Any]]]
 
 def asked_for(defaults: S, assignments: list[str] | None, **chosen: Any) -> S:
     """Return settings with what --set and other options ask for; WrongUsage for what is none."""
-    try:
+    with usage(TypeError):
         found: S = defaults.replace(**chosen, **configuration.parse_settings(assignments or []))  # type: ignore[attr-defined]
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
     return found
 
 
@@ -43,6 +43,44 @@ def changed(model: M, assignments: list[str] | None, allowed: Sequence[str]) -> 
         raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can.")
     found: M = replace(model, settings=asked_for(model.settings, assignments))  # type: ignore[attr-defined, type-var]
     return found
+
+
+def told(facts: Mapping[str, Any]) -> str:
+    """Return facts as words."""
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def say_fitted(result: Mapping[str, Any], records: Sequence[Any], figures: str, json: bool) -> None:
+    """Say what a fit found: as JSON, or the passes of some records, then the file, its bytes and figures."""
+    if json:
+        print_json(dict(result))
+        return
+    if records:
+        result_console().print(tables.passes_table(records))
+    say(f"{result['out']}: {tables.size(result['bytes'])}, {figures}")
+
+
+def say_costs(
+    plan: Callable[[Engine], list[PassCost]],
+    source: Source,
+    where: Where,
+    checkpoint: Path | None,
+    json: bool,
+    limit: int | None = None,
+    **about: Any,
+) -> None:
+    """Say what passes will cost, on this machine, of whose workers each has `limit` bytes, or on a running cluster."""
+    if where.is_local:
+        machine = PlannedCluster(where.resolved_workers(source) or 0, limit_bytes=limit)
+        costs = plan(Engine(machine, EventStream(), checkpoint))
+    else:
+        with engine_for(where, source, checkpoint) as engine:
+            costs = plan(engine)
+    found = [cost.to_dict() for cost in costs]
+    if json:
+        print_json({"passes": found, "data": source.describe(), **about})
+    else:
+        result_console().print(tables.plan_table(found, checkpoint is not None))
 
 
 def require_room(shape: Sequence[int], sources: Sequence[Source], command: str) -> None:
@@ -91,5 +129,4 @@ def write_features(
     if json:
         print_json(result)
         return
-    line = f"{result['out']}: {source.n_samples:,} {units[0]} x {count:,} {units[1]}, {tables.size(size)}"
-    result_console().print(line, highlight=False, soft_wrap=True)
+    say(f"{result['out']}: {source.n_samples:,} {units[0]} x {count:,} {units[1]}, {tables.size(size)}")

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import typer
 
-from smtdist.cli.options import with_cluster_options
+from smtdist.cli.options import with_common_options
 
 WORDS: ContextVar[tuple[str, ...]] = ContextVar("WORDS", default=())
 """The words of the command line under way, `smtdist` left out: a checkpoint folder remembers them."""
@@ -205,7 +205,7 @@ def load(name: str) -> Any:
         function = getattr(import_module(f"smtdist.cli.{known.module}"), known.function)
     if isinstance(function, typer.Typer):  # a group of commands of its own
         for inner in function.registered_commands:
-            inner.callback = inner.callback and with_cluster_options(inner.callback)
+            inner.callback = inner.callback and with_common_options(inner.callback)
         group = typer.main.get_command(function)
         group.name, group.epilog = name, f"Example: smtdist {name} {known.arguments}"
         return group
@@ -214,5 +214,5 @@ def load(name: str) -> Any:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command(name, epilog=f"Example: smtdist {name} {known.arguments}")(with_cluster_options(function))
+    app.command(name, epilog=f"Example: smtdist {name} {known.arguments}")(with_common_options(function))
     return typer.main.get_command(app)

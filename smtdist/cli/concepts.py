@@ -12,14 +12,14 @@ import numpy as np
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import DataError
 
 if TYPE_CHECKING:
     from smtdist.concepts.model import ConceptModel
@@ -69,7 +69,6 @@ def concepts(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Find binary concepts whose memberships reproduce the similarities of rows, such as embeddings or word vectors.
 
@@ -90,11 +89,9 @@ def concepts(
         raise WrongUsage(
             "Name the file to write with --out, or give --search or --draw with a file of concepts."
         )
-    try:
+    with usage(TypeError):
         settings = ConceptSettings(method=method, n_concepts=n_concepts)
         settings = settings.with_texts(set_ or [])
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
     check_target(out, overwrite, data=data)
     started = time.perf_counter()
     source = as_table(data if data.suffix == ".npy" else (data, dataset))
@@ -141,10 +138,8 @@ def _search(path: Path, query: str, json: bool) -> None:
     from smtdist.concepts import files, reading
 
     model = files.load(path)
-    try:
+    with usage():
         found = reading.search(model.concepts, query)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     if json:
         print_json({"query": query, "n_points": len(found), "points": found.tolist()})
     else:
@@ -157,10 +152,8 @@ def _draw(path: Path, text: str, names: str | None, figure: Path, overwrite: boo
     model = files.load(path)
     label = None if names is None else _names(names, model.points)
     points = [_point(word.strip(), label, model.points) for word in text.split(",")]
-    try:
+    with usage():
         kinds, paths = drawing.draw_points(model, points, figure, names=label, overwrite=overwrite)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     if json:
         found = [{"pattern": kind.pattern, "concepts": kind.concepts} for kind in kinds]
         print_json({"points": points, "kinds": found, "files": paths})

@@ -68,7 +68,6 @@ def demo(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Fit and judge a model on scikit-learn's handwritten digits, on a Dask cluster of this machine."""
     started = time.perf_counter()

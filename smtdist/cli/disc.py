@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.array import ArraySamples
 from smtdist.data.writing import check_target, whole_file
 from smtdist.models.functional import disc as unit_disc
@@ -18,13 +17,9 @@ from smtdist.models.functional import disc_judge
 from smtdist.models.functional.disc_picture import draw_disc
 from smtdist.monitor import tables
 
-FORMATS = ("png", "svg", "pdf")
-
 
 def disc(
-    out: Annotated[
-        Path | None, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")
-    ] = None,
+    out: opt.Picture = None,
     landmarks: Annotated[int, typer.Option(min=40, help="Landmarks that tile the disc.")] = 300,
     sequences: Annotated[int, typer.Option(min=100, help="Straight paths of a point.")] = 10000,
     functionals: Annotated[
@@ -39,7 +34,6 @@ def disc(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Find the functionals that straighten a point's paths on the unit disc, and recover sparse functions from them."""
     started = time.perf_counter()
@@ -47,10 +41,8 @@ def disc(
         raise WrongUsage(
             f"--functionals is {functionals}, more than the {landmarks} landmarks; ask for fewer."
         )
-    kind = "" if out is None else out.suffix.lstrip(".").lower()
+    kind = "" if out is None else opt.picture_kind(out)
     if out is not None:
-        if kind not in FORMATS:
-            raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
         check_target(out, overwrite)
     places, paths = unit_disc.disc_landmarks(landmarks, seed), unit_disc.moving_points(sequences, seed)
     with engine_for(Where(workers, cluster, quiet), ArraySamples(paths)) as engine:
@@ -85,12 +77,11 @@ def disc(
         ("position error of 4-sparse functions", _ends(result["four_sparse"])),
         ("spacing of landmarks", f"{result['landmark_spacing']:.4f}"),
     ]
-    console = result_console()
-    console.print(
+    result_console().print(
         tables.facts_table(f"{landmarks} landmarks, {sequences:,} paths, {functionals} functionals", facts)
     )
     if out is not None:
-        console.print(str(out), highlight=False, soft_wrap=True)
+        say(str(out))
 
 
 def _least(values: list[float]) -> str:

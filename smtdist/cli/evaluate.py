@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +16,14 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
+from smtdist.data import hdf5
 from smtdist.data.locations import Location
 from smtdist.data.table import as_table
+from smtdist.errors import DataError
 from smtdist.evaluate import run, stored
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.evaluate.run import Directions, Found, Kernel, Labelled, Linear, Neighbours, Settings, Svm
 from smtdist.evaluate.stored import is_stored
-from smtdist.models.kernel.kind import is_kernel_model
 from smtdist.models.model import Model
 from smtdist.models.readout import layout_of, with_readout, without_mirrored
 from smtdist.models.transform import Represents, feature_count, represented
@@ -30,21 +32,8 @@ from smtdist.monitor import tables
 DRAWS: Final = 5
 
 
-class Metric(enum.StrEnum):
-    """How a representation is judged."""
-
-    knn = "knn"
-    linear = "linear"
-    svm = "svm"
-    kernel = "kernel"
-
-
-class Vote(enum.StrEnum):
-    """How neighbours vote."""
-
-    exp = "exp"
-    linear = "linear"
-    hard = "hard"
+Metric = enum.StrEnum("Metric", "knn linear svm kernel")
+Vote = enum.StrEnum("Vote", "exp linear hard")
 
 
 def _share(value: float | None) -> float | None:
@@ -147,7 +136,6 @@ def evaluate(
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression."""
     if whiten is not None and leading is None:
@@ -186,7 +174,7 @@ def evaluate(
         return
     if train is None or test is None:
         raise WrongUsage("--train and --test say which groups to learn from and to judge by; give both.")
-    if is_kernel_model(model):
+    if _is_kernel_model(model):
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
@@ -369,6 +357,13 @@ def _settings(
     return (
         Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
     )
+
+
+def _is_kernel_model(path: Path) -> bool:
+    """Tell whether a file is a kernel model's, without loading kernels; what cannot be opened is none."""
+    with contextlib.suppress(DataError), hdf5.open_file(str(path)) as file:
+        return str(file.attrs.get("kind", "")) == "kernel"
+    return False
 
 
 def _evaluate_kernel(

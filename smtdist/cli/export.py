@@ -20,16 +20,7 @@ from smtdist.models.export import arrays, onnx, torch
 from smtdist.models.model import Model
 from smtdist.monitor import tables
 
-
-class Format(StrEnum):
-    """What a model can be exported to."""
-
-    onnx = "onnx"
-    torch = "torch"
-    zarr = "zarr"
-    npz = "npz"
-
-
+Format = StrEnum("Format", "onnx torch zarr npz")
 WRITERS: dict[Format, Callable[..., int]] = {
     Format.onnx: onnx.write,
     Format.torch: torch.write,
@@ -51,7 +42,6 @@ def export(
     drop: opt.Drop = None,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
     started = time.perf_counter()

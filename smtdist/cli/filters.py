@@ -26,7 +26,6 @@ def filters(
     ] = False,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Draw the atoms of a model as patches."""
     from smtdist.plot.filters import save_filters

@@ -43,7 +43,6 @@ def fit(
     quiet: opt.Quiet = False,
     events: opt.Events = None,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Fit a model: whitening, dictionary, statistics, solve. Each pass reads the data once.
 
@@ -68,18 +67,19 @@ def fit(
 
         from smtdist.cli import patch_coders
 
-        options: dict[str, Any] = {
-            "checkpoint": checkpoint,
-            "on_bad_chunk": opt.bad_chunk(on_bad_chunk) or "raise",
-            "overwrite": overwrite,
-            "json": json,
-        }
-        if model != opt.SMT:
-            patch_coders.fit_coder_command(model, data, dataset, out, set_, where, **options)
-        elif coder is not None:
-            patch_coders.embed_command(coder, data, dataset, out, set_, where, **options)
-        else:
-            patch_coders.fit_coded_command(data, dataset, out, set_, where, **options)
+        patch_coders.fit_command(
+            model,
+            data,
+            dataset,
+            out,
+            set_,
+            coder,
+            where,
+            checkpoint=checkpoint,
+            on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
+            overwrite=overwrite,
+            json=json,
+        )
         return
     check_target(out, overwrite, inputs=(from_model, atoms), data=data)
     base, given = inputs(from_model, atoms)

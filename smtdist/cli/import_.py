@@ -31,38 +31,10 @@ PASS = "import"
 MOST_SIDE = 16_384
 
 
-class Layout(enum.StrEnum):
-    """How images are kept."""
-
-    auto = "auto"
-    plain = "plain"
-    encoded = "encoded"
-
-
-class LabelsFrom(enum.StrEnum):
-    """Whether labels are imported."""
-
-    folders = "folders"
-    none = "none"
-
-
-class OnError(enum.StrEnum):
-    """What happens at an image that cannot be read."""
-
-    stop = "raise"
-    skip = "skip"
-
-
-class Kind(enum.StrEnum):
-    """Kinds of sources."""
-
-    folder = "folder"
-    npz = "npz"
-    idx = "idx"
-    cifar = "cifar"
-    webdataset = "webdataset"
-    parquet = "parquet"
-
+Layout = enum.StrEnum("Layout", "auto plain encoded")
+LabelsFrom = enum.StrEnum("LabelsFrom", "folders none")
+OnError = enum.StrEnum("OnError", {"stop": "raise", "skip": "skip"})
+Kind = enum.StrEnum("Kind", "folder npz idx cifar webdataset parquet")
 
 FOR_KINDS = {
     "--labels": ("npz", "idx"),
@@ -145,7 +117,6 @@ def import_(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated."""
     started = time.perf_counter()

@@ -7,6 +7,7 @@ have to be refused.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import time
 from collections.abc import Iterable
@@ -20,29 +21,25 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
-from smtdist.cli.coders import asked_for, write_features
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.coders import asked_for, say_costs, say_fitted, told, write_features
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.data import opening, remote
+from smtdist.data import hdf5, opening, remote
 from smtdist.data.labels import read_labels
 from smtdist.data.shards import ShardedSource
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.engine.events import EventStream
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import size_of
-from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import DataError
 from smtdist.evaluate import run
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.run import Found, Linear, Neighbours, Settings
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
-from smtdist.models.kernel.model import KernelModel, fit_model
+from smtdist.models.kernel.model import KernelModel, embedded, fit_model
 from smtdist.models.kernel.plan import plan_kernel
 from smtdist.models.kernel.settings import KernelSettings
-from smtdist.models.kernel.transform import embedded
-from smtdist.models.plan import PlannedCluster
 from smtdist.monitor import tables
 
 kernel = typer.Typer(
@@ -52,19 +49,15 @@ kernel = typer.Typer(
 )
 
 
-class Method(enum.StrEnum):
-    """Which kernel model."""
-
-    contrastive = "kernel-contrastive"
-    spectral = "kernel-spectral"
-    autoencoder = "kernel-autoencoder"
-
-
-class Metric(enum.StrEnum):
-    """How a representation is judged."""
-
-    knn = "knn"
-    linear = "linear"
+Method = enum.StrEnum(
+    "Method",
+    {
+        "contrastive": "kernel-contrastive",
+        "spectral": "kernel-spectral",
+        "autoencoder": "kernel-autoencoder",
+    },
+)
+Metric = enum.StrEnum("Metric", "knn linear")
 
 
 @kernel.command(
@@ -84,7 +77,6 @@ def fit(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Fit a kernel model: exactly, or with --set features=... in passes over data of any size.
 
@@ -96,7 +88,11 @@ def fit(
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         found, records = fit_model(source, settings, engine)
     size = save_kernel(found, out, overwrite=overwrite)
-    _report({**found.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}, json)
+    facts = found.summary()
+    figures = told({name: value for name, value in facts.items() if value is not None})
+    result = {**facts, "out": str(out.absolute()), "bytes": size, "passes": records}
+    # rounds over mini-batches are many and alike
+    say_fitted(result, records if len(records) <= 10 else (), figures, json)
 
 
 @kernel.command(
@@ -125,48 +121,29 @@ def plan(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Say what a kernel fit will cost, pass by pass: tasks, bytes and memory; what cannot fit is refused."""
     settings, source = settings_from(model, set_), samples_of((data, dataset))
     where = Where(workers, cluster, quiet)
-    try:
+    with usage():
         limit = None if memory is None else size_of(memory)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
-    if where.is_local:
-        machine = PlannedCluster(where.resolved_workers(source) or 0, limit_bytes=limit)
-        costs = plan_kernel(source, settings, Engine(machine, EventStream(), checkpoint))
-    elif limit is not None:
+    if limit is not None and not where.is_local:
         raise WrongUsage("A running cluster states its workers' memory; leave out --memory.")
-    else:
-        with engine_for(where, source, checkpoint) as engine:
-            costs = plan_kernel(source, settings, engine)
-    found = [cost.to_dict() for cost in costs]
-    if json:
-        print_json({"passes": found, "data": source.describe(), "configuration": loads(settings.to_json())})
-    else:
-        result_console().print(tables.plan_table(found, checkpoint is not None))
+    about = {"configuration": loads(settings.to_json())}
+    say_costs(
+        lambda engine: plan_kernel(source, settings, engine),
+        source,
+        where,
+        checkpoint,
+        json,
+        limit,
+        **about,
+    )
 
 
 def settings_from(model: Method, assignments: list[str] | None) -> KernelSettings:
     """Return the settings that a command line asks for; WrongUsage for what is none."""
     return asked_for(KernelSettings(), assignments, model=model.value.removeprefix("kernel-"))
-
-
-def _report(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-        return
-    console, records = result_console(), result["passes"]
-    # rounds over mini-batches are many and alike
-    if records and len(records) <= 10:
-        console.print(tables.passes_table(records))
-    told = {name: value for name, value in result.items() if name not in ("out", "bytes", "passes")}
-    figures = ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)
-    console.print(
-        f"{result['out']}: {tables.size(result['bytes'])}, {figures}", highlight=False, soft_wrap=True
-    )
 
 
 @kernel.command(
@@ -182,7 +159,6 @@ def transform(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write the embedding of every sample to an HDF5 file, piece by piece."""
     started = time.perf_counter()
@@ -222,7 +198,6 @@ def evaluate(
     cluster: opt.Cluster = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
     opt.refuse_idle(metric, neighbours=neighbours)
@@ -260,20 +235,9 @@ def labels_beside(path: str, dataset: str) -> str:
     name = opening.labels_name(path, dataset)
     beside = f"{name.rpartition('/')[0]}/y".lstrip("/")
     for candidate in (name, beside):
-        try:
-            samples_exist(path, candidate)
-        except DataError:
-            continue
-        return candidate
+        with contextlib.suppress(DataError), hdf5.open_dataset(path, candidate):
+            return candidate
     return name
-
-
-def samples_exist(path: str, dataset: str) -> None:
-    """Raise a DataError where there is no such dataset."""
-    from smtdist.data import hdf5
-
-    with hdf5.open_dataset(path, dataset):
-        pass
 
 
 def collected(

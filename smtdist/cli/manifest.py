@@ -42,7 +42,6 @@ def manifest(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write what many files hold to one manifest, which is DATA in their place; or check the files of a manifest."""
     started = time.perf_counter()

@@ -11,11 +11,10 @@ import typer
 
 from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.writing import check_target
-from smtdist.errors import ConfigurationError
 from smtdist.models import merge as merging
 from smtdist.models.additions import kind_of
 from smtdist.monitor import tables
@@ -41,7 +40,6 @@ def merge(
     allow_repeats: opt.Repeats = False,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Add the sums of models, withdraw those of others, and solve again; no data are read.
 
@@ -55,10 +53,8 @@ def merge(
     first = kind.load(models[0])
     if first.statistics is not None:
         merging.require_memory(first.statistics.held_bytes, len(first.statistics.activity))
-    try:
+    with usage(TypeError):
         first = merging.with_settings(first, dict(configuration.parse_setting(text) for text in set_ or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
     model, total = merging.merged(
         (str(models[0]), first), _loaded(models[1:]), _loaded(subtract or []), repeats=allow_repeats
     )
@@ -100,7 +96,6 @@ def update(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Add samples to a model, or withdraw them: one pass over them alone, then a solve.
 
@@ -117,12 +112,10 @@ def update(
         check_target(out, overwrite, inputs=(model,), data=data)
     kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
     present = kind.load(model)
-    try:
+    with usage():
         source = kind.opened(present, data, dataset, bad == "skip")
         if lengths is not None:
             source = kind.in_sequences(present, source, opt.sequence_lengths(lengths))
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
         engine.on_bad_chunk = bad

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from smtdist import configuration
-from smtdist.cli.errors import DEBUG, WrongUsage
+from smtdist.cli.errors import DEBUG, WrongUsage, usage
 from smtdist.configuration import Configuration
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import ConfigurationError
@@ -224,6 +224,13 @@ With = Annotated[
 ]
 
 
+FORMATS = ("png", "svg", "pdf")
+"""Of pictures that commands draw."""
+Picture = Annotated[
+    Path | None, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")
+]
+
+
 _OF_CLUSTERS = {
     "max_workers": (MaxWorkers, None),
     "cluster_config": (ClusterConfig, None),
@@ -233,10 +240,10 @@ _OF_CLUSTERS = {
 """What belongs to --cluster: every command that takes it takes these too, and gets one ClusterChoice of them all."""
 
 
-def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose `cluster` also says what the options beside --cluster say; others come back as they are."""
+def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes --debug too, and whose `cluster`, if any, also says what the options beside --cluster say."""
     known = inspect.signature(command).parameters
-    if "cluster" not in known or "cluster_config" in known:
+    if "debug" in known:
         return command
     hints = get_type_hints(command, include_extras=True)
     parameters = []
@@ -248,10 +255,16 @@ def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
                 for beside, (annotation, default) in _OF_CLUSTERS.items()
             ]
 
+    parameters.append(
+        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+    )
+
     @functools.wraps(command)
-    def whole(**values: Any) -> None:
-        beside = {name: values.pop(name) for name in _OF_CLUSTERS}
-        command(**{**values, "cluster": _chosen(values["cluster"], **beside)})
+    def whole(*, debug: bool = False, **values: Any) -> None:
+        if "cluster" in known:
+            beside = {name: values.pop(name) for name in _OF_CLUSTERS}
+            values["cluster"] = _chosen(values["cluster"], **beside)
+        command(**values)
 
     del whole.__wrapped__  # its annotations are not those of the options
     whole.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -269,7 +282,7 @@ def _chosen(
     """Return the cluster with its options, absolute paths and all; what cannot be meant is wrong usage."""
     if cluster is None and not any((max_workers, cluster_config, tls, insecure)):
         return None
-    try:
+    with usage():
         return replace(
             cluster or ClusterChoice(),
             config=cluster_config and cluster_config.absolute(),
@@ -277,8 +290,14 @@ def _chosen(
             insecure=insecure,
             max_workers=max_workers,
         ).checked()
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
+
+
+def picture_kind(path: Path) -> str:
+    """Return the format of a picture by the end of its name; another end is wrong usage."""
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise WrongUsage(f"{path} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+    return kind
 
 
 def other_models(paths: list[Path] | None) -> list[Transform | Pooled]:
@@ -340,7 +359,8 @@ def settings_from(
     preset_name: str | None, assignments: list[str] | None, base: Model | None, atoms: Any
 ) -> Configuration:
     """Return the settings that the options add up to; what has no meaning is wrong usage."""
-    try:
+    # a value of another type, such as patch=six, fails in a comparison
+    with usage(TypeError):
         changes = dict(configuration.parse_setting(text) for text in assignments or [])
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
@@ -348,9 +368,6 @@ def settings_from(
             return _settings_of_base(base, preset_name, changes)
         start = configuration.preset(preset_name) if preset_name else Configuration()
         return _solvable(start.replace(**changes), None if atoms is None else len(atoms))
-    except (ConfigurationError, TypeError) as error:
-        # a value of another type, such as patch=six, fails in a comparison
-        raise WrongUsage(str(error)) from error
 
 
 def _solvable(settings: Configuration, n_atoms: int | None) -> Configuration:

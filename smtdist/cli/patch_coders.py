@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from smtdist import configuration
-from smtdist.cli.coders import asked_for, changed
-from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
-from smtdist.codes.coder import Coder
+from smtdist.cli.coders import asked_for, changed, say_fitted, told
+from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.session import Where, engine_for
+from smtdist.codes.coder import Coder, Record
 from smtdist.data import opening
 from smtdist.data.locations import Location
+from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
 from smtdist.models import coded as learned_codes
 from smtdist.models import loading
-from smtdist.models.coded import CodedSettings
 from smtdist.models.coders import fit, manifold
-from smtdist.models.coders import start as coder_start
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.coders.represent import Pooled, representing
 from smtdist.models.records import joined
@@ -29,85 +27,96 @@ from smtdist.models.transform import Represents
 from smtdist.monitor import tables
 
 
-def fit_coder_command(
-    kind: str,
+class Run(NamedTuple):
+    """A fit that options mean: what it reads, what it does with an engine, and what a checkpoint of it depends on.
+
+    components : those that it solves for, none of a coder alone.
+    """
+
+    source: Source
+    fit: Callable[[Engine], tuple[Coder | Manifold, list[Record]]]
+    facts: Callable[[], Facts]
+    components: int = 0
+
+
+def fit_command(
+    model: str,
     data: Location,
     dataset: str,
     out: Path,
     assignments: list[str] | None,
+    from_model: Path | None,
     where: Where,
     *,
     checkpoint: Path | None,
-    on_bad_chunk: str = "raise",
+    on_bad_chunk: str,
     overwrite: bool,
     json: bool,
 ) -> None:
-    """Fit a coder of a kind, "l1", "s3c", "omp" or "sc", write it and say so."""
-    check_target(out, overwrite, data=data)
-    code = learned_codes.code_of(kind)
-    settings = asked_for(code.settings, assignments)
-    source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
-    coder_start.require_pooling(source, settings, settings.pooling)
-    with engine_for(
-        where, source, checkpoint, lambda: Facts.of(source, code.cls.facts(settings))
-    ) as engine:
+    """Make the fit that `coded_run` finds, write what it found and say so."""
+    check_target(out, overwrite, inputs=(from_model,), data=data)
+    run = coded_run(model, data, dataset, assignments, from_model, on_bad_chunk)
+    with engine_for(where, run.source, checkpoint, run.facts) as engine:
         engine.on_bad_chunk = on_bad_chunk
-        coder, records = fit.fit_coder(code.cls, source, settings, engine)
-    size = learned_codes.files_of(coder).save(coder, out, overwrite=overwrite)
-    result = {**coder.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
-    figures = ", ".join(f"{name} {value}" for name, value in coder.summary().items())
-    _say(result, in_rounds(records), figures, json)
-
-
-def fit_coded_command(
-    data: Location,
-    dataset: str,
-    out: Path,
-    assignments: list[str] | None,
-    where: Where,
-    *,
-    checkpoint: Path | None,
-    on_bad_chunk: str = "raise",
-    overwrite: bool,
-    json: bool,
-) -> None:
-    """Fit a manifold transform on a learned code, coder and all, write it and say so."""
-    check_target(out, overwrite, data=data)
-    settings = coded_settings_of(assignments)
-    source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
-    learned_codes.require_pooled(source, settings)
-    with engine_for(
-        where, source, checkpoint, lambda: learned_codes.coded_facts(source, settings)
-    ) as engine:
-        engine.on_bad_chunk = on_bad_chunk
-        model, records = learned_codes.fit_coded(source, settings, engine)
-    _save_manifold(model, out, records, overwrite, json)
-
-
-def coded_settings_of(assignments: list[str] | None) -> CodedSettings:
-    """Return the settings of a fit of a learned code; what has no meaning is wrong usage."""
-    try:
-        return learned_codes.coded_settings(**configuration.parse_settings(assignments or []))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
+        found, records = run.fit(engine)
+    size = learned_codes.files_of(found).save(found, out, overwrite=overwrite)
+    result = {**found.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
+    figures = told(found.summary())
+    if isinstance(found, Manifold):
+        result["skipped"] = skipped = found.provenance.get("skipped", [])
+        figures = f"{result['n_components']} components of codes of {result['n_atoms']} entries{tables.skipped_phrase(skipped)}"
+    say_fitted(result, in_rounds(records), figures, json)
 
 
 def coded_run(
-    model: str, data: Location, dataset: str, assignments: list[str] | None, from_model: Path | None
-) -> tuple[Callable[[Engine], object], int]:
-    """Return the fit that options mean, to be called with an engine, and the components that it solves for: none of a coder."""
-    source = opening.open_source(data, dataset)
+    model: str,
+    data: Location,
+    dataset: str,
+    assignments: list[str] | None,
+    from_model: Path | None,
+    on_bad_chunk: str = "raise",
+) -> Run:
+    """Return a fit of a coder, "l1", "s3c", "omp" or "sc", or of a manifold transform on a learned code.
+
+    The coder of the transform is fitted too, or lies at `from_model`; where a transform lies there, its
+    settings stay but for those that are given.
+    """
+
+    def opened() -> Source:
+        return opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
+
     if model in configuration.CODED:
         code = learned_codes.code_of(model)
         alone = asked_for(code.settings, assignments)
-        return lambda engine: fit.fit_coder(code.cls, source, alone, engine), 0
+        source = opened()
+        fit.require_pooling(source, alone, alone.pooling)
+        return Run(
+            source,
+            lambda engine: fit.fit_coder(code.cls, source, alone, engine),
+            lambda: Facts.of(source, code.cls.facts(alone)),
+        )
     if from_model is None:
-        settings = coded_settings_of(assignments)
-        wanted = settings.embedding.n_components + settings.embedding.drop
-        return lambda engine: learned_codes.fit_coded(source, settings, engine), wanted
-    coder, embedding = _reused(from_model, assignments)
-    wanted = embedding.n_components + embedding.drop
-    return lambda engine: manifold.fit_manifold(source, coder, embedding, engine), wanted
+        with usage(TypeError):
+            settings = learned_codes.coded_settings(**configuration.parse_settings(assignments or []))
+        source = opened()
+        learned_codes.require_pooled(source, settings)
+        return Run(
+            source,
+            lambda engine: learned_codes.fit_coded(source, settings, engine),
+            lambda: learned_codes.coded_facts(source, settings),
+            settings.embedding.n_components + settings.embedding.drop,
+        )
+    start = Manifold(*_reused(from_model, assignments))
+    source = opened()
+    start.require_like(source)
+    manifold.require_pools(start.patches, start.settings)
+    manifold.require_size(start.coder.size, start.settings)
+    return Run(
+        source,
+        lambda engine: manifold.fit_manifold(source, start.coder, start.settings, engine),
+        lambda: start.facts(source),
+        start.wanted,
+    )
 
 
 def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldSettings]:
@@ -129,50 +138,6 @@ def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldS
     return coder, asked_for(base, given)
 
 
-def embed_command(
-    path: Path,
-    data: Location,
-    dataset: str,
-    out: Path,
-    assignments: list[str] | None,
-    where: Where,
-    *,
-    checkpoint: Path | None,
-    on_bad_chunk: str = "raise",
-    overwrite: bool,
-    json: bool,
-) -> None:
-    """Fit a manifold transform on the codes of the coder that lies at `path`, write it and say so.
-
-    Where a transform lies there, its settings stay but for those that are given.
-    """
-    check_target(out, overwrite, inputs=(path,), data=data)
-    coder, settings = _reused(path, assignments)
-    source = opening.open_source(data, dataset, skip_damaged=on_bad_chunk == "skip")
-    Manifold(coder, settings).require_like(source)
-    manifold.require_pools(coder.patches, settings)
-    manifold.require_size(coder.size, settings)
-    with engine_for(where, source, checkpoint, lambda: Manifold(coder, settings).facts(source)) as engine:
-        engine.on_bad_chunk = on_bad_chunk
-        model, records = manifold.fit_manifold(source, coder, settings, engine)
-    _save_manifold(model, out, records, overwrite, json)
-
-
-def _save_manifold(
-    model: Manifold, out: Path, records: list[dict[str, Any]], overwrite: bool, json: bool
-) -> None:
-    size = learned_codes.files_of(model).save(model, out, overwrite=overwrite)
-    result = {
-        **model.summary(),
-        "out": str(out.absolute()),
-        "bytes": size,
-        "passes": records,
-    }
-    skipped = model.provenance.get("skipped", [])
-    figures = f"{result['n_components']} components of codes of {result['n_atoms']} entries{tables.skipped_phrase(skipped)}"
-    _say({**result, "skipped": skipped}, in_rounds(records), figures, json)
-
-
 def encoder_at(path: Path, assignments: list[str] | None) -> Represents:
     """Read what represents images, with other settings of what may change after the fit."""
     fitted = loading.load_encoder(path)
@@ -180,16 +145,6 @@ def encoder_at(path: Path, assignments: list[str] | None) -> Represents:
         return fitted
     model = fitted.coder if isinstance(fitted, Pooled) else fitted
     return representing(changed(model, assignments, learned_codes.changeable(model)))
-
-
-def _say(result: dict[str, Any], records: list[dict[str, Any]], figures: str, json: bool) -> None:
-    if json:
-        print_json(result)
-        return
-    console = result_console()
-    console.print(tables.passes_table(records))
-    line = f"{result['out']}: {tables.size(result['bytes'])}, {figures}"
-    console.print(line, highlight=False, soft_wrap=True)
 
 
 def in_rounds(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

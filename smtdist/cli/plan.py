@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import coded_feature, inputs
 from smtdist.cli.patch_coders import coded_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -23,7 +23,7 @@ from smtdist.engine.executor import TaskLost, available_cores
 from smtdist.engine.memory import readable, resident_bytes, size_of
 from smtdist.engine.passes import Engine
 from smtdist.engine.reduction import POLL_SECONDS
-from smtdist.errors import ConfigurationError, MemoryBudgetError, SmtdistError
+from smtdist.errors import MemoryBudgetError, SmtdistError
 from smtdist.models import calibrate as calibrating
 from smtdist.models import forecast, ways
 from smtdist.models import plan as planning
@@ -80,7 +80,6 @@ def plan(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Say what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
 
@@ -95,16 +94,10 @@ def plan(
                 "The fit of a learned code is planned for this machine, from its settings; leave out --preset, --atoms and "
                 "--cluster, and --from-model with --model."
             )
-        fit, components = coded_run(model, data, dataset, set_, coder)
-        machines = _machines(
-            where, opening.open_source(data, dataset), threads, memory, driver_memory, gpu_memory
-        )[0]
-        _say(
-            planned_run(fit, machines, components, checkpoint=checkpoint, timed=calibrate),
-            checkpoint,
-            json,
-            {},
-        )
+        run = coded_run(model, data, dataset, set_, coder)
+        machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)[0]
+        planned = planned_run(run.fit, machines, run.components, checkpoint=checkpoint, timed=calibrate)
+        _say(planned, checkpoint, json, {})
         return
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
@@ -156,11 +149,9 @@ def _machines(
     gpu_memory: str | None,
 ) -> tuple[Machines, int | None, list[int | None]]:
     """Return this machine as a cluster, the memory that its workers share, and what was stated of each."""
-    try:
+    with usage():
         sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
         return *forecast.local_machines(where.resolved_workers(source) or 0, threads, *sizes), sizes
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
 
 
 def _say(planned: FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]) -> None:
@@ -185,36 +176,24 @@ def _driver_baseline(alone: bool, here: bool) -> int:
 
 def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: Any, given: Any) -> FitPlan:
     """Plan for workers like this machine, which are not started."""
-    steps, machines = _steps(planner), planner.machines
-    worker = machines.worker
+    worker, known = planner.machines.worker, planner
     try:
         costs = planner.planned()
     except MemoryBudgetError:
         # what would do is told from what a process has in memory when it has the kernels of all passes, as it will
-        question = calibrating.asked(
-            planner.source, planner.settings, steps, [], worker.threads, 1, encoder, given
-        )
+        question = planner.asked([], 1, encoder, given)
         if worker.alone or planner.shared is not None:
             with contextlib.suppress(SmtdistError):  # the refusal matters more
-                found = _baselines(question, worker.alone)
-                planner = replace(planner, machines=_with_baselines(machines, found))
-        costs = planner.costs()
+                known = planner.knowing(_baselines(question, worker.alone))
+        costs = known.costs()
     processes = max(1, min(worker.workers, available_cores() // worker.threads))
-    question = calibrating.asked(
-        planner.source, planner.settings, steps, costs, worker.threads, processes, encoder, given
-    )
+    question = planner.asked(costs, processes, encoder, given)
     calibration = None
     if calibrate:
         calibration, baselines = forecast.calibrated(question, planner, checkpoint)
     else:
         baselines = _baselines(question, worker.alone)
-    planner = replace(planner, machines=_with_baselines(machines, baselines))
-    costs = planner.costs()
-    if calibration is not None:
-        costs = forecast.with_seconds(costs, calibration, planner)
-    return FitPlan(
-        tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
-    )
+    return planner.knowing(baselines).plan(calibration)
 
 
 def _baselines(question: Asked, alone: bool) -> dict[str, int]:
@@ -237,9 +216,8 @@ def _there(
     given: Any,
 ) -> FitPlan:
     """Plan for a running cluster, whose workers are measured."""
-    steps = _steps(planner)
     with engine_for(where, planner.source, checkpoint) as engine:
-        machines = planning.measured_machines(steps, engine)
+        machines = planning.measured_machines(planner.steps(), engine)
         limit = sizes[0] or machines.worker.limit_bytes
         worker = replace(machines.worker, limit_bytes=limit, device_bytes=sizes[2])
         planner = replace(
@@ -248,16 +226,7 @@ def _there(
         )
         costs, calibration = planner.costs(), None
         if calibrate:
-            question = calibrating.asked(
-                planner.source,
-                planner.settings,
-                steps,
-                costs,
-                worker.threads,
-                worker.workers,
-                encoder,
-                given,
-            )
+            question = planner.asked(costs, worker.workers, encoder, given)
 
             def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
                 return _on_workers(engine, question, due)
@@ -265,10 +234,7 @@ def _there(
             calibration, _ = forecast.calibrated(
                 question, planner, checkpoint, measure=measure, where="on the workers of the cluster"
             )
-            costs = forecast.with_seconds(costs, calibration, planner)
-    return FitPlan(
-        tuple(costs), planner.machines, planner.checkpointed, calibration, planner.largest_dictionary()
-    )
+    return planner.plan(calibration)
 
 
 def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
@@ -292,20 +258,6 @@ def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[fl
 
 def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
     return calibrating.measured(question, Deadline.after(seconds))
-
-
-def _steps(planner: Planner) -> list[Any]:
-    return planning.fit_steps(
-        planner.source, planner.settings, reused=planner.reused, given_atoms=planner.given_atoms
-    )
-
-
-def _with_baselines(machines: Any, baselines: dict[str, int]) -> Any:
-    """Return the machines with what was measured; in one process the solve finds the kernels of all passes in memory."""
-    driver = machines.driver_baseline
-    if machines.worker.alone:
-        driver = max(driver, *baselines.values())
-    return replace(machines, baselines=baselines, driver_baseline=driver)
 
 
 def _remarks(planned: FitPlan) -> list[str]:

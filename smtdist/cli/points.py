@@ -12,10 +12,10 @@ import typer
 
 from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.coders import write_features
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.coders import say_fitted, write_features
+from smtdist.cli.errors import usage
 from smtdist.cli.plan import say_fit
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import Where, engine_for
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
@@ -24,7 +24,6 @@ from smtdist.models.points import sites as point_sites
 from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.sites import SiteKind
 from smtdist.models.points.table import PointSettings, embedded, fit_table
-from smtdist.monitor import tables
 
 _DEFAULT = PointSettings()
 
@@ -35,43 +34,10 @@ points = typer.Typer(
 )
 
 
-class Features(enum.StrEnum):
-    """Which features f."""
-
-    landmarks = "landmarks"
-    threshold = "threshold"
-    l1 = "l1"
-    omp = "omp"
-    interpolation = "interpolation"
-    rbf = "rbf"
-    fourier = "fourier"
-    quadratic = "quadratic"
-
-
-class Context(enum.StrEnum):
-    """Who is near whom."""
-
-    noise = "noise"
-    knn = "knn"
-    mean = "mean"
-    lle = "lle"
-    time = "time"
-
-
-class Moment(enum.StrEnum):
-    """What V is."""
-
-    second = "second"
-    centred = "centred"
-
-
-class Method(enum.StrEnum):
-    """How neighbours are found."""
-
-    auto = "auto"
-    exact = "exact"
-    faiss = "faiss"
-
+Features = enum.StrEnum("Features", "landmarks threshold l1 omp interpolation rbf fourier quadratic")
+Context = enum.StrEnum("Context", "noise knn mean lle time")
+Moment = enum.StrEnum("Moment", "second centred")
+Method = enum.StrEnum("Method", "auto exact faiss")
 
 Table = Annotated[
     str, typer.Argument(metavar="TABLE", help="An HDF5 file, with --dataset, or a .npy file.")
@@ -140,11 +106,10 @@ def fit(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Embed the rows of a table: one pass over points and their neighbours, then a solve."""
     check_target(out, overwrite, data=table)
-    try:
+    with usage():
         own = configuration.parse_settings(set_ or [])
         kind = point_sites.site_kind(sites, own)
         if kind is not None and (context.value != _DEFAULT.context or lengths):
@@ -157,8 +122,6 @@ def fit(
             order=order, lengths=opt.sequence_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
             sites=sites, of_sites=own, seed=seed,
         )  # fmt: skip
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     source = _opened(kind, table, dataset)
     where = Where(workers, cluster, quiet)
     if plan:
@@ -170,13 +133,9 @@ def fit(
         model, records = fit_table(source, settings, engine)
     size_bytes = save_points(model, out, overwrite=overwrite)
     result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}
-    if json:
-        print_json(result)
-        return
-    result_console().print(tables.passes_table(records))
     values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])
-    line = f"{result['out']}: {tables.size(size_bytes)}, {source.n_samples:,} points, {result['n_features']:,} features"
-    result_console().print(f"{line}, eigenvalues {values}", highlight=False, soft_wrap=True)
+    figures = f"{source.n_samples:,} points, {result['n_features']:,} features, eigenvalues {values}"
+    say_fitted(result, records, figures, json)
 
 
 @points.command(
@@ -192,7 +151,6 @@ def transform(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write P f(x) of every row of a table, new points too, to an HDF5 file, piece by piece."""
     started = time.perf_counter()
@@ -222,7 +180,5 @@ def transform(
 
 def _opened(kind: SiteKind | None, path: str, dataset: str | None) -> Source:
     """Return the samples that options name."""
-    try:
+    with usage():
         return point_sites.table_of([path], dataset) if kind is None else kind.opened([path], dataset)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error

@@ -48,7 +48,6 @@ def report(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write a page that shows what a file holds: settings, spectrum, dictionary, neighbours, mistakes, words, concepts."""
     if out.suffix.lower() not in (".html", ".htm"):

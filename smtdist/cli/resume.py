@@ -26,7 +26,6 @@ def resume(
     quiet: opt.Quiet = False,
     events: opt.Events = None,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Go on with a run that was stopped, from its checkpoint folder; the result is the same as without the stop.
 

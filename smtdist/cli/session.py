@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from smtdist.cli.commands import CHECKPOINT
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import usage
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
-from smtdist.errors import ConfigurationError, InterruptedRun
+from smtdist.errors import InterruptedRun
 from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
 
@@ -103,10 +103,8 @@ def engine_for(
             if stop.is_set():
                 raise InterruptedRun("Stopped as asked.", stop.exit_code)
 
-        try:
+        with usage():
             executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting))
-        except ConfigurationError as error:
-            raise WrongUsage(str(error)) from error
         cluster = executor.cluster
         if cluster is not None and cluster.dashboard:
             events.emit("note", text=f"Dashboard: {cluster.dashboard}")
@@ -164,6 +162,11 @@ def error_console() -> Console:
 def result_console() -> Console:
     """Return the console for results; a pipe or a file is as wide as the tables."""
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def say(line: str) -> None:
+    """Write a line of results, which a terminal wraps and a file does not."""
+    result_console().print(line, highlight=False, soft_wrap=True)
 
 
 def print_json(result: dict[str, Any]) -> None:

@@ -8,9 +8,8 @@ import typer
 
 from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import usage
 from smtdist.cli.session import print_json, result_console
-from smtdist.errors import ConfigurationError
 from smtdist.monitor import tables
 
 
@@ -24,17 +23,14 @@ def settings(
         ),
     ] = None,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """List the settings that --set takes, with defaults, and the presets with what they change."""
     console = result_console()
     if feature is not None and feature not in configuration.FEATURES:
         from smtdist.models import coded as learned_codes
 
-        try:
+        with usage():
             coded = learned_codes.described_coded(feature)
-        except ConfigurationError as error:
-            raise WrongUsage(str(error)) from error
         if json:
             print_json({"feature": feature, "settings": coded})
         else:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target, whole_file
 from smtdist.models.points import spirals as spiral_data
 from smtdist.monitor import tables
 
-FORMATS = ("png", "svg", "pdf")
-
 
 def spirals(
-    out: Annotated[
-        Path | None, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")
-    ] = None,
+    out: opt.Picture = None,
     points: Annotated[int, typer.Option(min=100, help="Points of both spirals.")] = 8000,
     landmarks: Annotated[int, typer.Option(min=8, help="Landmarks that tile them.")] = 300,
     noise: Annotated[float, typer.Option(min=0.0, help="Standard deviation of the noise of pairs.")] = 0.03,
@@ -32,16 +27,13 @@ def spirals(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Tell two spirals apart by noisy copies of their points, and show what the components are."""
     started = time.perf_counter()
     if landmarks > points:
         raise WrongUsage(f"--landmarks is {landmarks}, more than the {points} points; ask for fewer.")
-    kind = "" if out is None else out.suffix.lstrip(".").lower()
+    kind = "" if out is None else opt.picture_kind(out)
     if out is not None:
-        if kind not in FORMATS:
-            raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
         check_target(out, overwrite)
     drawn = spiral_data.two_spirals(points, seed)
     with engine_for(Where(workers, cluster, quiet), as_table(drawn.points)) as engine:
@@ -58,7 +50,6 @@ def spirals(
     if json:
         print_json(result)
         return
-    console = result_console()
     facts = [
         ("told apart by the sign of one direction of components 1 and 2", f"{result['separation']:.4f}"),
         (
@@ -68,6 +59,8 @@ def spirals(
         ("nearest tenth on the same spiral, in the embedding", f"{result['stays']:.4f}"),
         ("nearest tenth on the same spiral, in the plane", f"{result['stayed']:.4f}"),
     ]
-    console.print(tables.facts_table(f"{points:,} points of two spirals, {landmarks} landmarks", facts))
+    result_console().print(
+        tables.facts_table(f"{points:,} points of two spirals, {landmarks} landmarks", facts)
+    )
     if out is not None:
-        console.print(str(out), highlight=False, soft_wrap=True)
+        say(str(out))

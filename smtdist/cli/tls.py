@@ -28,7 +28,6 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to make; it must not exist.")],
     days: Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")] = DAYS,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Make an authority and one certificate each for scheduler, workers and clients, with a configuration for Dask.
 

@@ -60,7 +60,6 @@ def transform(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
     check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from smtdist import configuration
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.evaluate import Metric
 from smtdist.cli.fit import coded_feature, read_atoms
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -78,7 +78,6 @@ def tune(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits."""
     started = time.perf_counter()
@@ -145,7 +144,7 @@ def _asked(
     atoms: NDArray[np.floating[Any]] | None,
 ) -> tuple[Configuration, dict[str, list[Any]], list[tuple[dict[str, Any], Any]]]:
     """Return what does not vary, what does, and all combinations; what has no meaning is wrong usage."""
-    try:
+    with usage(TypeError):
         changes = dict(configuration.parse_setting(text) for text in assignments or [])
         if atoms is not None:
             changes.setdefault("dictionary_method", "given")
@@ -154,8 +153,6 @@ def _asked(
             **changes
         )
         return settings, values, grids.combinations(settings, values, None if atoms is None else len(atoms))
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
 
 
 def _is_learnt(assignments: list[str] | None, grid: list[str] | None) -> bool:
@@ -175,15 +172,13 @@ def _learnt(
     assignments: list[str] | None, grid: list[str] | None
 ) -> tuple[Configuration, dict[str, list[Any]], list[tuple[dict[str, Any], Any]]]:
     """Return the votes, what varies, and all combinations of settings of learned codes."""
-    try:
+    with usage(TypeError):
         values = grids.parse_grid(grid or [], learnt=True)
         return (
             Configuration(),
             values,
             learnt_trials(configuration.parse_settings(assignments or []), values),
         )
-    except (ConfigurationError, TypeError) as error:
-        raise WrongUsage(str(error)) from error
 
 
 def _parts(
@@ -206,10 +201,8 @@ def _parts(
             other,
             _labels(data, validation, other)[asked.samples],
         )
-    try:
+    with usage():
         known, asked = split(source, share, limit, settings.seed)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     return (known.source, labels[known.samples]), (asked.source, labels[asked.samples])
 
 

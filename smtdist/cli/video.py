@@ -14,14 +14,13 @@ import numpy.typing as npt
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.coders import asked_for
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.coders import asked_for, say_fitted, told
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.plan import say_fit
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.video import PatchSequences, open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target, whole_file
-from smtdist.errors import ConfigurationError
 from smtdist.models.functional import video as video_model
 from smtdist.models.functional.files import load_video, save_video
 from smtdist.models.functional.layers import judged_layers
@@ -29,8 +28,6 @@ from smtdist.models.functional.pictures import draw_groups
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video_judge import judged
 from smtdist.monitor import tables
-
-FORMATS = ("png", "svg", "pdf")
 
 video = typer.Typer(
     help="The sparse manifold transform of video: sparse codes of patches, and an embedding that straightens their paths.",
@@ -60,13 +57,10 @@ def import_(
     limit: Annotated[int, typer.Option(min=0, help="Frames of each clip to take; 0 for all.")] = 0,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Bring the luminance of clips into an HDF5 file, cropped and down-sampled; cuts are looked for where none are stated."""
-    try:
+    with usage():
         settings = VideoSettings(crop, levels, limit)
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
     written = import_videos([str(file) for file in files], out, settings, overwrite=overwrite)
     if json:
         print_json({"out": str(out.absolute()), "clips": written})
@@ -103,7 +97,6 @@ def fit(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Fit a transform of video: whitening, dictionary, codes, embedding; repeat with --checkpoint to resume."""
     check_target(out, overwrite, inputs=(clips, below))
@@ -134,13 +127,7 @@ def fit(
         model, records = video_model.fit_video(found, settings, engine, lower)
     size = save_video(model, out, overwrite=overwrite)
     result = {**model.summary(), "out": str(out.absolute()), "bytes": size, "passes": records}
-    if json:
-        print_json(result)
-        return
-    figures = ", ".join(f"{name} {value}" for name, value in model.summary().items())
-    result_console().print(
-        f"{result['out']}: {tables.size(size)}, {figures}", highlight=False, soft_wrap=True
-    )
+    say_fitted(result, (), told(model.summary()), json)
 
 
 @video.command("judge", epilog="Example: smtdist video judge video.h5 held-out.h5 --json")
@@ -150,7 +137,6 @@ def judge(
     clip: Names = None,
     sequences: Annotated[int, typer.Option(min=1, help="Sequences to judge by, at most.")] = 1000,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Say how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt beside PCA."""
     fitted = load_video(model)
@@ -199,17 +185,16 @@ def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:
 @video.command("groups", epilog="Example: smtdist video groups video.h5 --out groups.png")
 def groups(
     model: Model,
-    out: Annotated[Path, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(FORMATS)}.")],
+    out: Annotated[
+        Path, typer.Option(metavar="PICTURE", help=f"Picture to write: {', '.join(opt.FORMATS)}.")
+    ],
     count: Annotated[int, typer.Option(min=1, help="Groups to draw.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice.")] = 0,
     overwrite: opt.Overwrite = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Draw atoms with their nearest in the embedding, as patches and as needles."""
-    kind = out.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        raise WrongUsage(f"{out} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+    kind = opt.picture_kind(out)
     check_target(out, overwrite, inputs=(model,))
     fitted = load_video(model)
     with whole_file(out, overwrite) as temporary:
@@ -217,4 +202,4 @@ def groups(
     if json:
         print_json({"out": str(out), "groups": found})
         return
-    result_console().print(str(out), highlight=False, soft_wrap=True)
+    say(str(out))

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from smtdist.cli import options as opt
 from smtdist.cli.session import print_json, result_console
 from smtdist.errors import SmtdistError
 from smtdist.monitor import text
@@ -36,7 +35,6 @@ def watch(
         ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only wait for the run to end.")] = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Watch a run that was started elsewhere, until it ends; the run does not notice. Exit code 1: it failed or was stopped."""
     with attach(where) as view:

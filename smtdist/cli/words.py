@@ -8,25 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.coders import say_costs
+from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.text import TextSource
 from smtdist.data.writing import check_target, whole_file
-from smtdist.engine.events import EventStream
 from smtdist.engine.manifest import Facts
-from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
 from smtdist.models import merge as merging
-from smtdist.models.plan import PlannedCluster
 from smtdist.models.words import files as word_files
 from smtdist.models.words import fit
 from smtdist.models.words.documents import withdraw_lines
-from smtdist.models.words.model import Near, WordModel, WordSettings
+from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.models.words.picture import MOST_WORDS, draw_words
 from smtdist.monitor import tables
 
 OUT = "words.h5"
-FORMATS = ("png", "svg", "pdf")
 _DEFAULT = WordSettings()
 
 
@@ -120,7 +116,7 @@ def words(
         Path | None,
         typer.Option(
             metavar="PICTURE",
-            help=f"Draw the words of --near by cosine and times beside: {', '.join(FORMATS)} (SMT 2023, figure 5).",
+            help=f"Draw the words of --near by cosine and times beside: {', '.join(opt.FORMATS)} (SMT 2023, figure 5).",
         ),
     ] = None,
     word2vec: Annotated[
@@ -133,7 +129,6 @@ def words(
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
-    debug: opt.Debug = False,
 ) -> None:
     """Embed words by whom they occur near: a pass for the vocabulary, a pass for the pairs, a sparse solve.
 
@@ -164,8 +159,19 @@ def words(
         raise WrongUsage("--merge and --subtract go with --model alone, --from-model with TEXT alone.")
     if both:
         target = out or Path(OUT)
+    where = Where(workers, cluster, quiet)
     if plan:
-        _planned(text, changes, model or from_model, Where(workers, cluster, quiet), checkpoint, json)
+        if not text:
+            raise WrongUsage("Give the text that is to be planned for.")
+        source = TextSource.open(text)
+        settings, base = _asked(changes, model or from_model)
+        say_costs(
+            lambda engine: fit.plan_words(source, settings, engine, base=base),
+            source,
+            where,
+            checkpoint,
+            json,
+        )
         return
     for path in (target, word2vec, picture):
         if path is not None:
@@ -185,24 +191,31 @@ def words(
         found = merging.resolved(first, total)
     else:
         source = TextSource.open(text or [])
-        found, result["passes"] = _computed(
-            source,
-            model,
-            from_model,
-            withdraw,
-            ranges,
-            changes,
-            Where(workers, cluster, quiet),
-            checkpoint,
-            allow_repeats,
-        )
+        settings, base = _asked(changes, model or from_model)
+        given = None if base is None or from_model is None else base.vocabulary
+
+        def facts() -> Facts:
+            if base is None or given is not None:
+                return fit.words_facts(source, settings, None if given is None else given.words)
+            return base.facts(source, ranges)
+
+        with engine_for(where, source, checkpoint, facts) as engine:
+            if base is None or given is not None:
+                found, records = fit.fit_words(source, settings, engine, vocabulary=given)
+            elif ranges:
+                found, records = withdraw_lines(base, source, ranges, engine)
+            else:
+                found, records = merging.update(
+                    base, source, engine, withdraw=withdraw, repeats=allow_repeats
+                )
+        result["passes"] = records
     if target is not None:
         result |= {"model": str(target), "bytes": word_files.save_words(found, target, overwrite=overwrite)}
     result |= found.summary()
     result["near"] = {
         word: {
-            "nearest": _plain(found.nearest(word, count)),
-            "beside": _plain(found.most_cooccurring(word, count)),
+            "nearest": [one._asdict() for one in found.nearest(word, count)],
+            "beside": [one._asdict() for one in found.most_cooccurring(word, count)],
         }
         for word in near or []
     }
@@ -249,40 +262,10 @@ def _picture_kind(picture: Path | None, near: list[str] | None) -> str:
     """Return the format of the picture by the end of its name; "" without one."""
     if picture is None:
         return ""
-    kind = picture.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        raise WrongUsage(f"{picture} is no picture that can be written; end it in .{', .'.join(FORMATS)}.")
+    kind = opt.picture_kind(picture)
     if not near or len(near) > MOST_WORDS:
         raise WrongUsage(f"--picture shows the words of --near; give 1 to {MOST_WORDS} of them.")
     return kind
-
-
-def _computed(
-    source: TextSource,
-    model: Path | None,
-    from_model: Path | None,
-    withdraw: bool,
-    ranges: list[tuple[int, int]],
-    changes: dict[str, Any],
-    where: Where,
-    checkpoint: Path | None,
-    repeats: bool,
-) -> tuple[WordModel, list[dict[str, Any]]]:
-    settings, base = _asked(changes, model or from_model)
-
-    def facts() -> Facts:
-        if from_model is not None and base is not None:
-            return fit.words_facts(source, settings, base.vocabulary.words)
-        return fit.words_facts(source, settings) if base is None else base.facts(source, ranges)
-
-    with engine_for(where, source, checkpoint, facts) as engine:
-        if base is None:
-            return fit.fit_words(source, settings, engine)
-        if from_model is not None:
-            return fit.fit_words(source, settings, engine, vocabulary=base.vocabulary)
-        if ranges:
-            return withdraw_lines(base, source, ranges, engine)
-        return merging.update(base, source, engine, withdraw=withdraw, repeats=repeats)
 
 
 def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, WordModel | None]:
@@ -290,57 +273,25 @@ def _asked(changes: dict[str, Any], base: Path | None) -> tuple[WordSettings, Wo
     if base is not None:
         found = word_files.load_words(base)
         return found.settings, found
-    try:
+    with usage():
         return WordSettings(**changes), None
-    except ConfigurationError as error:
-        raise WrongUsage(str(error)) from error
-
-
-def _planned(
-    text: list[str] | None,
-    changes: dict[str, Any],
-    base: Path | None,
-    where: Where,
-    checkpoint: Path | None,
-    as_json: bool,
-) -> None:
-    if not text:
-        raise WrongUsage("Give the text that is to be planned for.")
-    source = TextSource.open(text)
-    settings, model = _asked(changes, base)
-    if where.is_local:
-        engine = Engine(PlannedCluster(where.resolved_workers(source) or 0), EventStream(), checkpoint)
-        costs = fit.plan_words(source, settings, engine, base=model)
-    else:
-        with engine_for(where, source, checkpoint) as engine:
-            costs = fit.plan_words(source, settings, engine, base=model)
-    found = [cost.to_dict() for cost in costs]
-    if as_json:
-        print_json({"passes": found, "data": source.describe()})
-    else:
-        result_console().print(tables.plan_table(found, checkpoint is not None))
-
-
-def _plain(found: list[Near]) -> list[dict[str, Any]]:
-    return [one._asdict() for one in found]
 
 
 def _report(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
-    console = result_console()
     if "passes" in result:
-        console.print(tables.passes_table(result["passes"]))
+        result_console().print(tables.passes_table(result["passes"]))
     for word, lists in result["near"].items():
         for title, key in (("nearest", "nearest"), ("most often beside it", "beside")):
             shown = ", ".join(
                 f"{one['word']} ({one['cosine']:.2f}; {one['times']:,})" for one in lists[key]
             )
-            console.print(f"{word}, {title}: {shown}", highlight=False, soft_wrap=True)
+            say(f"{word}, {title}: {shown}")
     line = (
         f"{result['n_words']:,} words ({result['n_apart']:,} take no part), {result['n_positions']:,} tokens, "
         f"{result['n_pairs']:,} pairs, {result['n_components']} components"
     )
     name = f"{result['model']}: {tables.size(result['bytes'])}, " if "model" in result else ""
-    console.print(name + line, highlight=False, soft_wrap=True)
+    say(name + line)

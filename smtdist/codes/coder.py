@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.settings import CoderSettings, PatchSettings
+from smtdist.codes.settings import PatchSettings
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ModelError
 from smtdist.kernels.device import to_host
@@ -61,7 +61,7 @@ class Coder(Features):
 
     CHANGEABLE: ClassVar[tuple[str, ...]] = ("pooling",)
 
-    settings: CoderSettings
+    settings: PatchSettings
     shape: tuple[int, int, int]
     mean: Float64
     whiten: Float64
@@ -72,7 +72,7 @@ class Coder(Features):
     def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Return what it learns, by the names of the class's fields, and the records of the passes it took.
 
-        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are
+        start : a `smtdist.models.coders.fit.Start`, with unit atoms and their spares, how patches are
             made, and the images of a round. Passes over the data go through `engine.reduce` and
             `engine.loop` (`smtdist.engine.passes.Engine`).
         """

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import called, require_choices, require_kinds, require_whole
+from smtdist.codes.checks import called, require_kinds
 from smtdist.codes.coder import Coder, Float32, Float64, Layout, Record
-from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
+from smtdist.codes.settings import PatchSettings
 from smtdist.errors import ConfigurationError
 
 FILE_KIND: Final = "encoder-"
@@ -29,7 +29,7 @@ RESERVED: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class EncoderSettings(Settings):
+class EncoderSettings(PatchSettings):
     """Settings of every encoder; a subclass adds its own.
 
     Attributes
@@ -50,7 +50,6 @@ class EncoderSettings(Settings):
     """
 
     OF: ClassVar[str] = "an encoder"
-    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {"start": ("patches", "random")}
 
     units: int = 256
     patch: int = 6
@@ -68,18 +67,7 @@ class EncoderSettings(Settings):
 
     def __post_init__(self) -> None:
         require_kinds(self)
-        require_choices(self, self.CHOICES)
-        require_whole(
-            self, {"units": 1, "patch": 1, "patches": 0, "images": 0, "whiten_images": 0, "seed": 0}
-        )
-        require_numbers(self, ("contrast_bias", "ridge"))
-        require_grids(self.pooling)
-        require_pairs(self, ("pixel_range",))
-
-    @property
-    def width(self) -> int:
-        """Entries of a code, K."""
-        return self.units
+        super().__post_init__()
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +133,7 @@ class PatchEncoder(Coder):
     def learn(cls, start: Any, settings: Any, engine: Any) -> tuple[dict[str, Any], list[Record]]:
         """Return atoms (K, p) and arrays, and the records of the passes it took: by default the drawn patches.
 
-        start : a `smtdist.models.coders.start.Start`, with unit atoms and their spares, how patches are
+        start : a `smtdist.models.coders.fit.Start`, with unit atoms and their spares, how patches are
             made, and the images of a round. Passes over the data go through `engine.reduce` and
             `engine.loop` (`smtdist.engine.passes.Engine`).
         """

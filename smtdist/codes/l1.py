@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.codes.checks import is_number, require_choices, require_whole
+from smtdist.codes.checks import is_number, require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
-from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
+from smtdist.codes.settings import PatchSettings, require_numbers
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1, pursuit
 from smtdist.kernels import sparse_codes as quick_codes
@@ -22,31 +22,14 @@ from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State
 from smtdist.statistics.l1_codes import L1Sums
 
-LEARNINGS: Final = ("gradient", "sums")
-FEATURES: Final = ("l1", "omp", "linear")
 FLOOR: Final = 0.01
 """Share of the mean curvature below which an atom's own does not shorten its divisor."""
 ONE_SIGN: Final = ("l1", "linear")
 """Features that have one sign where codes are positive; those of a pursuit always have two."""
 
-_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
-    "learning": LEARNINGS,
-    "method": l1.METHODS,
-    "feature": FEATURES,
-    "start": ("patches", "random"),
-    "positive": (True, False),
-    "flip": (True, False),
-    "grey": (True, False),
-}
-_WHOLE: Final = {
-    "units": 1, "patch": 1, "patches": 0, "images": 0, "whiten_images": 0, "rounds": 0, "idle": 1, "sweeps": 1, "k": 1, "seed": 0,
-}  # fmt: skip
-_ABOVE: Final = ("penalty", "gap", "rate")
-_AT_LEAST: Final = ("contrast_bias", "ridge", "threshold", "decay")
-
 
 @dataclass(frozen=True)
-class SparseSettings(Settings):
+class SparseSettings(PatchSettings):
     """Settings of sparse coding.
 
     Attributes
@@ -82,7 +65,13 @@ class SparseSettings(Settings):
     """
 
     OF: ClassVar[str] = "sparse coding"
-    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = _CHOICES
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "learning": ("gradient", "sums"),
+        "method": l1.METHODS,
+        "feature": ("l1", "omp", "linear"),
+        "positive": (True, False),
+        **PatchSettings.CHOICES,
+    }
 
     units: int = 1024
     patch: int = 8
@@ -113,14 +102,12 @@ class SparseSettings(Settings):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_choices(self, _CHOICES)
-        require_whole(self, _WHOLE)
-        require_numbers(self, _ABOVE, above=True)
-        require_numbers(self, _AT_LEAST)
+        super().__post_init__()
+        require_whole(self, {"rounds": 0, "idle": 1, "sweeps": 1, "k": 1})
+        require_numbers(self, ("penalty", "gap", "rate"), above=True)
+        require_numbers(self, ("threshold", "decay"))
         if not is_number(self.memory) or not 0 <= self.memory < 1:
             raise ConfigurationError(f"memory is {self.memory!r}; it must be at least 0 and below 1.")
-        require_grids(self.pooling)
-        require_pairs(self, ("pixel_range",))
 
     @property
     def width(self) -> int:
@@ -228,7 +215,11 @@ class SparseCoder(Coder):
 
     def __call__(self, rows: Float32) -> Any:
         """Return L1 codes of whitened patches (n, p), (n, K)."""
-        return self.infer(rows)[0]
+        wanted = self.settings
+        return l1.sparse_codes(
+            self.dictionary, place(rows), wanted.penalty, positive=wanted.positive, method=wanted.method,
+            gap=wanted.gap,
+        )[0]  # fmt: skip
 
     def few(self) -> SparseCoder:
         """Return the same with few atoms."""
@@ -249,14 +240,6 @@ class SparseCoder(Coder):
     def held_bytes(self) -> int:
         """Bytes of the atoms, and of ΦᵀΦ while coding."""
         return int(2 * self.atoms.nbytes + 4 * len(self.atoms) ** 2)
-
-    def infer(self, rows: Float32, start: Any = None) -> tuple[Any, Any, Any]:
-        """Return L1 codes of whitened patches (n, p), their relative duality gaps and iterations, where they are placed."""
-        wanted = self.settings
-        return l1.sparse_codes(
-            self.dictionary, place(rows), wanted.penalty, positive=wanted.positive, method=wanted.method,
-            gap=wanted.gap, start=start,
-        )  # fmt: skip
 
     def code(self, rows: Float32) -> Any:
         """Return the features of whitened patches (n, p), (n, width); both signs side by side where codes have signs."""
@@ -282,7 +265,7 @@ class SparseCoder(Coder):
 
 
 def _l1(coder: SparseCoder, rows: Float32) -> Any:
-    found = coder.infer(rows)[0]
+    found = coder(rows)
     return found if coder.settings.positive else quick_codes.split_signs(found)
 
 

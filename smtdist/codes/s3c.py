@@ -9,22 +9,16 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from smtdist.codes.checks import is_number, require_choices, require_whole
+from smtdist.codes.checks import is_number, require_whole
 from smtdist.codes.coder import Code, Coder, Float32, Float64, Layout, Record
-from smtdist.codes.s3c_steps import GAP, LEARN, Bounds, Rates
-from smtdist.codes.settings import Settings, require_grids, require_numbers, require_pairs
+from smtdist.codes.s3c_steps import GAP, learn
+from smtdist.codes.settings import PatchSettings, require_numbers, require_pairs
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1, spike_slab
 from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
-
-MODELS: Final = ("s3c", "omp", "sc")
-M_STEPS: Final = ("gradient", "closed")
-BETAS: Final = ("diagonal", "scalar")
-FEATURES: Final = ("h", "hs", "both", "signs")
-STARTS: Final = ("patches", "random")
 
 SC_PENALTIES: Final = (0.5, 0.75, 1.0, 1.25, 1.5)
 """Grid of sparse coding penalties; the paper prints 1.25 twice, and the second is taken for 1.5."""
@@ -33,34 +27,14 @@ OMP_THRESHOLDS: Final = (0.1, 0.25, 0.5, 1.0)
 ROUNDS: Final = 80
 """Held-out images were classified no better after 200, rather worse: β grows from 23 to 33 (`docs/few_labels.md`)."""
 
-_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
-    "model": MODELS,
-    "m_step": M_STEPS,
-    "beta": BETAS,
-    "feature": (None, *FEATURES),
-    "start": STARTS,
-    "flip": (True, False),
-    "grey": (True, False),
-}
-_WHOLE: Final = {
-    "units": 1,
-    "patch": 1,
-    "patches": 0,
-    "images": 0,
-    "whiten_images": 0,
-    "rounds": 1,
-    "block": 0,
-    "seed": 0,
-}
 _NUMBERS: Final = (
-    "contrast_bias", "ridge", "rho", "rate", "rate_atoms", "rate_mu", "rate_alpha", "rate_beta", "rate_bias",
+    "rho", "rate", "rate_atoms", "rate_mu", "rate_alpha", "rate_beta", "rate_bias",
     "penalty_mu", "penalty_alpha", "penalty_beta", "alpha", "beta_start", "penalty", "threshold", "decay",
 )  # fmt: skip
-_PAIRS: Final = ("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds")
 
 
 @dataclass(frozen=True)
-class S3CSettings(Settings):
+class S3CSettings(PatchSettings):
     """Settings of a patch coder.
 
     Attributes
@@ -104,7 +78,13 @@ class S3CSettings(Settings):
     """
 
     OF: ClassVar[str] = "patch coders"
-    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = _CHOICES
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "model": ("s3c", "omp", "sc"),
+        "m_step": ("gradient", "closed"),
+        "beta": ("diagonal", "scalar"),
+        "feature": (None, "h", "hs", "both", "signs"),
+        **PatchSettings.CHOICES,
+    }
 
     model: str = "s3c"
     units: int = 1600
@@ -137,10 +117,10 @@ class S3CSettings(Settings):
     penalty_mu: float = 0.0
     penalty_alpha: float = 0.0
     penalty_beta: float = 0.0
-    alpha_bounds: tuple[float, float] = Bounds.alpha
-    beta_bounds: tuple[float, float] = Bounds.beta
-    bias_bounds: tuple[float, float] = Bounds.bias
-    mu_bounds: tuple[float, float] = Bounds.mu
+    alpha_bounds: tuple[float, float] = (1e-3, 1e6)
+    beta_bounds: tuple[float, float] = (0.1, 1e6)
+    bias_bounds: tuple[float, float] = (-30.0, 30.0)
+    mu_bounds: tuple[float, float] = (-1e3, 1e3)
     penalty: float = 1.0
     threshold: float = 0.25
     feature: str | None = None
@@ -151,15 +131,14 @@ class S3CSettings(Settings):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_choices(self, _CHOICES)
-        require_whole(self, _WHOLE)
+        super().__post_init__()
+        require_whole(self, {"rounds": 1, "block": 0})
         require_numbers(self, _NUMBERS)
         if not all(is_number(value) for value in (self.bias, self.mu)) or not isinstance(self.newton, bool):
             raise ConfigurationError("bias and mu must be numbers, newton true or false.")
-        require_pairs(self, (*_PAIRS, "pixel_range"))
+        require_pairs(self, ("alpha_bounds", "beta_bounds", "bias_bounds", "mu_bounds"))
         if min(self.alpha, self.beta_start, self.alpha_bounds[0], self.beta_bounds[0]) <= 0:
             raise ConfigurationError("alpha and beta are precisions; start and bounds must lie above 0.")
-        require_grids(self.pooling)
         if not self.spikes and self.feature not in (None, "signs"):
             raise ConfigurationError(
                 f"The features of {self.model} are always split by sign; leave feature out."
@@ -178,16 +157,9 @@ class S3CSettings(Settings):
         usual = Schedule.in_blocks(block=self.block) if self.block else Schedule()
         return Schedule(self.h_damping or usual.h, self.s_damping or usual.s, self.rho, self.block)
 
-    def rates(self, number: int) -> Rates:
+    def step(self, number: int) -> float:
         """Return the step of round `number`."""
-        shares = {name: getattr(self, f"rate_{name}") for name in ("atoms", "mu", "alpha", "beta", "bias")}
-        penalties = {name: getattr(self, name) for name in ("penalty_mu", "penalty_alpha", "penalty_beta")}
-        rate = self.rate * (0.5 ** ((number - 1) / self.decay) if self.decay else 1.0)
-        return Rates(rate=rate, newton=self.newton, **shares, **penalties)
-
-    def bounds(self) -> Bounds:
-        """Return where parameters are kept."""
-        return Bounds(self.alpha_bounds, self.beta_bounds, self.bias_bounds, self.mu_bounds)
+        return self.rate * (0.5 ** ((number - 1) / self.decay) if self.decay else 1.0)
 
     @property
     def resolved_feature(self) -> str:
@@ -227,7 +199,6 @@ class PatchCoder(Coder):
         All sums are floating point and meet along the fixed tree: the same bits for any number of workers,
         after losses and after a resume. Memory on a worker: the plan's, stated before each pass.
         """
-        learn = LEARN[settings.model]
         parameters, trace, records = learn(start, settings, engine)
         return {"parameters": parameters, "trace": tuple(trace)}, records
 

@@ -19,8 +19,7 @@ from smtdist.kernels import spike_slab
 from smtdist.kernels.spike_slab import SpikeSlab
 from smtdist.kernels.threads import single_blas
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.l1_codes import L1Sums
-from smtdist.statistics.sparse_codes import OmpSums
+from smtdist.statistics.l1_codes import L1Sums, OmpSums
 from smtdist.statistics.spike_slab import SpikeSlabSums
 
 Float64 = NDArray[np.float64]
@@ -30,44 +29,6 @@ GAP: Final = 1e-3
 FORGET: Final = 0.9
 """What a round leaves of the sums of those before it, in sparse coding (Mairal et al. 2009)."""
 FLOOR: Final = 1e-4
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Where parameters are kept after each step."""
-
-    alpha: tuple[float, float] = (1e-3, 1e6)
-    beta: tuple[float, float] = (0.1, 1e6)
-    bias: tuple[float, float] = (-30.0, 30.0)
-    mu: tuple[float, float] = (-1e3, 1e3)
-
-    def keep(self, model: SpikeSlab) -> SpikeSlab:
-        """Return the model within the bounds."""
-        kept = {
-            name: np.clip(getattr(model, name), *getattr(self, name))
-            for name in ("alpha", "beta", "bias", "mu")
-        }
-        return SpikeSlab(atoms=model.atoms, **kept)
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Step sizes of a gradient step, as shares of `rate`, and penalties on the mean log-likelihood.
-
-    α and β take their steps in the logarithm, which keeps them positive and makes a step relative.
-    Penalties are ½ c μ², c α and c β, summed over their entries.
-    """
-
-    rate: float = 0.1
-    atoms: float = 1.0
-    mu: float = 1.0
-    alpha: float = 1.0
-    beta: float = 1.0
-    bias: float = 1.0
-    penalty_mu: float = 0.0
-    penalty_alpha: float = 0.0
-    penalty_beta: float = 0.0
-    newton: bool = True
 
 
 def slab_variances(model: SpikeSlab, sums: State) -> Float64:
@@ -80,9 +41,7 @@ def slab_deviations(model: SpikeSlab, sums: State, mu: Float64) -> Float64:
     return np.asarray(sums["square"] - 2 * mu * sums["x"] + mu**2 * sums["h"] + sums["h"] / model.gamma)
 
 
-def closed_form(
-    model: SpikeSlab, sums: State, *, scalar_beta: bool, bounds: Bounds | None = None
-) -> SpikeSlab:
+def closed_form(model: SpikeSlab, sums: State, settings: Any) -> SpikeSlab:
     """Return the parameters that maximise Σ E_Q log p(v, h, s) over all of them, atoms brought to unit length.
 
     W = Σ v xᵀ (Σ E_Q[(h∘s)(h∘s)ᵀ])⁻¹, μ = Σ x / Σ ĥ, 1/α = Σ ĥ E_Q (s - μ)² / Σ ĥ, σ(b) = mean ĥ, 1/β = mean
@@ -114,9 +73,18 @@ def closed_form(
     alpha = np.where(sums["h"] > 1e-9 * n, sums["h"] / np.maximum(deviations, 1e-300), model.alpha)
     share = np.clip(sums["h"] / n, 1e-12, 1 - 1e-12)
     bias = np.log(share) - np.log1p(-share)
-    noise = np.full_like(noise, noise.mean()) if scalar_beta else noise
+    noise = np.full_like(noise, noise.mean()) if settings.beta == "scalar" else noise
     beta = n / np.maximum(noise, 1e-12 * n)
-    return (bounds or Bounds()).keep(SpikeSlab(atoms, mu, alpha, bias, beta).rescaled())
+    return _kept(SpikeSlab(atoms, mu, alpha, bias, beta).rescaled(), settings)
+
+
+def _kept(model: SpikeSlab, settings: Any) -> SpikeSlab:
+    """Return a model within the bounds of its settings."""
+    kept = {
+        name: np.clip(getattr(model, name), *getattr(settings, f"{name}_bounds"))
+        for name in ("alpha", "beta", "bias", "mu")
+    }
+    return SpikeSlab(atoms=model.atoms, **kept)
 
 
 def gradients(model: SpikeSlab, sums: State) -> dict[str, Float64]:
@@ -135,40 +103,39 @@ def gradients(model: SpikeSlab, sums: State) -> dict[str, Float64]:
     return {name: np.asarray(value / n) for name, value in found.items()}
 
 
-def gradient_step(
-    model: SpikeSlab, sums: State, rates: Rates, *, scalar_beta: bool, bounds: Bounds | None = None
-) -> SpikeSlab:
-    """Return the model after one small step up the mean of E_Q log p(v, h, s), atoms brought back to unit length.
+def gradient_step(model: SpikeSlab, sums: State, settings: Any, number: int = 1) -> SpikeSlab:
+    """Return the model after the step of round `number` up the mean of E_Q log p(v, h, s), atoms brought back to unit length.
 
-    With `rates.newton` every slope is divided by its own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so
-    that units which are seldom active learn as fast as frequent ones, and a rate of 1 is the maximum of
-    each alone; without, it is the plain gradient of section 4, that of an atom along the sphere: what would
-    change its length would, by `SpikeSlab.rescaled`, move α and μ at the rate of the atoms.
+    α and β take their steps in the logarithm, which keeps them positive and makes a step relative.
+    Penalties are ½ c μ², c α and c β, summed over their entries. With `newton` every slope is divided by its
+    own curvature, β̄ Σ E_Q (h_i s_i)² / n for W_i, so that units which are seldom active learn as fast as
+    frequent ones, and a rate of 1 is the maximum of each alone; without, it is the plain gradient of section
+    4, that of an atom along the sphere: what would change its length would, by `SpikeSlab.rescaled`, move α
+    and μ at the rate of the atoms.
     """
     slope = gradients(model, sums)
-    int(sums["n"])
-    slope["mu"] -= rates.penalty_mu * model.mu
-    slope["alpha"] -= rates.penalty_alpha
-    slope["beta"] -= rates.penalty_beta
-    if scalar_beta:
+    slope["mu"] -= settings.penalty_mu * model.mu
+    slope["alpha"] -= settings.penalty_alpha
+    slope["beta"] -= settings.penalty_beta
+    if settings.beta == "scalar":
         slope["beta"] = np.full_like(slope["beta"], slope["beta"].mean())
     slope["alpha"] *= model.alpha
     slope["beta"] *= model.beta
-    if rates.newton:
+    if settings.newton:
         curvatures = _curvatures(model, sums)
         slope = {name: slope[name] / curvatures[name] for name in slope}
     else:
         outwards = (slope["atoms"] * model.atoms).sum(axis=1, keepdims=True)
         slope["atoms"] = slope["atoms"] - outwards * model.atoms
-    rate = rates.rate
+    rate = settings.step(number)
     moved = SpikeSlab(
-        model.atoms + rate * rates.atoms * slope["atoms"],
-        model.mu + rate * rates.mu * slope["mu"],
-        model.alpha * np.exp(np.clip(rate * rates.alpha * slope["alpha"], -0.5, 0.5)),
-        model.bias + rate * rates.bias * slope["bias"],
-        model.beta * np.exp(np.clip(rate * rates.beta * slope["beta"], -0.5, 0.5)),
+        model.atoms + rate * settings.rate_atoms * slope["atoms"],
+        model.mu + rate * settings.rate_mu * slope["mu"],
+        model.alpha * np.exp(np.clip(rate * settings.rate_alpha * slope["alpha"], -0.5, 0.5)),
+        model.bias + rate * settings.rate_bias * slope["bias"],
+        model.beta * np.exp(np.clip(rate * settings.rate_beta * slope["beta"], -0.5, 0.5)),
     )
-    return (bounds or Bounds()).keep(moved.rescaled())
+    return _kept(moved.rescaled(), settings)
 
 
 def _curvatures(model: SpikeSlab, sums: State) -> dict[str, Float64]:
@@ -198,107 +165,79 @@ def _require_sums(sums: State) -> None:
 
 @dataclass(frozen=True)
 class _Learned:
-    """Between two rounds: parameters, what sparse coding remembers of its sums, and the objective so far."""
+    """Between two rounds: the objective of each so far, parameters, and what sparse coding remembers of its sums."""
 
+    trace: tuple[float, ...]
     model: SpikeSlab
-    trace: tuple[float, ...] = ()
     second: Float64 | None = None
     cross: Float64 | None = None
 
 
-Outcome = tuple[SpikeSlab, tuple[float, ...], list[Record]]
+def learn(start: Any, settings: Any, engine: Any) -> tuple[SpikeSlab, tuple[float, ...], list[Record]]:
+    """Learn in rounds of a pass and a step; return parameters, the objective before each step, and records."""
+    summed, stepped = _ROUNDS[settings.model]
 
-
-def _rounds(
-    start: Any,
-    settings: Any,
-    engine: Any,
-    statistic: Callable[[SpikeSlab, int], Statistic],
-    step: Callable[[_Learned, State, int], _Learned],
-) -> Outcome:
     def make(state: _Learned, number: int) -> tuple[Statistic, Any]:
-        return statistic(state.model, number), start.images(number)
+        return summed(start, settings, state.model, number + 1), start.images(number)
 
     def update(state: _Learned, sums: State, number: int) -> _Learned:
         with single_blas():
-            return step(state, sums, number)
+            objective, *learned = stepped(start, settings, state, sums, number)
+        return _Learned((*state.trace, objective / int(sums["n"])), *learned)
 
-    end, records = engine.loop(
-        "round", _Learned(_started(settings, start.atoms)), make, update, settings.rounds
+    atoms = start.atoms[: settings.units].copy()
+    mu, alpha, bias = (
+        np.full(len(atoms), float(getattr(settings, one))) for one in ("mu", "alpha", "bias")
     )
+    first = SpikeSlab(atoms, mu, alpha, bias, np.full(atoms.shape[1], float(settings.beta_start)))
+    end, records = engine.loop("round", _Learned((), first), make, update, settings.rounds)
     return end.model, end.trace, records
 
 
-def _started(settings: Any, atoms: Float64) -> SpikeSlab:
-    units, inputs = settings.units, atoms.shape[1]
-    return SpikeSlab(
-        atoms[:units].copy(),
-        np.full(units, float(settings.mu)),
-        np.full(units, float(settings.alpha)),
-        np.full(units, float(settings.bias)),
-        np.full(inputs, float(settings.beta_start)),
-    )
+def _slab_sums(start: Any, settings: Any, model: SpikeSlab, view: int) -> Statistic:
+    closed = settings.m_step == "closed"
+    return SpikeSlabSums(start.patches, model.astype(np.float32), settings.schedule(), view, closed)
 
 
-def _spike_slab(start: Any, settings: Any, engine: Any) -> Outcome:
-    closed, scalar = settings.m_step == "closed", settings.beta == "scalar"
-
-    def statistic(model: SpikeSlab, number: int) -> Statistic:
-        return SpikeSlabSums(
-            start.patches, model.astype(np.float32), settings.schedule(), number + 1, closed
-        )
-
-    def step(state: _Learned, sums: State, number: int) -> _Learned:
-        # the sums were made with the rounded parameters
-        here = state.model.astype(np.float32).astype(np.float64)
-        bounds = settings.bounds()
-        if closed:
-            model = closed_form(here, sums, scalar_beta=scalar, bounds=bounds)
-        else:
-            model = gradient_step(here, sums, settings.rates(number), scalar_beta=scalar, bounds=bounds)
-        return _Learned(model, (*state.trace, float(sums["energy"]) / int(sums["n"])))
-
-    return _rounds(start, settings, engine, statistic, step)
+def _slab_step(start: Any, settings: Any, state: _Learned, sums: State, number: int) -> tuple[Any, ...]:
+    # the sums were made with the rounded parameters
+    here = state.model.astype(np.float32).astype(np.float64)
+    if settings.m_step == "closed":
+        return float(sums["energy"]), closed_form(here, sums, settings)
+    return float(sums["energy"]), gradient_step(here, sums, settings, number)
 
 
-def _omp(start: Any, settings: Any, engine: Any) -> Outcome:
-    spares = start.atoms[settings.units :]
-
-    def statistic(model: SpikeSlab, number: int) -> Statistic:
-        return OmpSums(start.patches, model.atoms.astype(np.float32), number + 1)
-
-    def step(state: _Learned, sums: State, number: int) -> _Learned:
-        lengths = np.sqrt((sums["sums"] ** 2).sum(axis=1))
-        used = (sums["counts"] > 0) & (lengths > 0)
-        fresh = np.where(
-            used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms
-        )
-        dead = np.flatnonzero(~used)
-        # the spares take turns, a different part of them each round
-        if len(dead) and len(spares):
-            fresh[dead] = spares[(np.arange(len(dead)) + (number - 1) * len(dead)) % len(spares)]
-        return _Learned(
-            replace(state.model, atoms=fresh), (*state.trace, -float(sums["loss"]) / int(sums["n"]))
-        )
-
-    return _rounds(start, settings, engine, statistic, step)
+def _omp_sums(start: Any, settings: Any, model: SpikeSlab, view: int) -> Statistic:
+    return OmpSums(start.patches, model.atoms.astype(np.float32), view)
 
 
-def _sparse_coding(start: Any, settings: Any, engine: Any) -> Outcome:
-    def statistic(model: SpikeSlab, number: int) -> Statistic:
-        atoms, penalty = model.atoms.astype(np.float32), settings.penalty / 2  # of half the squares
-        return L1Sums(start.patches, atoms, penalty, False, "coordinate", GAP, number + 1, True)
-
-    def step(state: _Learned, sums: State, number: int) -> _Learned:
-        second, cross = sums["second"], sums["cross"]
-        if state.second is not None and state.cross is not None:
-            second, cross = second + FORGET * state.second, cross + FORGET * state.cross
-        fresh = quick_codes.dictionary_step(state.model.atoms, second, cross)
-        trace = (*state.trace, -2 * float(sums["loss"]) / int(sums["n"]))
-        return _Learned(replace(state.model, atoms=fresh), trace, second, cross)
-
-    return _rounds(start, settings, engine, statistic, step)
+def _omp_step(start: Any, settings: Any, state: _Learned, sums: State, number: int) -> tuple[Any, ...]:
+    lengths = np.sqrt((sums["sums"] ** 2).sum(axis=1))
+    used = (sums["counts"] > 0) & (lengths > 0)
+    fresh = np.where(used[:, None], sums["sums"] / np.where(used, lengths, 1)[:, None], state.model.atoms)
+    dead, spares = np.flatnonzero(~used), start.atoms[settings.units :]
+    # the spares take turns, a different part of them each round
+    if len(dead) and len(spares):
+        fresh[dead] = spares[(np.arange(len(dead)) + (number - 1) * len(dead)) % len(spares)]
+    return -float(sums["loss"]), replace(state.model, atoms=fresh)
 
 
-LEARN: Final = {"s3c": _spike_slab, "omp": _omp, "sc": _sparse_coding}
-"""(start, settings, engine) -> parameters, trace, records; by the name of the model."""
+def _sparse_sums(start: Any, settings: Any, model: SpikeSlab, view: int) -> Statistic:
+    atoms, penalty = model.atoms.astype(np.float32), settings.penalty / 2  # of half the squares
+    return L1Sums(start.patches, atoms, penalty, False, "coordinate", GAP, view, True)
+
+
+def _sparse_step(start: Any, settings: Any, state: _Learned, sums: State, number: int) -> tuple[Any, ...]:
+    second, cross = sums["second"], sums["cross"]
+    if state.second is not None and state.cross is not None:
+        second, cross = second + FORGET * state.second, cross + FORGET * state.cross
+    fresh = quick_codes.dictionary_step(state.model.atoms, second, cross)
+    return -2 * float(sums["loss"]), replace(state.model, atoms=fresh), second, cross
+
+
+_ROUNDS: Final[dict[str, tuple[Callable[..., Statistic], Callable[..., tuple[Any, ...]]]]] = {
+    "s3c": (_slab_sums, _slab_step),
+    "omp": (_omp_sums, _omp_step),
+    "sc": (_sparse_sums, _sparse_step),
+}
+"""The sums of a round, and the step from them to minus the loss and what is learned; by the name of the model."""

@@ -5,54 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
-from smtdist.codes.checks import is_number
+from smtdist.codes.checks import is_number, require_choices, require_whole
 from smtdist.errors import ConfigurationError
-
-
-class PatchSettings(Protocol):
-    """How patches are made: what every coder of patches is told."""
-
-    @property
-    def patch(self) -> int: ...  # noqa: D102
-    @property
-    def contrast_bias(self) -> float: ...  # noqa: D102
-    @property
-    def seed(self) -> int: ...  # noqa: D102
-    @property
-    def flip(self) -> bool: ...  # noqa: D102
-    @property
-    def grey(self) -> bool: ...  # noqa: D102
-    @property
-    def pixel_range(self) -> tuple[float, float] | None: ...  # noqa: D102
-
-
-class StartSettings(PatchSettings, Protocol):
-    """How a fit begins: its whitening, and the patches that atoms start from."""
-
-    @property
-    def units(self) -> int: ...  # noqa: D102
-    @property
-    def ridge(self) -> float: ...  # noqa: D102
-    @property
-    def patches(self) -> int: ...  # noqa: D102
-    @property
-    def images(self) -> int: ...  # noqa: D102
-    @property
-    def whiten_images(self) -> int: ...  # noqa: D102
-    @property
-    def start(self) -> str: ...  # noqa: D102
-
-
-class CoderSettings(PatchSettings, Protocol):
-    """What a fitted coder is asked for."""
-
-    @property
-    def pooling(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def width(self) -> int: ...  # noqa: D102
-    def to_json(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -89,6 +45,45 @@ class Settings:
             raise ConfigurationError(f"These are no settings of {cls.OF} ({error}).") from error
 
 
+class PatchSettings(Settings):
+    """What every coder of patches is told; each is a dataclass that has these as fields of its own, with defaults."""
+
+    CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "start": ("patches", "random"),
+        "flip": (True, False),
+        "grey": (True, False),
+    }
+
+    units: int
+    patch: int
+    contrast_bias: float
+    ridge: float
+    patches: int
+    images: int
+    whiten_images: int
+    start: str
+    pooling: tuple[int, ...]
+    pixel_range: tuple[float, float] | None
+    flip: bool
+    grey: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        require_choices(self, self.CHOICES)
+        require_whole(
+            self, {"units": 1, "patch": 1, "patches": 0, "images": 0, "whiten_images": 0, "seed": 0}
+        )
+        require_numbers(self, ("contrast_bias", "ridge"))
+        if not self.pooling or not all(isinstance(grid, int) and grid >= 1 for grid in self.pooling):
+            raise ConfigurationError(f"pooling is {self.pooling!r}; give grids such as [3] or [1, 2, 3].")
+        require_pairs(self, ("pixel_range",))
+
+    @property
+    def width(self) -> int:
+        """Entries of a code, K."""
+        return self.units
+
+
 def require_numbers(settings: Any, names: tuple[str, ...], *, above: bool = False) -> None:
     """Raise ConfigurationError for the first of the named settings that is no number of at least 0, or `above` 0.
 
@@ -111,9 +106,3 @@ def require_pairs(settings: Any, names: tuple[str, ...]) -> None:
             raise ConfigurationError(
                 f"{name} is {pair!r}; it must be two numbers, the lower one first, such as [0,1]."
             )
-
-
-def require_grids(pooling: Any) -> None:
-    """Raise ConfigurationError for what are no pooling grids."""
-    if not pooling or not all(isinstance(grid, int) and grid >= 1 for grid in pooling):
-        raise ConfigurationError(f"pooling is {pooling!r}; give grids such as [3] or [1, 2, 3].")

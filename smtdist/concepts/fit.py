@@ -236,24 +236,11 @@ def _new(concepts: Concepts, given: Concepts) -> NDArray[np.int64]:
 
 
 def _reporting(engine: Engine, settings: ConceptSettings) -> Any:
-    engine.events.emit(
-        "pass_started",
-        **{"pass": "sweeps"},
-        n_samples=settings.sweeps,
-        n_leaves=settings.sweeps,
-        resumed_leaves=0,
-        workers=engine.executor.slots(),
-        projected_bytes=0,
-    )
+    sweeps = settings.sweeps
+    engine.events.started("sweeps", sweeps, sweeps, workers=engine.executor.slots())
 
     def report(number: int, reached: Sweep) -> None:
-        engine.events.emit(
-            "progress",
-            **{"pass": "sweeps"},
-            n_samples=number + 1,
-            n_positions=reached.flips,
-            read_bytes=0,
-        )
+        engine.events.progress("sweeps", number + 1, reached.flips)
         if (number + 1) % 10 == 0:
             text = f"Sweep {number + 1}: loss {reached.loss:.4f}, CKA {reached.cka:.4f}, {reached.flips:,} flips"
             engine.events.emit("note", text=text)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smtdist.concepts.keyed import uniforms
 from smtdist.kernels.cpu import jit
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 
 TILE: Final = 512
 """Points whose signs are in memory at once for each thread; part of what a result depends on."""
@@ -142,29 +142,16 @@ def _group(
 
 
 @dataclass(frozen=True)
-class Projection(Costs):
+class Projection(Statistic):
     """`project` as a statistic, for rows of U spread over workers: one iteration is one pass."""
 
     aim: NDArray[np.float32]  # (r, B)
     used: int  # leading columns of the scores
     annealing: Annealing | None = None
 
-    @property
-    def exact(self) -> bool:
-        """True: sums are whole numbers."""
-        return True
-
-    @property
-    def on_device(self) -> bool:
-        """False: the sums are on the host."""
-        return False
-
-    def zero(self) -> State:
-        """Return the sum over no points."""
-        return {
-            "projected": np.zeros(self.aim.shape, np.int64),
-            "total": np.zeros(self.aim.shape[1], np.int64),
-        }
+    def layout(self) -> Layout:
+        """Return arrays of 8 (r + 1) B bytes."""
+        return {"projected": (self.aim.shape, np.int64), "total": (self.aim.shape[1:], np.int64)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add points (m, r)."""
@@ -173,16 +160,6 @@ class Projection(Costs):
         state["projected"] += projected
         state["total"] += total
         return len(rows)
-
-    def merge(self, left: State, right: State) -> State:
-        """Return the sum over both."""
-        for name, value in right.items():
-            left[name] += value
-        return left
-
-    def state_bytes(self) -> int:
-        """Return 8 (r + 1) B bytes."""
-        return int(8 * (self.aim.size + self.aim.shape[1]))
 
     def batch_bytes(self, images: int) -> int:
         """Return the bytes of the rows in order and of a few tiles' signs and sums."""

@@ -25,7 +25,7 @@ from smtdist.data.table import as_table, read_rows
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 
 Matrix = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ NEGLIGIBLE: Final = 1e-10
 
 
 @dataclass(frozen=True)
-class TableSums(Costs):
+class TableSums(Statistic):
     """Σ 1, Σ (x - shift), Σ (x - shift)(x - shift)ᵀ and the largest norm; floating point, summed along the fixed tree.
 
     Memory: 8 n² bytes a state, 1,024 rows of workspace.
@@ -49,24 +49,16 @@ class TableSums(Costs):
 
     shift: Matrix
 
-    @property
-    def exact(self) -> bool:
-        """False: sums meet along the fixed tree."""
-        return False
+    exact = False
 
-    @property
-    def on_device(self) -> bool:
-        """False: the sums are float64 on the host."""
-        return False
-
-    def zero(self) -> State:
-        """Return the sum over no rows."""
+    def layout(self) -> Layout:
+        """Return arrays of 8 (n² + n) bytes and two numbers."""
         n = len(self.shift)
         return {
-            "points": np.zeros((), np.int64),
-            "total": np.zeros(n),
-            "gram": np.zeros((n, n)),
-            "largest": np.zeros(()),
+            "points": ((), np.int64),
+            "total": ((n,), np.float64),
+            "gram": ((n, n), np.float64),
+            "largest": ((), np.float64),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -91,19 +83,10 @@ class TableSums(Costs):
         np.maximum(left["largest"], right["largest"], out=left["largest"])
         return left
 
-    def state_bytes(self) -> int:
-        """Return 8 (n² + n) bytes and two numbers."""
-        n = len(self.shift)
-        return 8 * (n * n + n + 2)
-
     def batch_bytes(self, images: int) -> int:
         """Return the bytes of a tile, its square and the product."""
         n = len(self.shift)
         return 8 * n * (2 * TILE + n)
-
-    def miniature(self) -> TableSums:
-        """Return itself: there is nothing to compile."""
-        return self
 
 
 @dataclass(frozen=True)

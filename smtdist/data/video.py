@@ -177,10 +177,6 @@ class PatchSequences(Source):
             },
         }
 
-    def clip_of(self, samples: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Return the number of the clip that each sample was taken from."""
-        return np.array([self.windows[int(sample) // self.chunk_samples][0] for sample in samples])
-
     def corners(self, window: int) -> npt.NDArray[np.int64]:
         """Return the upper left corners of the patches of a window in each view, (views x places, 2), row and column."""
         number, first = self.windows[window]
@@ -267,19 +263,3 @@ def seen(patches: npt.NDArray[Any], view: int) -> npt.NDArray[Any]:
     if view & 2:
         patches = patches[..., ::-1, :]
     return np.swapaxes(patches, -1, -2) if view & 4 else patches
-
-
-def patch_sequences(
-    path: str,
-    clips: Sequence[str] | None = None,
-    *,
-    patch: int = 16,
-    length: int = 8,
-    places: int = 32,
-    whiten: str = "none",
-    low_pass: float = LOW_PASS,
-    seed: int = 0,
-    views: int = 1,
-) -> PatchSequences:
-    """Return the patch sequences of the clips of an HDF5 file; see `PatchSequences` and `open_clips`."""
-    return PatchSequences(open_clips(path, clips), patch, length, places, whiten, low_pass, seed, views)

@@ -69,6 +69,25 @@ class EventStream:
         if raised is not None:
             raise raised
 
+    def started(
+        self,
+        name: str,
+        n_samples: int,
+        n_leaves: int = 1,
+        *,
+        resumed_leaves: int = 0,
+        workers: int = 1,
+        projected_bytes: int = 0,
+    ) -> None:
+        """Send that a pass of this name has started."""
+        about = {"resumed_leaves": resumed_leaves, "workers": workers, "projected_bytes": projected_bytes}
+        self.emit("pass_started", **{"pass": name}, n_samples=n_samples, n_leaves=n_leaves, **about)
+
+    def progress(self, name: str, n_samples: int, n_positions: int, read_bytes: int = 0) -> None:
+        """Send how far a pass of this name is."""
+        done = {"n_samples": n_samples, "n_positions": n_positions, "read_bytes": read_bytes}
+        self.emit("progress", **{"pass": name}, **done)
+
 
 class PassProgress:
     """Adds up the running totals that tasks report; a task that runs again replaces what it reported before."""

@@ -68,51 +68,39 @@ class Executor(Protocol):
 
     def slots(self) -> int:
         """Return how many tasks can run at once, now."""
-        ...
 
     def threads(self) -> int:
         """Return how many threads a task may use."""
-        ...
 
     def limit_bytes(self) -> int:
         """Return the memory limit of the weakest worker."""
-        ...
 
     def share(self, value: Any, *, everywhere: bool = True) -> Handle:
         """Bring a value to all workers once, to be passed to many tasks, or to one worker for one task."""
-        ...
 
     def submit(self, function: Callable[..., Any], *arguments: Any, near: Handle | None = None) -> Handle:
         """Start a task, on the machine that holds `near` if it can be; TaskLost where an argument is lost already."""
-        ...
 
     def wait(self, handles: list[Handle], timeout: float) -> Handle | None:
         """Return one of the tasks that ended, or None after `timeout` seconds."""
-        ...
 
     def check(self, handle: Handle) -> None:
         """Raise what the task raised; TaskLost where its machine was lost."""
-        ...
 
     def result(self, handle: Handle) -> Any:
         """Return the task's result, or raise like `check`."""
-        ...
 
     def peek(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return function(result, *arguments) where a task's result lies, from any thread, as no task; None if it is gone."""
-        ...
 
     def peek_inside(self, key: Key, function: Callable[..., Any], *arguments: Any) -> Sight | None:
         """Return function(state) of a running task's sum, between two of its batches; None if it has ended."""
-        ...
 
     def release(self, handles: list[Handle]) -> None:
         """Forget tasks: those that run may be cancelled, results are dropped."""
-        ...
 
     def reports_to(self, receiver: Report) -> AbstractContextManager[None]:
         """Deliver the tasks' progress events to `receiver` inside the context."""
-        ...
 
 
 class SerialExecutor:

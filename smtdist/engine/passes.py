@@ -27,7 +27,7 @@ from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.memory import SOLVE_LEAST, device_memory, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
 from smtdist.engine.partial import Partial, StoredPartial, leaves_in
-from smtdist.engine.plan import PassPlan, WorkerLimits, plan_pass
+from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, Reduction, count_failure
 from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
 from smtdist.errors import CheckpointError, ClusterLostError, ConfigurationError, DataError, InterruptedRun
@@ -215,7 +215,14 @@ class Engine:
         )
         plan = plan.resuming(len(resumed))
         resumed_leaves = plan.n_leaves if result is not None else leaves_in(resumed)
-        self._announce(plan, limits, resumed_leaves)
+        self.events.started(
+            plan.name,
+            plan.n_samples,
+            plan.n_leaves,
+            resumed_leaves=resumed_leaves,
+            workers=limits.workers,
+            projected_bytes=plan.projected_bytes,
+        )
         counted = Tally(PassProgress(name, self.events))
         counted.watch(LastWords(name, plan.projected_bytes, self.events))
         if result is None:
@@ -311,17 +318,6 @@ class Engine:
             return None
         require_held(self.checkpoint)
         return PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
-
-    def _announce(self, plan: PassPlan, limits: WorkerLimits, resumed_leaves: int) -> None:
-        self.events.emit(
-            "pass_started",
-            **{"pass": plan.name},
-            n_samples=plan.n_samples,
-            n_leaves=plan.n_leaves,
-            resumed_leaves=resumed_leaves,
-            workers=limits.workers,
-            projected_bytes=plan.projected_bytes,
-        )
 
     def loop(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from smtdist.evaluate.metrics import checked_labels
 from smtdist.kernels.threads import even_ranges
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import limbs
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.labelled import LabelledSums, LargestFeature, class_numbers
 
 Float64 = NDArray[np.float64]
@@ -40,7 +40,7 @@ BLOCK: Final = 512
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOut(Costs):
+class LeftOut(Statistic):
     """For each penalty the squared error and the hits of labelled rows, each left out of the regression in turn.
 
     Errors are sums of floats along the fixed tree; hits and n_samples are whole numbers.
@@ -48,16 +48,12 @@ class LeftOut(Costs):
 
     ridge: Ridge
     penalties: tuple[float, ...]
-    exact: bool = False
-    on_device: bool = False
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sums over no rows."""
-        return {
-            "n_samples": np.zeros((), np.int64),
-            "error": np.zeros(len(self.penalties)),
-            "hits": np.zeros(len(self.penalties), np.int64),
-        }
+    def layout(self) -> Layout:
+        """Return a number and a count for each penalty."""
+        size = (len(self.penalties),)
+        return {"n_samples": ((), np.int64), "error": (size, np.float64), "hits": (size, np.int64)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Judge a batch of labelled rows."""
@@ -73,23 +69,11 @@ class LeftOut(Costs):
         state["n_samples"] += len(rows)
         return len(rows)
 
-    def merge(self, left: State, right: State) -> State:
-        """Return the sums over both."""
-        return {name: left[name] + right[name] for name in left}
-
-    def state_bytes(self) -> int:
-        """Return 16 bytes a penalty."""
-        return 16 * len(self.penalties) + 8
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: a block of rows in float64 along the eigenvectors, and their squares."""
         size, classes = len(self.ridge.mean), len(self.ridge.target_mean)
         rows = min(images, BLOCK)
         return 8 * rows * (4 * size + (3 * len(self.penalties) + 3) * classes) + 24 * images
-
-    def miniature(self) -> LeftOut:
-        """Return itself: what it holds travels once."""
-        return replace(self)
 
 
 class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -241,19 +241,11 @@ def classified(
     """Run the classifier as a pass of its own in the stream of events."""
     names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
     name, total = names[type(settings)], len(test_y if isinstance(settings, Neighbours) else train_y)
-    engine.events.emit(
-        "pass_started",
-        **{"pass": name},
-        n_samples=total,
-        n_leaves=1,
-        resumed_leaves=0,
-        workers=1,
-        projected_bytes=0,
-    )
+    engine.events.started(name, total)
 
     def progress(part: int, every: int) -> None:
         done = total * part // every
-        engine.events.emit("progress", **{"pass": name}, n_samples=done, n_positions=done, read_bytes=0)
+        engine.events.progress(name, done, done)
 
     found = judged(train_z, train_y, test_z, test_y, settings, progress)
     engine.events.emit("pass_finished", **{"pass": name}, n_samples=total)

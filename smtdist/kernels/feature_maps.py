@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,38 +31,27 @@ class FeatureMap(Protocol):
     @property
     def n_inputs(self) -> int:
         """Length of a row, d."""
-        ...
 
     @property
     def n_features(self) -> int:
         """Number of features, D."""
-        ...
 
     def workspace(self) -> int:
         """Return the bytes needed for each row beside its features."""
-        ...
 
     def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
         """Map rows, on the calling thread, into `out` (m, D) where it is given."""
-        ...
 
     def pull_back(self, rows: Float32, weights: Float32) -> Float32:
         """Return the gradient of Σ weights · φ(rows) with respect to the rows, (m, d)."""
-        ...
 
     def miniature(self) -> FeatureMap:
         """Return a few features of the same kind, of the same rows."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class FourierFeatures:
-    """√(2/D) (cos xΩ, sin xΩ): the Gaussian and the Laplacian kernel (Rahimi and Recht 2007).
-
-    frequencies Ω : (d, D/2), normal with deviation 1/σ for the Gaussian kernel, Cauchy with scale 1/σ in each
-    coordinate for the Laplacian one. The error of a kernel value is about 1/√D, that of a feature by
-    float32 a few times 10⁻⁷ of √(2/D) and, by the rounding of xΩ, of as many quarter turns as the angle has.
-    """
+class _OfFrequencies:
+    """Features made of products of rows with frequencies."""
 
     frequencies: Float32
 
@@ -70,6 +59,24 @@ class FourierFeatures:
     def n_inputs(self) -> int:
         """Length of a row, d."""
         return int(self.frequencies.shape[0])
+
+    def workspace(self) -> int:
+        """Return nothing: features are made in place."""
+        return 0
+
+    def miniature(self) -> Self:
+        """Return the features of a few frequencies."""
+        return type(self)(np.ascontiguousarray(self.frequencies[:, :FEW]))
+
+
+@dataclass(frozen=True, eq=False)
+class FourierFeatures(_OfFrequencies):
+    """√(2/D) (cos xΩ, sin xΩ): the Gaussian and the Laplacian kernel (Rahimi and Recht 2007).
+
+    frequencies Ω : (d, D/2), normal with deviation 1/σ for the Gaussian kernel, Cauchy with scale 1/σ in each
+    coordinate for the Laplacian one. The error of a kernel value is about 1/√D, that of a feature by
+    float32 a few times 10⁻⁷ of √(2/D) and, by the rounding of xΩ, of as many quarter turns as the angle has.
+    """
 
     @property
     def n_features(self) -> int:
@@ -84,10 +91,6 @@ class FourierFeatures:
     def __getstate__(self) -> dict[str, Any]:
         """Leave what follows from the frequencies behind."""
         return {"frequencies": self.frequencies}
-
-    def workspace(self) -> int:
-        """Return nothing: features are made in place."""
-        return 0
 
     def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
         """Map rows (m, d) to (m, D)."""
@@ -104,30 +107,15 @@ class FourierFeatures:
             slopes @ self.frequencies.T * np.float32(math.sqrt(2 / self.n_features)), np.float32
         )
 
-    def miniature(self) -> FourierFeatures:
-        """Return the features of a few frequencies."""
-        return FourierFeatures(np.ascontiguousarray(self.frequencies[:, :FEW]))
-
 
 @dataclass(frozen=True, eq=False)
-class ReluFeatures:
+class ReluFeatures(_OfFrequencies):
     """√(2/D) max(0, xΩ), Ω standard normal (d, D): the arc-cosine kernel, "relu"."""
-
-    frequencies: Float32
-
-    @property
-    def n_inputs(self) -> int:
-        """Length of a row, d."""
-        return int(self.frequencies.shape[0])
 
     @property
     def n_features(self) -> int:
         """Number of features, D."""
         return int(self.frequencies.shape[1])
-
-    def workspace(self) -> int:
-        """Return nothing: features are made in place."""
-        return 0
 
     def __call__(self, rows: Float32, out: Float32 | None = None) -> Float32:
         """Map rows (m, d) to (m, D)."""
@@ -142,10 +130,6 @@ class ReluFeatures:
         return np.asarray(
             slopes @ self.frequencies.T * np.float32(math.sqrt(2 / self.n_features)), np.float32
         )
-
-    def miniature(self) -> ReluFeatures:
-        """Return the features of a few frequencies."""
-        return ReluFeatures(np.ascontiguousarray(self.frequencies[:, :FEW]))
 
 
 @dataclass(frozen=True, eq=False)

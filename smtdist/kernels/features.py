@@ -57,20 +57,25 @@ class Features(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Landmarks(Features):
+class OverPoints(Features):
+    """Codes with an entry for each of K points (K, p)."""
+
+    points: Rows
+
+    @property
+    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
+        """Number of points."""
+        return len(self.points)
+
+
+@dataclass(frozen=True, eq=False)
+class Landmarks(OverPoints):
     """One-hot codes: 1 for the nearest of K landmarks, the first of equally near ones (SMT 2023, figure 2).
 
     >>> Landmarks(np.array([[0.0], [2.0]]))(np.array([[0.4], [3.0]]))
     array([[1., 0.],
            [0., 1.]])
     """
-
-    points: Rows
-
-    @property
-    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
-        """Number of landmarks."""
-        return len(self.points)
 
     def __call__(self, points: Rows) -> Rows:
         """Return one-hot codes."""
@@ -84,20 +89,14 @@ class Landmarks(Features):
 
 
 @dataclass(frozen=True, eq=False)
-class Interpolation(Features):
+class Interpolation(OverPoints):
     """Codes that rebuild a point from its k nearest landmarks, with weights that sum to 1 (locally linear landmarks).
 
     A point that is a landmark is that landmark.
     """
 
-    points: Rows
     neighbours: int
     regularisation: float = REGULARISATION
-
-    @property
-    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
-        """Number of landmarks."""
-        return len(self.points)
 
     def __call__(self, points: Rows) -> Rows:
         """Return interpolating codes, (m, K).
@@ -117,19 +116,13 @@ class Interpolation(Features):
 
 
 @dataclass(frozen=True, eq=False)
-class RadialBasis(Features):
+class RadialBasis(OverPoints):
     """exp(-|x - c|² / (2 width²)) for K centres c."""
 
-    points: Rows
     width: float
 
     def __post_init__(self) -> None:
         _require_width(self.width)
-
-    @property
-    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
-        """Number of centres."""
-        return len(self.points)
 
     def __call__(self, points: Rows) -> Rows:
         """Return features in (0, 1], (m, K).

@@ -48,7 +48,6 @@ class _Problem:
     signed: bool
     gap: float
     most: int
-    gram: Array | None = None
 
     @property
     def xp(self) -> Any:
@@ -65,7 +64,6 @@ def sparse_codes(
     gap: float = GAP,
     max_iterations: int | None = None,
     start: Array | None = None,
-    gram: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return argmin over a of ½ ‖x - Φ a‖² + Σ_j λ_j |a_j| for every row x, its relative duality gap, and its iterations.
 
@@ -76,7 +74,6 @@ def sparse_codes(
     restarts; Beck and Teboulle 2009, O'Donoghue
     and Candès 2015) or "ista". gap : ends a row where (objective - dual) <= gap x objective. start : (N,
         K), a warm start.
-    gram : ΦᵀΦ where it is known (`gram_matrix`); only coordinate descent uses it.
 
     Returns codes (N, K) in the type of x (float32 or float64; others become float64), gaps (N,) float64, as
     reached, and iterations (N,): proximal steps, or sweeps over a working set. A row that reaches
@@ -97,7 +94,7 @@ def sparse_codes(
     kind = x.dtype if x.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     x = xp.ascontiguousarray(x, dtype=kind)
     most = MOST[method] if max_iterations is None else int(max_iterations)
-    problem = _prepared(like(x, dictionary), like(x, penalty), x, not positive, float(gap), most, gram)
+    problem = _prepared(like(x, dictionary), like(x, penalty), x, not positive, float(gap), most)
     codes = _start(start, x, len(problem.atoms), positive)
     gaps, iterations = xp.full(len(x), np.inf), xp.zeros(len(x), np.int64)
     if len(x) == 0:
@@ -114,7 +111,6 @@ def _prepared(
     signed: bool,
     gap: float,
     most: int,
-    gram: Array | None = None,
 ) -> _Problem:
     xp = array_module(x)
     if dictionary.ndim != 2 or x.ndim != 2 or dictionary.shape[0] != x.shape[1]:
@@ -142,9 +138,7 @@ def _prepared(
             "penalty must lie above 0 for every atom that is not zero; without one no gap can be stated."
         )
     inverse = xp.where(lengths > 0, 1 / xp.where(penalty > 0, penalty, 1), 0).astype(x.dtype)
-    return _Problem(
-        xp.ascontiguousarray(dictionary.T), dictionary, penalty, inverse, signed, gap, most, gram
-    )
+    return _Problem(xp.ascontiguousarray(dictionary.T), dictionary, penalty, inverse, signed, gap, most)
 
 
 def _start(start: Array | None, x: Array, size: int, positive: bool) -> Array:
@@ -268,12 +262,9 @@ def _coordinate(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: 
     if not is_host(x):
         _sweeps(problem, x, codes, gaps, sweeps)
         return
-    size, gram = len(problem.atoms), problem.gram
-    if gram is None and size <= GRAM_MOST and GRAM_ROWS * len(x) >= size:
-        gram = gram_matrix(problem.dictionary)
-    gram = np.ascontiguousarray(np.empty((0, 0)) if gram is None else gram, x.dtype)
-    if gram.size and gram.shape != (size, size):
-        raise ConfigurationError(f"gram has shape {gram.shape}; that of {size} atoms is {(size, size)}.")
+    size = len(problem.atoms)
+    worth = size <= GRAM_MOST and GRAM_ROWS * len(x) >= size
+    gram = gram_matrix(problem.dictionary) if worth else np.empty((0, 0), x.dtype)
     penalty = problem.penalty.astype(np.float64)
     with single_blas():
 
@@ -305,40 +296,6 @@ def gram_matrix(dictionary: Array) -> Array:
     with single_blas():
         run_ranges(panel, even_ranges(size, 512))
     return gram
-
-
-def sequence_codes(
-    dictionary: Array,
-    sequences: Array,
-    penalty: Array | float,
-    *,
-    method: Method = "coordinate",
-    **options: Any,
-) -> tuple[Array, Array, Array]:
-    """Return `sparse_codes` of sequences (S, T, D), frame after frame, each started from the codes of the frame before.
-
-    Returns codes (S, T, K), gaps and iterations (S, T). Sequences are coded side by side; ΦᵀΦ is made once
-    at most.
-
-    >>> codes, _, _ = sequence_codes(np.eye(2), np.array([[[1.0, 0.0], [1.0, 1.0]]]), 0.5)
-    >>> codes.tolist()
-    [[[0.5, 0.0], [0.5, 0.5]]]
-    """
-    xp = array_module(sequences)
-    n, frames, _ = sequences.shape
-    size = dictionary.shape[1]
-    kind = sequences.dtype if sequences.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    if method == "coordinate" and size <= GRAM_MOST and GRAM_ROWS * n * frames >= size:
-        options["gram"] = gram_matrix(like(sequences, dictionary).astype(kind))
-    codes = xp.zeros((n, frames, size), kind)
-    gaps, iterations = xp.zeros((n, frames)), xp.zeros((n, frames), np.int64)
-    before = None
-    for at in range(frames):
-        before, gaps[:, at], iterations[:, at] = sparse_codes(
-            dictionary, sequences[:, at], penalty, method=method, start=before, **options
-        )
-        codes[:, at] = before
-    return codes, gaps, iterations
 
 
 def _sweeps(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: Array) -> None:

@@ -27,11 +27,6 @@ Counted = tuple[Keys, Keys]
 """Sorted different keys, and how often each was there."""
 
 
-def nothing() -> Counted:
-    """Return the counts of no pairs."""
-    return np.zeros(0, np.int64), np.zeros(0, np.int64)
-
-
 def combined(left: Counted, right: Counted, sign: int = 1) -> Counted:
     """Return left + sign x right without zeros; neither is changed. Memory: the result.
 

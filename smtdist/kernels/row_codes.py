@@ -8,7 +8,7 @@ from typing import Final, Self
 import numpy as np
 
 from smtdist.errors import ConfigurationError
-from smtdist.kernels.features import Features, Rows, squared_distances
+from smtdist.kernels.features import OverPoints, Rows, squared_distances
 from smtdist.kernels.l1 import sparse_codes
 from smtdist.kernels.pursuit import omp_codes
 from smtdist.kernels.threads import single_blas
@@ -18,20 +18,13 @@ GAP: Final = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class _OverAtoms(Features):
+class _OverAtoms(OverPoints):
     """Codes over K atoms, the unit directions of `points` (K, p)."""
-
-    points: Rows
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
         """Most entries are exactly zero."""
         return True
-
-    @property
-    def size(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
-        """Number of atoms."""
-        return len(self.points)
 
     @property
     def atoms(self) -> Rows:

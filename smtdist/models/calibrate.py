@@ -6,6 +6,7 @@ as the dictionary will be, so codes are as dense as they will be.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator
@@ -23,17 +24,19 @@ from smtdist.engine import worker
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.forecast import Curve, Pace
 from smtdist.engine.memory import BUDGET_SHARE
-from smtdist.kernels import whitening as whitening_kernels
+from smtdist.errors import DataError
 from smtdist.kernels.threads import set_threads
-from smtdist.kernels.types import Encoder, Whitener
+from smtdist.kernels.types import Whitener
 from smtdist.models.dictionary import moved_once
+from smtdist.models.fit import whitening_of
 from smtdist.models.growth import Batch, predicted
-from smtdist.models.plan import PassCost, Step
+from smtdist.models.model import whitened
+from smtdist.models.plan import Step
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.centroids import Centroids
 from smtdist.statistics.cooccurrence import CodeSums
-from smtdist.statistics.covariance import PatchMoment, covariance
+from smtdist.statistics.covariance import PatchMoment
 
 SHARES = {"whitening": 0.15, "dictionary": 0.2, "dictionary rounds": 0.25, "statistics": 1.0}
 """Parts of the time left that a pass may take of what comes after it."""
@@ -56,45 +59,11 @@ class Asked:
     source: Source
     settings: Configuration
     steps: tuple[Step, ...]
-    batches: tuple[int, ...]
-    samples_per_slot: tuple[int, ...]
-    tiles: tuple[int, ...]  # of rows, a round each
+    sizes: tuple[tuple[int, int, int], ...]  # of each: its batch, the samples of a slot, its tiles of rows
     threads: int
     processes: int  # that measure at the same time, and share the memory
-    whiten: NDArray[np.float64] | None = None  # of a model that is reused
-    mean: NDArray[np.int64] | None = None
+    whitener: Whitener | None = None  # of a model that is reused
     grid: NDArray[np.float32] | None = None
-
-
-def asked(
-    source: Source,
-    settings: Configuration,
-    steps: list[Step],
-    costs: list[PassCost],
-    threads: int,
-    processes: int,
-    encoder: Encoder | None = None,
-    atoms: NDArray[np.floating[Any]] | None = None,
-) -> Asked:
-    """Return what to measure for a planned fit; `encoder` is that of a model whose dictionary is reused."""
-    plans = [cost.plan for cost in costs[: len(steps)]]
-    grid = None if atoms is None else np.asarray(atoms, np.float32)
-    whiten = mean = None
-    if encoder is not None:
-        whiten, mean, grid = encoder.whitener.whiten, encoder.whitener.global_mean, encoder.atoms
-    return Asked(
-        source,
-        settings,
-        tuple(steps),
-        tuple(plan.batch for plan in plans),
-        tuple(-(-plan.n_samples // max(1, plan.slots)) for plan in plans),
-        tuple(cost.tiles for cost in costs[: len(steps)]),
-        threads,
-        processes,
-        whiten,
-        mean,
-        grid,
-    )
 
 
 def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict[str, int]]:
@@ -104,21 +73,25 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
     """
     set_threads(question.threads)
     baselines: dict[str, int] = {}
-    images, reading = timing.read_sample(question.source, max(question.batches), deadline.share(0.15))
-    whitener, grid, paces = None, question.grid, {}
-    planned = zip(question.steps, question.batches, question.samples_per_slot, question.tiles, strict=True)
-    for step, batch, samples, tiles in planned:
+    most = max(batch for batch, _, _ in question.sizes)
+    images, reading = timing.read_sample(question.source, most, deadline.share(0.15))
+    whitener, grid, paces = question.whitener, question.grid, {}
+    for step, (batch, samples, tiles) in zip(question.steps, question.sizes, strict=True):
         # here and not before all of them: a pass leaves gaps in the heap to those that follow
         in_use, start = _probed(step, question.threads)
         baselines[step.name] = in_use - images.nbytes + LEFT * bool(baselines)
         due = deadline.share(SHARES.get(step.name, 0.3))
-        statistic = fitted(step.statistic, whitener, grid, question)
+        statistic = fitted(step.statistic, whitener, grid)
         curve, basis, state = _curve(statistic, images, batch, samples, tiles, due, question.processes)
         paces[step.name] = Pace(reading, curve, start, basis)
         if isinstance(statistic, PatchMoment):
-            whitener = _whitener(statistic, state, question)
+            with contextlib.suppress(DataError):  # all patches of the sample are constant
+                found = whitening_of(state, statistic.whitener, question.settings, step.source.name)
+                whitener = whitened(statistic.whitener, found)
         elif isinstance(statistic, Candidates):
-            grid = _atoms(state, question.settings.dictionary)
+            # some more than once where the sample has fewer
+            vectors = state["vector"].astype(np.float32)
+            grid = _repeated(vectors, question.settings.dictionary) if len(vectors) else None
         elif isinstance(statistic, Centroids):
             grid = moved_once(statistic.encoder.atoms, state, question.settings)
     return paces, baselines
@@ -127,10 +100,9 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
 def probed(question: Asked) -> dict[str, int]:
     """Return the bytes in memory before each pass, by name, with what passes leave behind as it usually is."""
     set_threads(question.threads)
-    found = [_probed(step, question.threads)[0] for step in question.steps]
     return {
-        step.name: one + LEFT * (at > 0)
-        for at, (step, one) in enumerate(zip(question.steps, found, strict=True))
+        step.name: _probed(step, question.threads)[0] + LEFT * (at > 0)
+        for at, step in enumerate(question.steps)
     }
 
 
@@ -141,29 +113,17 @@ def _probed(step: Step, threads: int) -> tuple[int, float]:
     return in_use, time.perf_counter() - started
 
 
-def fitted(
-    statistic: Statistic, whitener: Whitener | None, grid: NDArray[np.float32] | None, question: Asked
-) -> Statistic:
+def fitted(statistic: Statistic, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Statistic:
     """Return the statistic with the whitening and the atoms found so far, or given, in place of placeholders."""
     if isinstance(statistic, Candidates) and whitener is not None:
         return replace(statistic, whitener=whitener)
-    if isinstance(statistic, Centroids):
-        encoder = _encoder(statistic.encoder, whitener, grid, question)
-        spares = replace(statistic.spares, whitener=encoder.whitener)
-        return replace(statistic, encoder=encoder, spares=spares)
+    if not isinstance(statistic, Centroids | CodeSums):
+        return statistic
+    encoder = replace(statistic.encoder, whitener=whitener or statistic.encoder.whitener)
+    encoder = encoder if grid is None else replace(encoder, atoms=grid)
     if isinstance(statistic, CodeSums):
-        return replace(statistic, encoder=_encoder(statistic.encoder, whitener, grid, question))
-    return statistic
-
-
-def _encoder(
-    encoder: Encoder, whitener: Whitener | None, grid: NDArray[np.float32] | None, question: Asked
-) -> Encoder:
-    if whitener is None:
-        whitener = encoder.whitener
-        if question.whiten is not None:
-            whitener = replace(whitener, whiten=question.whiten, global_mean=question.mean)
-    return replace(encoder, whitener=whitener, atoms=encoder.atoms if grid is None else grid)
+        return replace(statistic, encoder=encoder)
+    return replace(statistic, encoder=encoder, spares=replace(statistic.spares, whitener=encoder.whitener))
 
 
 def _curve(
@@ -181,24 +141,14 @@ def _curve(
     if isinstance(statistic, CodeSums):
         return _sums_curve(statistic, images, batch, tiles, due, processes)
     state = statistic.zero()
-    seconds, basis = _batch_seconds(statistic, state, images, batch, due)
-    return ((1.0, seconds / batch),), basis, state
-
-
-def _batch_seconds(
-    statistic: Statistic, state: State, images: NDArray[Any], batch: int, due: Deadline
-) -> tuple[float, str]:
-    """Return the seconds of a batch; the smallest size runs once before, so that memory is touched and kernels warm."""
-    statistic.update(state, images[:1], 0)
+    statistic.update(state, images[:1], 0)  # touches memory and warms kernels
 
     def measure(size: int) -> float:
         return timing.timed(lambda: statistic.update(state, _repeated(images, size), 0))
 
     seconds, largest = timing.grown(measure, batch, due)
-    return (
-        seconds,
-        "measured" if largest == batch else f"from batches of up to {largest} of {batch} samples",
-    )
+    basis = "measured" if largest == batch else f"from batches of up to {largest} of {batch} samples"
+    return ((1.0, seconds / batch),), basis, state
 
 
 def _repeated(images: NDArray[Any], size: int) -> NDArray[Any]:
@@ -324,20 +274,3 @@ def _dictionaries(n_atoms: int) -> list[int]:
     ([128, 512, 2048, 8192], [64])
     """
     return [size for size in (n_atoms // 64, n_atoms // 16, n_atoms // 4) if size >= 128] + [n_atoms]
-
-
-def _whitener(moment: PatchMoment, state: State, question: Asked) -> Whitener | None:
-    """Return the whitener of the sample; None where all its patches are constant."""
-    if not int(state["n_positions"]):
-        return None
-    matrix, mean = covariance(state, moment.whitener)
-    if not matrix.any():
-        return None
-    whiten, _ = whitening_kernels.whitening_matrices(matrix, question.settings.ridge)
-    return replace(moment.whitener, whiten=whitening_kernels.integer_whitening(whiten), global_mean=mean)
-
-
-def _atoms(state: State, size: int) -> NDArray[np.float32] | None:
-    """Return so many random patches of the sample, some more than once where it has fewer; None where it has none."""
-    vectors = state["vector"].astype(np.float32)
-    return vectors[np.arange(size) % len(vectors)] if len(vectors) else None

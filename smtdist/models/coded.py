@@ -17,7 +17,6 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models.coders import fit, manifold
-from smtdist.models.coders import start as coder_start
 from smtdist.models.coders.files import CoderFiles, kind_in
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 from smtdist.models.plugins import ENCODERS, brought, is_brought
@@ -35,10 +34,12 @@ def code_of(feature: str) -> Code:
             f"feature is {feature!r}; it must be one of {', '.join(configuration.CODED)} here, or the name of an "
             f"encoder that an installed package brings."
         )
-    encoder.require_encoder(cls, feature, _embedding_names() - {"seed"})
+    encoder.require_encoder(cls, feature, EMBEDDING.keys() - {"seed"})
     return Code(cls, cls.Settings())
 
 
+EMBEDDING: Final = {field.name: field.name for field in dataclasses.fields(ManifoldSettings)}
+"""Names of the embedding's settings, as `_coder_names` has those of a coder."""
 AFTERWARDS: Final = ("pool_size", "pool_stride")
 """Settings of an embedding that may change after the fit."""
 HIDDEN: Final = frozenset({"feature", "pooling", "model", "units"})
@@ -68,8 +69,7 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
     >>> found.coder.units, found.embedding.n_components
     (100, 8)
     """
-    code, embedding = code_of(feature), ManifoldSettings()
-    own, others = _embedding_names(), _coder_names(feature)
+    own, others = EMBEDDING, _coder_names(feature)
     names = own | others
     for name in given:
         if name not in names and name != "units":
@@ -81,25 +81,18 @@ def coded_settings(feature: str, **given: Any) -> CodedSettings:
             f"With feature={feature}, units and dictionary are two names of one setting; give dictionary alone."
         )
     coder = {
-        code.renamed.get(name, name): value for name, value in given.items() if name not in own - others
+        others.get(name, name): value for name, value in given.items() if name in others or name not in own
     }
+    embedding = {name: value for name, value in given.items() if name in own}
     return CodedSettings(
-        feature,
-        code.settings.replace(**coder),
-        embedding.replace(**{name: value for name, value in given.items() if name in own}),
+        feature, code_of(feature).settings.replace(**coder), ManifoldSettings().replace(**embedding)
     )
 
 
 def named_settings(model: Manifold) -> dict[str, Any]:
     """Return the settings of both steps under the names that `coded_settings` takes."""
-    coder = dataclasses.asdict(model.coder.settings)  # type: ignore[call-overload]
-    feature = model.coder.feature
-    code = code_of(feature)
-    names = {own: name for name, own in code.renamed.items()}
-    hidden = HIDDEN | code.idle
-    given = {
-        names.get(own, own): value for own, value in coder.items() if own in names or own not in hidden
-    }
+    settings, feature = model.coder.settings, model.coder.feature
+    given = {name: getattr(settings, own) for name, own in _coder_names(feature).items()}
     return {"feature": feature, **given, **dataclasses.asdict(model.settings)}
 
 
@@ -109,18 +102,16 @@ def described_coded(feature: str) -> dict[str, dict[str, Any]]:
     >>> described_coded("l1")["dictionary"]["default"], described_coded("s3c")["moment"]["values"]
     (1024, 'one of second, centred')
     """
-    public = {own: name for name, own in code_of(feature).renamed.items()}
+    steps = (code_of(feature).settings, _coder_names(feature)), (ManifoldSettings(), EMBEDDING)
     found = {}
-    for settings in (code_of(feature).settings, ManifoldSettings()):
+    for settings, names in steps:
         meanings, hints = configuration.meanings_of(type(settings)), get_type_hints(type(settings))
-        for field in dataclasses.fields(settings):
-            name = public.get(field.name, field.name)
-            if name in _coder_names(feature) | _embedding_names():
-                found[name] = {
-                    "default": getattr(settings, field.name),
-                    "values": _values(hints[field.name], settings.CHOICES.get(field.name)),
-                    "meaning": meanings.get(field.name, ""),
-                }
+        for name, own in names.items():
+            found[name] = {
+                "default": getattr(settings, own),
+                "values": _values(hints[own], settings.CHOICES.get(own)),
+                "meaning": meanings.get(own, ""),
+            }
     return found
 
 
@@ -146,19 +137,15 @@ def names_of_the_code(feature: str) -> set[str]:
     >>> sorted(names_of_the_code("l1") & {"dictionary", "patch", "seed", "context"})
     ['dictionary', 'patch']
     """
-    return _coder_names(feature) - _embedding_names()
+    return _coder_names(feature).keys() - EMBEDDING
 
 
-def _embedding_names() -> set[str]:
-    return {field.name for field in dataclasses.fields(ManifoldSettings)}
-
-
-def _coder_names(feature: str) -> set[str]:
-    """Return the names by which this module knows a coder's settings."""
+def _coder_names(feature: str) -> dict[str, str]:
+    """Return the names by which this module knows a coder's settings, and what its class calls them."""
     code = code_of(feature)
-    return {field.name for field in dataclasses.fields(code.settings)} - HIDDEN - code.idle | set(
-        code.renamed
-    )
+    public = {own: name for name, own in code.renamed.items()}
+    owns = [field.name for field in dataclasses.fields(code.settings)]
+    return {public.get(own, own): own for own in owns if own in public or own not in HIDDEN | code.idle}
 
 
 def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[Manifold, list[Record]]:
@@ -168,7 +155,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
     resume. Memory: as either step states before its passes.
     """
     require_pooled(source, settings)
-    with engine.run([*coder_start.STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
+    with engine.run([*fit.STEPS, "statistics", "solve"], lambda: coded_facts(source, settings)):
         coder, first = fit.fit_coder(code_of(settings.feature).cls, source, settings.coder, engine)
         found, then = manifold.fit_manifold(source, coder, settings.embedding, engine)
         return found, [*first, *then]
@@ -176,7 +163,7 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
 
 def require_pooled(source: Source, settings: CodedSettings) -> None:
     """Refuse images that either step cannot take, pooling windows that do not fit into them, and too many components."""
-    shape = coder_start.image_shape(source, settings.coder)
+    shape = fit.image_shape(source, settings.coder)
     manifold.require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
     manifold.require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
 
@@ -194,7 +181,7 @@ def files_of(model: Coder | Manifold) -> CoderFiles[Any]:
     return CoderFiles(type(model.coder if isinstance(model, Manifold) else model))
 
 
-def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Any:
+def load_coded(path: str | os.PathLike[str], *, statistics: bool = False) -> Coder | Manifold:
     """Read a coder of any kind, or a transform on one, its sums only if they are asked for.
 
     ModelError for a file that is neither, or damaged.

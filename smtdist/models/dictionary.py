@@ -193,21 +193,20 @@ def _k_means(
     zeros = np.zeros(len(start), np.int64)
     first = _Centres(start.astype(np.float64), start, zeros, zeros)
     centres, records = engine.loop("dictionary", first, make, update, settings.dictionary_rounds)
-    # "gq" compares cosines, which only unit atoms give
-    grid = (
-        whitening_kernels.atoms_to_grid(centres.grid)
-        if not settings.one_hot and not spherical
-        else centres.grid
-    )
-    return without_source(grid, centres.counts), records
+    return without_source(_as_used(centres.grid, settings), centres.counts), records
+
+
+def _as_used(grid: NDArray[np.float32], settings: Configuration) -> NDArray[np.float32]:
+    """Return centroids as a code takes them: "gq" compares cosines, which only unit atoms give."""
+    unit = settings.one_hot or settings.dictionary_method == "spherical"
+    return grid if unit else whitening_kernels.atoms_to_grid(grid)
 
 
 def moved_once(atoms: NDArray[np.float32], state: State, settings: Configuration) -> NDArray[np.float32]:
     """Return atoms on the grid after one round of Lloyd from `atoms`, as a fit with these settings would use them."""
     spherical, zeros = settings.dictionary_method == "spherical", np.zeros(len(atoms), np.int64)
     start = _Centres(atoms.astype(np.float64), atoms, zeros, zeros)
-    grid = (updated(start, state, spherical, mini_batch=False) or start).grid
-    return whitening_kernels.atoms_to_grid(grid) if not settings.one_hot and not spherical else grid
+    return _as_used((updated(start, state, spherical, mini_batch=False) or start).grid, settings)
 
 
 def updated(centres: _Centres, state: State, spherical: bool, mini_batch: bool) -> _Centres | None:

@@ -7,12 +7,10 @@ JSON, the geometry, provenance and versions.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +29,8 @@ from smtdist.models.groups import (
     number,
     read_audit,
     read_solution,
+    reading,
+    require_schema,
     smallest,
     solution_group,
     without_audit,
@@ -66,7 +66,13 @@ def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False)
 
 def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
     """Read a model; without `statistics` the K x K sums stay on disk."""
-    with _opened(path) as file:
+    with reading(
+        path, "smtdist model", "a model written by smtdist fit", (*hdf5.DAMAGE, DataError)
+    ) as file:
+        other = other_than_smt(file)
+        if other is not None:
+            raise ModelError(f"{path} {other}; give a model written by smtdist fit.")
+        require_schema(file, path, "smtdist_schema", SCHEMA)
         settings = Configuration.from_json(str(file.attrs["configuration"]))
         geometry = Geometry(**json.loads(file.attrs["geometry"]))
         scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
@@ -83,35 +89,6 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
             model = replace(model, statistics=_read_statistics(file["statistics"], model))
         _require_shapes(model, str(path))
         return model
-
-
-@contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
-    if not Path(path).is_file():
-        raise ModelError(f"There is no model file {path}; check the name.")
-    try:
-        file = hdf5.unlocked(path)
-    except OSError as error:
-        raise ModelError(
-            f"{path} is not a readable HDF5 file ({error}); give a model written by smtdist fit."
-        ) from error
-    with file:
-        try:
-            _require_schema(file, path)
-            yield file
-        except (*hdf5.DAMAGE, DataError) as error:
-            raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
-
-
-def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:
-    other = other_than_smt(file)
-    if other is not None:
-        raise ModelError(f"{path} {other}; give a model written by smtdist fit.")
-    schema = number(file, "smtdist_schema")
-    if schema > SCHEMA:
-        raise ModelError(
-            f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
-        )
 
 
 def _require_shapes(model: Model, path: str) -> None:
@@ -209,7 +186,7 @@ def _statistics_group(statistics: Statistics) -> Group:
     }
     if len(statistics.activity) <= FULL_UP_TO:
         for name in statistics.derived:
-            variables[name] = (_MATRIX, smallest(_full(statistics.matrix(name))))
+            variables[name] = (_MATRIX, smallest(_full(getattr(statistics, name))))
     return Group(variables, attributes=attributes)
 
 

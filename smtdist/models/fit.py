@@ -12,7 +12,6 @@ from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests, array_hash
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
-from smtdist.engine.partial import Partial
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels import pixels as pixel_values
@@ -24,6 +23,7 @@ from smtdist.models.plan import finished_bytes
 from smtdist.models.provenance import left_out, ordered_digests
 from smtdist.models.records import Record, joined
 from smtdist.models.ways import require_solvable
+from smtdist.statistics.base import State
 from smtdist.statistics.covariance import PatchMoment, covariance
 
 
@@ -47,7 +47,9 @@ def fit(
         records: list[Record] = []
         samples: Digests | None = None
         if base is None:
-            whitening, partial, record = _fit_whitening(source, first, settings, engine)
+            moments = PatchMoment(first, settings.flip)
+            partial, record = engine.reduce("whitening", moments, source, fingerprint=True)
+            whitening = whitening_of(partial.state, first, settings, source.name)
             samples = ordered_digests(partial)
             dictionary, some = _choose_dictionary(
                 source, whitened(first, whitening), settings, engine, atoms
@@ -79,17 +81,20 @@ def _checked(source: Source, settings: Configuration, engine: Engine, base: Mode
     return unwhitened(settings, geometry, scale)
 
 
-def _fit_whitening(
-    source: Source, whitener: Whitener, settings: Configuration, engine: Engine
-) -> tuple[Whitening, Partial, Record]:
-    partial, record = engine.reduce(
-        "whitening", PatchMoment(whitener, settings.flip), source, fingerprint=True
-    )
-    moment, mean = covariance(partial.state, whitener)
+def whitening_of(state: State, whitener: Whitener, settings: Configuration, name: str) -> Whitening:
+    """Return the whitening by the second moments of the patches of a source; DataError where all are constant."""
+    moment, mean = covariance(state, whitener)
     if not moment.any():
-        raise DataError(f"All patches of {source.name} are constant; there is nothing to whiten.")
-    whiten, unwhiten = whitening_kernels.whitening_matrices(moment, settings.ridge)
-    return Whitening(moment, whiten, unwhiten, mean), partial, record
+        raise DataError(f"All patches of {name} are constant; there is nothing to whiten.")
+    return Whitening(moment, *whitening_kernels.whitening_matrices(moment, settings.ridge), mean)
+
+
+def require_given(settings: Configuration, atoms: object) -> None:
+    """Refuse atoms that settings do not speak of, and settings that speak of atoms where there are none."""
+    if (settings.dictionary_method == "given") != (atoms is not None):
+        raise ModelError(
+            "Atoms of your own go with dictionary_method=given, and the other way round; give both or neither."
+        )
 
 
 def _choose_dictionary(
@@ -99,10 +104,7 @@ def _choose_dictionary(
     engine: Engine,
     atoms: NDArray[np.floating[Any]] | None,
 ) -> tuple[Dictionary, list[Record]]:
-    if (settings.dictionary_method == "given") != (atoms is not None):
-        raise ModelError(
-            "Atoms of your own go with dictionary_method=given, and the other way round; give both or neither."
-        )
+    require_given(settings, atoms)
     if atoms is not None:
         return given_dictionary(atoms, whitener.geometry.pixels), []
     return fit_dictionary(source, whitener, settings, engine)

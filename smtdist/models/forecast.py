@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
@@ -19,9 +22,11 @@ from smtdist.engine.forecast import Pace, Traffic
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.kernels.types import Encoder
 from smtdist.models.calibrate import Asked, measured
-from smtdist.models.plan import Machines, PassCost, fit_steps, plan_steps
+from smtdist.models.plan import Machines, PassCost, Step, fit_steps, plan_steps
 from smtdist.models.ways import SOLVE
+from smtdist.statistics.cooccurrence import CodeSums
 
 MOST_ATOMS: Final = 65_536
 """Atoms are numbered in 16 bits."""
@@ -143,6 +148,14 @@ class Planner:
     given_atoms: int | None = None
     shared: int | None = None
 
+    def steps(self) -> list[Step]:
+        """Return the passes of the fit."""
+        return fit_steps(self.source, self.settings, reused=self.reused, given_atoms=self.given_atoms)
+
+    def planned(self) -> list[PassCost]:
+        """Return the costs of all passes; MemoryBudgetError says no more than what cannot fit."""
+        return plan_steps(self.steps(), self.settings, self.machines, checkpointed=self.checkpointed)
+
     def costs(self) -> list[PassCost]:
         """Return the costs of all passes; what cannot fit is refused, with what would do."""
         try:
@@ -157,124 +170,156 @@ class Planner:
                 f"{sentence}; what would do: {', or '.join(remedies)}.{tiles}"
             ) from error
 
-    def planned(self) -> list[PassCost]:
-        """Return the costs of all passes; MemoryBudgetError says no more than what cannot fit."""
-        return self._planned(self.settings, self.machines)
+    def asked(
+        self,
+        costs: Sequence[PassCost],
+        processes: int,
+        encoder: Encoder | None = None,
+        atoms: NDArray[np.floating[Any]] | None = None,
+    ) -> Asked:
+        """Return what to measure where the costs are planned; `encoder` is that of a model whose dictionary is reused."""
+        steps, whitener = self.steps(), None
+        grid = None if atoms is None else np.asarray(atoms, np.float32)
+        if encoder is not None:
+            sums, known = steps[-1].statistic, encoder.whitener
+            assert isinstance(sums, CodeSums)
+            whitener = replace(sums.encoder.whitener, whiten=known.whiten, global_mean=known.global_mean)
+            grid = encoder.atoms
+        sizes = tuple(
+            (cost.plan.batch, -(-cost.plan.n_samples // max(1, cost.plan.slots)), cost.tiles)
+            for cost in costs[: len(steps)]
+        )
+        threads = self.machines.worker.threads
+        return Asked(self.source, self.settings, tuple(steps), sizes, threads, processes, whitener, grid)
+
+    @property
+    def solved(self) -> tuple[int, int, bool]:
+        """Atoms and components of the solve, and whether V is diagonal."""
+        settings = self.settings
+        n_atoms = self.given_atoms or settings.dictionary
+        return n_atoms, settings.n_components + settings.drop, settings.diagonal_moment
+
+    def plan(self, calibration: Calibration | None) -> FitPlan:
+        """Return the plan, with times where something was measured; what cannot fit is refused, with what would do."""
+        machines, checkpointed, costs = self.machines, self.checkpointed, self.costs()
+        if calibration is not None:
+            distributed = not machines.worker.alone
+            costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed)
+        return FitPlan(tuple(costs), machines, checkpointed, calibration, self.largest_dictionary())
+
+    def knowing(self, baselines: dict[str, int]) -> Planner:
+        """Return the fit with what was measured before each pass; in one process the solve finds all their kernels in memory."""
+        driver = self.machines.driver_baseline
+        if self.machines.worker.alone:
+            driver = max(driver, *baselines.values())
+        return replace(self, machines=replace(self.machines, baselines=baselines, driver_baseline=driver))
 
     def largest_dictionary(self) -> int | None:
         """Return the most atoms that fit, 0 if none do, None where the dictionary is not a matter of settings."""
-        return self._largest_dictionary(self.machines)
-
-    def _largest_dictionary(self, machines: Machines) -> int | None:
         if self.reused or self.given_atoms is not None:
             return None
-        if self._fits(machines, MOST_ATOMS):
+        if self._of(MOST_ATOMS)._fits():
             return MOST_ATOMS
         fewest = self.settings.n_components + self.settings.drop
         # what is planned fits or does not, whatever tiles of other sizes do
-        good, bad = self.settings.dictionary if self._fits(machines) else fewest - 1, MOST_ATOMS
+        good, bad = self.settings.dictionary if self._fits() else fewest - 1, MOST_ATOMS
         while bad - good > 1:
             middle = (good + bad) // 2
-            good, bad = (middle, bad) if self._fits(machines, middle) else (good, middle)
+            good, bad = (middle, bad) if self._of(middle)._fits() else (good, middle)
         return good if good >= fewest else 0
 
-    def _planned(self, settings: Configuration, machines: Machines) -> list[PassCost]:
-        steps = fit_steps(self.source, settings, reused=self.reused, given_atoms=self.given_atoms)
-        return plan_steps(steps, settings, machines, checkpointed=self.checkpointed)
+    def _of(self, atoms: int) -> Planner:
+        return replace(self, settings=self.settings.replace(dictionary=atoms))
 
-    def _fits(self, machines: Machines, atoms: int | None = None) -> bool:
-        settings = self.settings if atoms is None else self.settings.replace(dictionary=atoms)
+    def _with(self, **changes: Any) -> Planner:
+        """Return the fit with other limits of a worker."""
+        return replace(
+            self, machines=replace(self.machines, worker=replace(self.machines.worker, **changes))
+        )
+
+    def _with_memory(self, worker: int, driver: int) -> Planner:
+        changed = self._with(limit_bytes=worker)
+        return replace(changed, machines=replace(changed.machines, driver_limit=driver))
+
+    def _fits(self) -> bool:
         try:
-            self._planned(settings, machines)
+            self.planned()
         except (MemoryBudgetError, OverflowError):
             return False
         return True
 
     def _remedies(self) -> list[str]:
         """Return what would do, each for a process that has `SLACK` more in memory than this one had."""
-        found, machines = [], _with_slack(self.machines)
-        atoms = self._largest_dictionary(machines)
+        found, slack = [], replace(self, machines=_with_slack(self.machines))
+        atoms = slack.largest_dictionary()
         if atoms:
-            tiles = self._in_tiles(machines, atoms)
+            tiles = slack._of(atoms)._in_tiles()
             found.append(f"at most {atoms:,} atoms here (dictionary={atoms}){tiles}")
-        fewer = self._fewer_workers(machines)
+        fewer = slack._fewer_workers()
         if fewer is not None:
             found.append(f"--workers {fewer}" if fewer else "--workers 0, this process alone")
-        if machines.worker.device_bytes is not None and not self._fits(_with_memory(machines, MOST, MOST)):
-            without = replace(machines, worker=replace(machines.worker, device_bytes=None))
-            return [*found, "workers without a GPU"] if self._fits(without) else found
-        return [*found, *self._more_memory(machines)]
+        if self.machines.worker.device_bytes is not None and not slack._with_memory(MOST, MOST)._fits():
+            return [*found, "workers without a GPU"] if slack._with(device_bytes=None)._fits() else found
+        return [*found, *slack._more_memory()]
 
-    def _more_memory(self, machines: Machines) -> list[str]:
+    def _more_memory(self) -> list[str]:
         """Return the least memory that does, and where that helps fewer workers with that of all."""
-        if machines.worker.alone:
-            size = self._least(lambda size: _with_memory(machines, size, size))
-            return [f"{readable(size)} of memory{self._in_tiles(_with_memory(machines, size, size))}"]
-        found, needs, driver = list[str](), list[str](), machines.driver_limit
-        if not self._fits(_with_memory(machines, MOST, driver)):
-            driver = self._least(lambda size: _with_memory(machines, MOST, size))
+        limits, driver = self.machines.worker, self.machines.driver_limit
+        if limits.alone:
+            size = _least(lambda size: self._with_memory(size, size))
+            return [f"{readable(size)} of memory{self._with_memory(size, size)._in_tiles()}"]
+        found, needs, each = list[str](), list[str](), limits.limit_bytes
+        if not self._with_memory(MOST, driver)._fits():
+            driver = _least(lambda size: self._with_memory(MOST, size))
             needs.append(f"a driver of {readable(driver)}")
-        limits = machines.worker
-        if not self._fits(_with_memory(machines, limits.limit_bytes, driver)):
-            worker = self._least(lambda size: _with_memory(machines, size, driver))
-            needs.insert(0, f"workers of {readable(worker)}")
-            together = limits.workers * limits.limit_bytes // worker
-            each = limits.workers * limits.limit_bytes // max(1, together)
-            fewer = replace(limits, workers=together, limit_bytes=each)
+        if not self._with_memory(each, driver)._fits():
+            each = _least(lambda size: self._with_memory(size, driver))
+            needs.insert(0, f"workers of {readable(each)}")
+            memory = limits.workers * limits.limit_bytes
+            together = memory // each
             if (
                 self.shared is None
                 and 0 < together < limits.workers
                 and len(needs) == 1
-                and self._fits(replace(machines, worker=fewer))
+                and self._with(workers=together, limit_bytes=memory // together)._fits()
             ):
                 found.append(f"--workers {together} with the memory of all {limits.workers}")
-            limits = replace(limits, limit_bytes=worker)
         if needs:
-            tiles = self._in_tiles(_with_memory(machines, limits.limit_bytes, driver))
-            found.insert(0, f"{' and '.join(needs)}{tiles}")
+            found.insert(0, f"{' and '.join(needs)}{self._with_memory(each, driver)._in_tiles()}")
         return found
 
-    def _fewer_workers(self, machines: Machines) -> int | None:
+    def _fewer_workers(self) -> int | None:
         """Return the most workers, fewer than now, that this machine's memory is enough for."""
-        if self.shared is None or machines.worker.alone:
+        if self.shared is None or self.machines.worker.alone:
             return None
-        for workers in range(machines.worker.workers - 1, -1, -1):
-            each = self.shared // (workers + 1)
-            worker = replace(
-                machines.worker,
-                workers=max(1, workers),
-                alone=workers == 0,
-                limit_bytes=each,
-                threads=max(1, available_cores() // max(1, workers)),
-            )
-            made = replace(machines, worker=worker)
+        for workers in range(self.machines.worker.workers - 1, -1, -1):
+            each, some = self.shared // (workers + 1), max(1, workers)
+            threads = max(1, available_cores() // some)
+            made = self._with(workers=some, alone=workers == 0, limit_bytes=each, threads=threads)
             if workers == 0:  # the solve finds the kernels of all passes in memory
-                driver = max(machines.driver_baseline, *machines.baselines.values(), 0)
-                made = replace(made, driver_limit=each, driver_baseline=driver)
-            if self._fits(made):
+                driver = max(self.machines.driver_baseline, *self.machines.baselines.values(), 0)
+                here = replace(made.machines, driver_limit=each, driver_baseline=driver)
+                made = replace(made, machines=here)
+            if made._fits():
                 return workers
         return None
 
-    def _least(self, made: Callable[[int], Machines]) -> int:
-        """Return the least memory that does, to one part in a hundred, as `readable` writes it."""
-        good, bad = MOST, 2**20
-        while good > 1.01 * bad:
-            middle = round((good * bad) ** 0.5)
-            good, bad = (middle, bad) if self._fits(made(middle)) else (good, middle)
-        least = _writable(good)
-        while least < MOST and not self._fits(made(least)):
-            least = _writable(round(1.01 * least))
-        return least
-
-    def _in_tiles(self, machines: Machines, atoms: int | None = None) -> str:
+    def _in_tiles(self) -> str:
         """Return what to add of a remedy with which sums are made in tiles."""
-        settings = self.settings if atoms is None else self.settings.replace(dictionary=atoms)
-        tiles = max(cost.tiles for cost in self._planned(settings, machines))
+        tiles = max(cost.tiles for cost in self.planned())
         return f" with sums in {tiles} {TILES}" if tiles > 1 else ""
 
 
-def _with_memory(machines: Machines, worker: int, driver: int) -> Machines:
-    return replace(machines, worker=replace(machines.worker, limit_bytes=worker), driver_limit=driver)
+def _least(made: Callable[[int], Planner]) -> int:
+    """Return the least memory that does, to one part in a hundred, as `readable` writes it."""
+    good, bad = MOST, 2**20
+    while good > 1.01 * bad:
+        middle = round((good * bad) ** 0.5)
+        good, bad = (middle, bad) if made(middle)._fits() else (good, middle)
+    least = _writable(good)
+    while least < MOST and not made(least)._fits():
+        least = _writable(round(1.01 * least))
+    return least
 
 
 def _with_slack(machines: Machines) -> Machines:
@@ -294,23 +339,22 @@ def _writable(size: int) -> int:
     return size_of(readable(math.ceil(size / step) * step))
 
 
-def with_seconds(costs: Sequence[PassCost], calibration: Calibration, planner: Planner) -> list[PassCost]:
-    """Return the costs with their times."""
-    distributed = not planner.machines.worker.alone
-    settings, timed = planner.settings, []
+def with_seconds(
+    costs: Sequence[PassCost],
+    calibration: Calibration,
+    solved: tuple[int, int, bool],
+    distributed: bool,
+    checkpointed: bool,
+) -> list[PassCost]:
+    """Return the costs with their times; `solved`: atoms and components of the solve, whether V is diagonal."""
+    timed = []
     for cost in costs:
         if cost.name == SOLVE and calibration.solve is not None:
-            wanted = settings.n_components + settings.drop
-            n_atoms = planner.given_atoms or settings.dictionary
-            seconds = forecast.solve_seconds(n_atoms, wanted, settings.diagonal_moment, calibration.solve)
+            seconds = forecast.solve_seconds(*solved, calibration.solve)
         else:
-            pace = calibration.paces[cost.name]
+            pace, rates = calibration.paces[cost.name], calibration.rates
             seconds = cost.rounds * forecast.pass_seconds(
-                cost.plan,
-                pace,
-                calibration.rates,
-                distributed=distributed,
-                checkpointed=planner.checkpointed,
+                cost.plan, pace, rates, distributed=distributed, checkpointed=checkpointed
             )
         timed.append(replace(cost, seconds=seconds))
     return timed
@@ -324,7 +368,7 @@ def calibrated(
     measure: Callable[[Asked, Deadline], list[tuple[float, Measured]]] | None = None,
     where: str | None = None,
 ) -> tuple[Calibration, dict[str, int]]:
-    """Measure all that `with_seconds` needs, in at most ten seconds; return it with the baselines of the passes.
+    """Measure all that `Planner.plan` needs, in at most ten seconds; return it with the baselines of the passes.
 
     The passes are measured in this process, in fresh ones that stand for workers, or by `measure` on real
     workers; the solve and the disk here.
@@ -337,11 +381,7 @@ def calibrated(
         answers = [(0.0, measured(question, due))]
     else:
         answers = timing.on_processes(question.processes, measured, question, due, deadline=due)
-    settings = planner.settings
-    n_atoms = planner.given_atoms or settings.dictionary
-    solve = timing.solve_speed(
-        n_atoms, settings.n_components + settings.drop, settings.diagonal_moment, deadline.share(0.8)
-    )
+    solve = timing.solve_speed(*planner.solved, deadline.share(0.8))
     rates = timing.byte_rates(checkpoint, deadline)
     if where is None:
         alone = planner.machines.worker.alone

@@ -1,20 +1,68 @@
-"""Groups that files of several kinds of models have in common: an embedding, and what was added and withdrawn."""
+"""What files of several kinds of models have in common: how they are opened, an embedding, what was added and withdrawn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data import hdf5
 from smtdist.data.netcdf import Group
+from smtdist.errors import ModelError
 from smtdist.solve.solution import Solution
 
 AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
 """Columns of the table of what was added and withdrawn."""
 _TYPES: Final[dict[str, Any]] = {"n_samples": np.int64}
+
+
+@contextmanager
+def reading(
+    path: str | os.PathLike[str],
+    called: str,
+    wanted: str = "",
+    damage: tuple[type[Exception], ...] = hdf5.DAMAGE,
+) -> Iterator[Any]:
+    """Open a model's file; ModelError where there is none, or where opening or reading it finds damage.
+
+    called : what it should be. wanted : what to give in place of a file that is no HDF5.
+    """
+    if not Path(path).is_file():
+        raise ModelError(f"There is no model file {path}; check the name.")
+    file = None
+    try:
+        with hdf5.unlocked(path) as file:
+            yield file
+    except damage as error:
+        if file is None and wanted:
+            raise ModelError(f"{path} is not a readable HDF5 file ({error}); give {wanted}.") from error
+        raise ModelError(f"{path} is not a whole {called} ({error}); fit it again.") from error
+
+
+def require_schema(
+    file: Any, path: str | os.PathLike[str], name: str, newest: int, models: str = ""
+) -> None:
+    """Refuse a file whose layout, by its attribute `name`, is newer than this version reads."""
+    schema = number(file, name)
+    if schema > newest:
+        of = models and f" of {models}"
+        raise ModelError(
+            f"{path} has the schema {schema}{of}, this version reads up to {newest}; install a newer smtdist."
+        )
+
+
+def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
+    """Read an array; ValueError where a number is not finite."""
+    values = np.asarray(group[name][()], dtype)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} holds numbers that are not finite")
+    return values
 
 
 def solution_group(solution: Solution, codes: str = "atom") -> Group:

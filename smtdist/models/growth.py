@@ -101,6 +101,5 @@ def active_of(found: Sequence[Batch], atoms: int, images: int) -> int:
 def _telling(found: Sequence[Batch]) -> Batch:
     """Return the batch that tells most of how often atoms occur: of many images, but not so many that all atoms do."""
     few = [batch for batch in found if batch.active < FULL * batch.atoms]
-    if few:
-        return max(few, key=lambda batch: batch.different or batch.images)
-    return min(found, key=lambda batch: batch.different or batch.images)
+    choose, among = (max, few) if few else (min, found)
+    return choose(among, key=lambda batch: batch.different or batch.images)

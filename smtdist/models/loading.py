@@ -22,8 +22,7 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Transform 
     ModelError for another file, or one that is damaged.
     """
     if kind_in(path):
-        found: Manifold | Coder = load_coded(path, statistics=statistics)
-        return found
+        return load_coded(path, statistics=statistics)
     return files.load(path, statistics=statistics)
 
 
@@ -41,8 +40,7 @@ def load_encoder(path: str | os.PathLike[str], *, statistics: bool = False) -> T
     embedding yet.
     """
     if kind_in(path):
-        found: Manifold | Coder = load_coded(path, statistics=statistics)
-        return representing(found)
+        return representing(load_coded(path, statistics=statistics))
     model = files.load(path, statistics=statistics)
     if model.embedding is None:
         raise ModelError(f"{path} holds whitening and dictionary only; fit it first.")

@@ -69,8 +69,7 @@ class Model:
     @property
     def whitener(self) -> Whitener:
         """The parameters that turn images into unit patches on the grid."""
-        first = unwhitened(self.settings, self.geometry, self.scale)
-        return whitened(first, self.whitening)
+        return whitened(unwhitened(self.settings, self.geometry, self.scale), self.whitening)
 
     @property
     def encoder(self) -> Encoder:
@@ -102,10 +101,8 @@ class Model:
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
         geometry = image_geometry(self.settings, source.shape, source.name)
-        if (geometry, pixel_values.pixel_scale(source.dtype, self.settings.pixel_range)) != (
-            self.geometry,
-            self.scale,
-        ):
+        scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range)
+        if (geometry, scale) != (self.geometry, self.scale):
             raise DataError(
                 f"{source.name} has {source.dtype} images of {tuple(geometry[:3])}, the model was fitted on others, of "
                 f"{tuple(self.geometry[:3])}; give images like those."
@@ -233,18 +230,11 @@ def summed_settings(settings: Configuration) -> dict[str, Any]:
 
 def unwhitened(settings: Configuration, geometry: Geometry, scale: PixelScale) -> Whitener:
     """Return the part of the whitener that is known before any data is read."""
-    return Whitener(
-        geometry,
-        scale,
-        settings.grey,
-        settings.mean,
-        settings.resolved_mean_context,
-        None,
-        settings.min_contrast,
-        None,
-        # the seed only where something is drawn: else sums that do not depend on it would look as if they did
-        Sampling(settings.stride, settings.positions, 0 if settings.positions is None else settings.seed),
-    )
+    # the seed only where something is drawn: else sums that do not depend on it would look as if they did
+    seed = 0 if settings.positions is None else settings.seed
+    sampling = Sampling(settings.stride, settings.positions, seed)
+    context, contrast = settings.resolved_mean_context, settings.min_contrast
+    return Whitener(geometry, scale, settings.grey, settings.mean, context, None, contrast, None, sampling)
 
 
 def whitened(whitener: Whitener, whitening: Whitening) -> Whitener:

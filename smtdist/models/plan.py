@@ -70,12 +70,12 @@ class PassCost:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as plain JSON types; `read_bytes` counts all rounds."""
-        plain = {**self.plan.to_dict(), "name": self.name, "rounds": self.rounds}
-        plain["read_bytes"] = self.rounds * self.plan.read_bytes
-        moved = {} if self.traffic is None else self.traffic.to_dict()
         return {
-            **plain,
-            **moved,
+            **self.plan.to_dict(),
+            "name": self.name,
+            "rounds": self.rounds,
+            "read_bytes": self.rounds * self.plan.read_bytes,
+            **({} if self.traffic is None else self.traffic.to_dict()),
             "driver_bytes": self.driver_bytes,
             "tiles": self.tiles,
             "seconds": self.seconds,
@@ -129,25 +129,6 @@ def measured_machines(steps: list[Step], engine: Engine) -> Machines:
     return Machines(worker, memory_limit(), driver, found)
 
 
-def plan_fit(
-    source: Source,
-    settings: Configuration,
-    engine: Engine,
-    *,
-    reused: bool = False,
-    given_atoms: int | None = None,
-) -> list[PassCost]:
-    """Return the cost of every pass of a fit; a pass that does not fit is refused as the fit itself would.
-
-    `reused`: whitening and dictionary come from a model; `given_atoms`: that many atoms come from a file. The
-    kernels of each pass are compiled, to measure the memory a worker has in use before it starts.
-    """
-    steps = fit_steps(source, settings, reused=reused, given_atoms=given_atoms)
-    return plan_steps(
-        steps, settings, measured_machines(steps, engine), checkpointed=engine.checkpoint is not None
-    )
-
-
 def plan_steps(
     steps: list[Step], settings: Configuration, machines: Machines, *, checkpointed: bool
 ) -> list[PassCost]:
@@ -157,28 +138,22 @@ def plan_steps(
     spilled = spills(
         sums.n_atoms, settings, sums.finished_bytes(), machines.driver_baseline, machines.driver_limit
     )
-    last, tiled = _tiled_step(steps[-1], machines, checkpointed=checkpointed, spilled=spilled)
+    last = _tiled_step(steps[-1], machines, checkpointed=checkpointed, spilled=spilled)
     costs = [step_cost(step, machines, checkpointed=checkpointed) for step in [*steps[:-1], last]]
-    held = pass_plan.ALLOWANCE if spilled else sums.finished_bytes() + pass_plan.ALLOWANCE
-    limit = machines.driver_limit
-    way = solve_way(
-        sums.n_atoms,
-        settings,
-        held,
-        baseline=machines.driver_baseline,
-        limit=limit,
-        tiled=tiled or spilled or None,
-    )
-    plan = solve_plan(way, machines.driver_baseline)
-    written = way.disk_bytes + (spill_bytes(sums) if spilled else 0)
-    driver = plan.projected_bytes - machines.driver_baseline
+    held = pass_plan.ALLOWANCE + (0 if spilled else sums.finished_bytes())
+    baseline, limit = machines.driver_baseline, machines.driver_limit
+    tiled = last.tiles > 1 or spilled or None
+    way = solve_way(sums.n_atoms, settings, held, baseline=baseline, limit=limit, tiled=tiled)
     for cost in costs:
-        if not machines.worker.alone and machines.driver_baseline + cost.driver_bytes > limit:
+        needed = baseline + cost.driver_bytes
+        if not machines.worker.alone and needed > limit:
             raise MemoryBudgetError(
-                f"The {cost.name} pass needs {readable(machines.driver_baseline + cost.driver_bytes)} on the driver, "
-                f"which may use {readable(limit)}; use a smaller dictionary or a larger machine for the driver."
+                f"The {cost.name} pass needs {readable(needed)} on the driver, which may use {readable(limit)}; use a "
+                f"smaller dictionary or a larger machine for the driver."
             )
-    return [*costs, PassCost(SOLVE, plan, traffic=Traffic(0, written=written), driver_bytes=driver)]
+    moved = Traffic(0, written=way.disk_bytes + (spill_bytes(sums) if spilled else 0))
+    plan = solve_plan(way, baseline)
+    return [*costs, PassCost(SOLVE, plan, traffic=moved, driver_bytes=way.working_bytes)]
 
 
 def step_cost(step: Step, machines: Machines, *, checkpointed: bool) -> PassCost:
@@ -235,17 +210,9 @@ def fit_steps(
     sums = CodeSums(encoder, settings.context, settings.order, settings.flip, source.n_samples)
     # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
     finishing = 16 * n_atoms**2 if not (settings.one_hot or sums.second_order) else 0
-    steps.append(
-        Step(
-            "statistics",
-            sums,
-            source,
-            work_per_sample=sums.work_per_sample,
-            digests=reused,
-            driver_bytes=finishing,
-        )
-    )
-    return steps
+    work = sums.work_per_sample
+    last = Step("statistics", sums, source, work_per_sample=work, digests=reused, driver_bytes=finishing)
+    return [*steps, last]
 
 
 def finished_bytes(source: Source, settings: Configuration) -> int:
@@ -256,11 +223,8 @@ def finished_bytes(source: Source, settings: Configuration) -> int:
 
 
 def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> list[Step]:
-    method, whitener, pixels = (
-        settings.dictionary_method,
-        encoder.whitener,
-        encoder.whitener.geometry.pixels,
-    )
+    method, whitener = settings.dictionary_method, encoder.whitener
+    pixels = whitener.geometry.pixels
     sketch = Candidates(whitener, settings.flip, sketch_size(settings), settings.seed)
     chosen = 4 * pixels * (sketch_size(settings) + 2 * settings.dictionary)
     steps = [Step("dictionary", sketch, source, driver_bytes=chosen)]
@@ -268,15 +232,9 @@ def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> li
         spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.seed)
         nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
         batch = chunk_subset(source, settings.dictionary_samples, settings.seed)
-        steps.append(
-            Step(
-                "dictionary rounds",
-                Centroids(nearest, settings.flip, spares),
-                batch,
-                settings.dictionary_rounds,
-                driver_bytes=48 * pixels * settings.dictionary,
-            )
-        )
+        moved, rounds = Centroids(nearest, settings.flip, spares), settings.dictionary_rounds
+        centres = 48 * pixels * settings.dictionary
+        steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
     return steps
 
 
@@ -287,8 +245,8 @@ def _placeholder(whitener: Whitener) -> Whitener:
     return replace(whitener, whiten=whitening_kernels.integer_whitening(np.eye(pixels)), global_mean=mean)
 
 
-def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> tuple[Step, bool]:
-    """Return the statistics pass as a worker can hold it, and whether that is in tiles of rows."""
+def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> Step:
+    """Return the statistics pass as a worker can hold it."""
     sums = step.statistic
     assert isinstance(sums, CodeSums)
     tiles = row_tiles(
@@ -296,12 +254,11 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
         step.source,
         machines.for_pass(step.name),
         checkpointed=checkpointed,
-        work=step.work_per_sample,
         fingerprint=step.digests,
         driver_room=machines.driver_limit - machines.driver_baseline if spilled else None,
     )
     if len(tiles) == 1 and not spilled:
-        return step, False
+        return step
     tile = most_demanding(tiles)
     return replace(
         step,
@@ -310,4 +267,4 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
         tiles=len(tiles),
         driver_bytes=gathering_bytes(tiles, spilled) - tile.state_bytes(),
         held_bytes=held_beside(tile, tiles) if machines.worker.alone and not spilled else 0,
-    ), len(tiles) > 1
+    )

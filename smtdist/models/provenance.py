@@ -71,6 +71,11 @@ def left_out(source: Source, engine: Engine) -> dict[str, Any] | None:
     }
 
 
+def few_versions() -> dict[str, str]:
+    """Return the versions of what a coder or a kernel model is made with."""
+    return {"smtdist": version("smtdist"), "numpy": np.__version__, "python": platform.python_version()}
+
+
 def versions() -> dict[str, str]:
     """Return the versions of what a model is made with."""
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}

@@ -19,7 +19,6 @@ import numpy as np
 from smtdist.data.fingerprint import sample_digests
 from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
-from smtdist.engine import forecast
 from smtdist.engine.calibration import Calibration, Deadline
 from smtdist.engine.forecast import Pace
 from smtdist.engine.memory import resident_bytes
@@ -28,7 +27,7 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import MemoryBudgetError
 from smtdist.kernels.threads import set_threads
-from smtdist.models.forecast import FitPlan
+from smtdist.models.forecast import FitPlan, with_seconds
 from smtdist.models.plan import Machines, PassCost, PlannedCluster, Step, step_cost
 from smtdist.models.records import Record
 from smtdist.models.ways import SOLVE, Way, solve_plan
@@ -187,24 +186,12 @@ def planned_run(
     machines = replace(engine.machines, driver_baseline=max(machines.driver_baseline, resident_bytes()))
     if not timed:
         return FitPlan(tuple(engine.costs), machines, checkpoint is not None, None, None)
-    deadline = Deadline.after(0.3 * timing.SECONDS)
+    deadline, solved = Deadline.after(0.3 * timing.SECONDS), (engine.n_atoms, n_components, False)
     speed = None
     if any(cost.name == SOLVE for cost in engine.costs):
-        speed = timing.solve_speed(engine.n_atoms, n_components, False, deadline.share(0.8))
+        speed = timing.solve_speed(*solved, deadline.share(0.8))
     rates = timing.byte_rates(checkpoint, deadline)
-    costs = []
-    for cost in engine.costs:
-        if speed is not None and cost.name == SOLVE:
-            seconds = forecast.solve_seconds(engine.n_atoms, n_components, False, speed)
-        else:
-            seconds = cost.rounds * forecast.pass_seconds(
-                cost.plan,
-                engine.paces[cost.name],
-                rates,
-                distributed=not worker.alone,
-                checkpointed=checkpoint is not None,
-            )
-        costs.append(replace(cost, seconds=seconds))
     taken = time.perf_counter() - started
     calibration = Calibration(engine.paces, rates, speed, taken, 0.0, "in this process")
+    costs = with_seconds(engine.costs, calibration, solved, not worker.alone, checkpoint is not None)
     return FitPlan(tuple(costs), machines, checkpoint is not None, calibration, None)

@@ -116,16 +116,8 @@ def representer(
             f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may plan for; "
             f"use fewer components or larger workers."
         )
-    return Represent(
-        encoder,
-        components,
-        settings.pool_size,
-        settings.pool_stride,
-        settings.dtype,
-        batch,
-        threads,
-        needed(batch),
-    )
+    pooling = settings.pool_size, settings.pool_stride, settings.dtype
+    return Represent(encoder, components, *pooling, batch, threads, needed(batch))
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

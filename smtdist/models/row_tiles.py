@@ -26,7 +26,6 @@ def row_tiles(
     limits: WorkerLimits,
     *,
     checkpointed: bool,
-    work: float,
     fingerprint: bool,
     driver_room: int | None = None,
     begun: Sequence[int] = (),
@@ -36,9 +35,8 @@ def row_tiles(
     More tiles code the data more often, but leave room for larger batches, each of which passes over the
     sums.
 
-    `work`: multiplications of an image's coding. `driver_room`: what the driver has for a tile at a time,
-    where those that are done do not stay in memory. `begun`: numbers of tiles that an earlier run was cut
-    off in; the first that fits is kept.
+    `driver_room`: what the driver has for a tile at a time, where those that are done do not stay in
+    memory. `begun`: numbers of tiles that an earlier run was cut off in; the first that fits is kept.
 
     Raises MemoryBudgetError, of the whole sums, where even small tiles do not fit.
     """
@@ -65,7 +63,7 @@ def row_tiles(
                     source,
                     beside(limits, held_beside(tile, tiles)) if held else limits,
                     checkpointed=checkpointed,
-                    work_per_sample=work,
+                    work_per_sample=sums.work_per_sample,
                     fingerprint=fingerprint,
                 )
                 for tile in _demanding(tiles)
@@ -75,7 +73,7 @@ def row_tiles(
             continue
         if count in begun:
             return tiles
-        seconds = _tiled_seconds(sums, plans, count, work)
+        seconds = _tiled_seconds(sums, plans, count)
         if seconds < least:
             best, least = tiles, seconds
     if best:
@@ -112,11 +110,11 @@ def beside(limits: WorkerLimits, held_bytes: int) -> WorkerLimits:
     )
 
 
-def _tiled_seconds(sums: CodeSums, plans: list[PassPlan], tiles: int, work: float) -> float:
+def _tiled_seconds(sums: CodeSums, plans: list[PassPlan], tiles: int) -> float:
     """Return roughly what sums in tiles take: reading and coding once a tile, and a sweep of all sums a batch."""
     plan = min(plans, key=lambda plan: plan.batch)
     reading = PASS_SECONDS + plan.read_bytes / pass_plan.DISK_BYTES_PER_SECOND
-    coding = plan.n_samples * work / pass_plan.MULTIPLICATIONS_PER_SECOND
+    coding = plan.n_samples * sums.work_per_sample / pass_plan.MULTIPLICATIONS_PER_SECOND
     sweeps = sums.swept_bytes(plan.batch) * plan.n_samples / plan.batch / pass_plan.SWEPT_BYTES_PER_SECOND
     return tiles * (reading + coding) + sweeps
 

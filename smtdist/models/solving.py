@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 from smtdist.configuration import Configuration
 from smtdist.data.spilled import forget
 from smtdist.engine.checkpoint import make_inside
-from smtdist.engine.memory import (
-    memory_limit,
-    readable,
-    resident_bytes,
-)
+from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.spread import SpreadMatrix, spread
 from smtdist.errors import DataError
 from smtdist.kernels.device import to_device
+from smtdist.models.records import Record
 from smtdist.models.ways import (
     SOLVE,
     Way,
@@ -44,8 +41,6 @@ from smtdist.solve.streamed import Streamed
 from smtdist.solve.tiled import Unsuitable
 from smtdist.statistics.sums import Statistics, tile_views
 
-Record = dict[str, Any]
-
 FOLDER: Final = "solve"
 """Of the blocks of a factor, in a checkpoint folder."""
 ABOUT: Final = "about.json"
@@ -59,7 +54,11 @@ def solve(
     With `means` the matrices are not held in memory, but streamed from the sums; `on_device` they are in
     the memory of a GPU.
     """
-    require_neighbours(statistics)
+    if not statistics.cooccurrence.any():
+        raise DataError(
+            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
+            "stride or threshold."
+        )
     if means is not None or on_device or statistics.tiled:
         try:
             return _solve_without_squares(statistics, settings, means, on_device)
@@ -130,15 +129,6 @@ def _streams(
         return made
 
     return streamed, Streamed(heights, moment, place=place)
-
-
-def require_neighbours(statistics: Statistics) -> None:
-    """Refuse sums that say nothing of which codes are alike."""
-    if not statistics.cooccurrence.any():
-        raise DataError(
-            "No two patches with a code are neighbours, so nothing says which are alike; raise context or positions, or lower "
-            "stride or threshold."
-        )
 
 
 def timed_solve(statistics: Statistics, settings: Configuration, engine: Engine) -> tuple[Solution, Record]:

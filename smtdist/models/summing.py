@@ -32,9 +32,8 @@ def summed(
     Where a worker cannot hold the sums well they are made in tiles of rows, a pass each: the same numbers
     (`row_tiles`). `samples` are the hashes where an earlier pass took them.
     """
-    work = sums.work_per_sample
     spill = spill_of(sums, settings, engine)
-    tiles = _row_tiles(sums, source, engine, work, samples is None, spill is not None)
+    tiles = _row_tiles(sums, source, engine, samples is None, spill is not None)
     if len(tiles) > 1:
         engine.note(
             f"The sums of {sums.n_atoms:,} atoms are made in {len(tiles)} tiles of rows, and the data are read as often, for the "
@@ -48,7 +47,7 @@ def summed(
             tile,
             source,
             fingerprint=samples is None,
-            work_per_sample=work,
+            work_per_sample=sums.work_per_sample,
             held_bytes=held_beside(tile, tiles) if spill is None else 0,
         )
         samples = ordered_digests(partial) if samples is None else samples
@@ -75,7 +74,7 @@ def _spilled(state: State, spill: Spill) -> State:
 
 
 def _row_tiles(
-    sums: CodeSums, source: Source, engine: Engine, work: float, fingerprint: bool, spilled: bool
+    sums: CodeSums, source: Source, engine: Engine, fingerprint: bool, spilled: bool
 ) -> tuple[CodeSums, ...]:
     """Return the sums in tiles that a worker can hold; in those of the run that is resumed, if it can hold them still."""
     begun = _begun(engine.checkpoint)
@@ -86,7 +85,6 @@ def _row_tiles(
         source,
         engine.limits(sums, source),
         checkpointed=engine.checkpoint is not None,
-        work=work,
         fingerprint=fingerprint,
         driver_room=memory_limit() - resident_bytes() if spilled else None,
         begun=begun,
@@ -95,14 +93,15 @@ def _row_tiles(
 
 def _begun(checkpoint: Path | None) -> list[int]:
     """Return the numbers of tiles of which a checkpoint folder has sums, those first of which it has most: others begin anew."""
+    if checkpoint is None:
+        return []
     done: dict[int, tuple[int, int]] = {}
     for tiles in TILE_COUNTS:
-        if checkpoint is not None:
-            folders = [checkpoint / _tile_name(number, tiles) for number in range(1, tiles + 1)]
-            files = [path.name for folder in folders for path in folder.glob("*.h5")]
-            if files:
-                done[tiles] = files.count("result.h5"), len(files)
-    return sorted(done, key=lambda tiles: done[tiles], reverse=True)
+        folders = (checkpoint / _tile_name(number, tiles) for number in range(1, tiles + 1))
+        files = [path.name for folder in folders for path in folder.glob("*.h5")]
+        if files:
+            done[tiles] = files.count("result.h5"), len(files)
+    return sorted(done, key=done.__getitem__, reverse=True)
 
 
 def _tile_name(number: int, count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,9 +32,8 @@ class Represents(Protocol):
     """A fitted model that turns images into representations.
 
     asked : its settings, as JSON. dtype : of the numbers of a representation. positions : of an image.
-        scaling : what becomes of
-    encoded images first. votes : settings that say how neighbours vote. fingerprint : of the samples it was
-        fitted on, if known.
+    scaling : what becomes of encoded images first. votes : settings that say how neighbours vote.
+    fingerprint : of the samples it was fitted on, if known.
     """
 
     @property
@@ -114,35 +113,25 @@ def _warmed(represent: Representer, source: Source, start: int, stop: int) -> in
     return resident_bytes()
 
 
-def _measured_range(
-    how: tuple[Callable[..., Any], Representer], source: Source, start: int, stop: int
-) -> tuple[Any, int]:
-    """Represent samples [start, stop) of a source in one of the two ways below; return that and the resident set's peak."""
+def _represented(
+    how: tuple[Representer, bool], source: Source, start: int, stop: int
+) -> tuple[NDArray[np.floating[Any]], Ranges, int]:
+    """Represent samples [start, stop) of a source; return that, ranges that cannot be read, and the resident set's peak.
+
+    What cannot be read is NaN where it is to be skipped, which `how` says beside what represents; else an error.
+    """
     reset_peak()
-    function, represent = how
-    result = function(represent, source, start, stop)
-    return result, peak_bytes()
-
-
-def represent_range(
-    represent: Representer, source: Source, start: int, stop: int
-) -> NDArray[np.floating[Any]]:
-    """Represent samples [start, stop) of a source."""
-    return joined([values for _, values in _pieces(represent, source, start, stop, None)])
-
-
-def represent_sound(
-    represent: Representer, source: Source, start: int, stop: int
-) -> tuple[NDArray[np.floating[Any]], Ranges]:
-    """Represent the samples in [start, stop) that can be read; the others are NaN, and their ranges are returned."""
-    skipped: list[tuple[int, int]] = []
+    represent, skipping = how
+    skipped: list[tuple[int, int]] | None = [] if skipping else None
     pieces = list(_pieces(represent, source, start, stop, skipped))
+    if skipped is None:
+        return joined([values for _, values in pieces]), (), peak_bytes()
     blank = np.zeros((1, *source.shape[1:]), source.dtype)
     like = pieces[0][1] if pieces else represent(blank)
     result = np.full((stop - start, *like.shape[1:]), np.nan, like.dtype)
     for first, values in pieces:
         result[first - start : first - start + len(values)] = values
-    return result, retry.joined_ranges(skipped)
+    return result, retry.joined_ranges(skipped), peak_bytes()
 
 
 def _pieces(
@@ -154,11 +143,9 @@ def _pieces(
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     set_threads(represent.threads)
     with retry.opened_patiently(source) as reader, uploading() as ahead:
-        for first, images in ahead(
-            worker.batches(
-                reader, start, stop, pass_plan.block_samples(source), represent.batch, skipped=skipped
-            )
-        ):
+        block = pass_plan.block_samples(source)
+        batches = worker.batches(reader, start, stop, block, represent.batch, skipped=skipped)
+        for first, images in ahead(batches):
             with worker.located(source.name, first):
                 yield first, represent(images)
 
@@ -198,30 +185,16 @@ def transform(
     if engine.executor.alone:
         projected += held_bytes
     started, done, peak = time.perf_counter(), 0, 0
-    engine.events.emit(
-        "pass_started",
-        **{"pass": "transform"},
-        n_samples=source.n_samples,
-        n_leaves=len(ranges),
-        resumed_leaves=0,
-        workers=engine.executor.slots(),
-        projected_bytes=projected,
+    slots = engine.executor.slots()
+    engine.events.started(
+        "transform", source.n_samples, len(ranges), workers=slots, projected_bytes=projected
     )
-    skipping, left_out = engine.on_bad_chunk == "skip", list[tuple[int, int]]()
-    function = represent_sound if skipping else represent_range
-    for (start, stop), (found, highest) in engine.map(
-        _measured_range, (function, represent), source, ranges
-    ):
-        result, bad = found if skipping else (found, ())
+    how, left_out = (represent, engine.on_bad_chunk == "skip"), list[tuple[int, int]]()
+    for (start, stop), (result, bad, highest) in engine.map(_represented, how, source, ranges):
         left_out.extend(bad)
         done, peak = done + stop - start, max(peak, highest)
-        engine.events.emit(
-            "progress",
-            **{"pass": "transform"},
-            n_samples=done,
-            n_positions=done * model.positions,
-            read_bytes=done * source.stored_bytes // source.n_samples,
-        )
+        read = done * source.stored_bytes // source.n_samples
+        engine.events.progress("transform", done, done * model.positions, read)
         yield start, result
     engine.skipped[source.name, source.n_samples] = retry.joined_ranges(left_out)
     engine.events.emit(

@@ -316,17 +316,15 @@ class _Joined(_Derived):
 
 def _joined(path: str, stored: dict[str, Any], attributes: dict[str, Any]) -> dict[str, _Joined]:
     """The sums of codes whose values are steps of a grid, which a file holds in two parts."""
-
     found = {}
     for name in (one.removesuffix(HIGH) for one in stored if one.endswith(HIGH)):
-        square = len(set(stored[f"{name}{HIGH}"].shape)) == 1 and stored[f"{name}{HIGH}"].ndim == 2
-        if f"{name}{LOW}" in stored and "grid" in attributes and square:
+        high, low = stored[f"{name}{HIGH}"], stored.get(f"{name}{LOW}")
+        square = high.ndim == 2 and high.shape[0] == high.shape[1]
+        if low is not None and "grid" in attributes and square:
             unit = float(attributes["grid"]) ** 2
             # a context may multiply what it compares
             unit *= float(attributes.get("scale", 1)) ** 2 if name == "context_scatter" else 1.0
-            found[name] = _Joined(
-                _Stored(path, stored[f"{name}{HIGH}"]), _Stored(path, stored[f"{name}{LOW}"]), unit
-            )
+            found[name] = _Joined(_Stored(path, high), _Stored(path, low), unit)
     return found
 
 
@@ -337,23 +335,22 @@ def _derived(
     if group.name != "/statistics" or "smtdist_schema" not in group.file.attrs:
         return {}
 
+    def kept(name: str) -> _Stored:
+        return _Stored(path, stored[name])
+
     try:
         missing = [name for name in json.loads(attributes["derived"]) if name not in stored]
         result: dict[str, _Derived] = {}
         if "second_moment" in missing:
-            result["second_moment"] = _Diagonal(_Stored(path, stored["activity"]))
+            result["second_moment"] = _Diagonal(kept("activity"))
         if "context_scatter" in missing:
             moment: _Lazy
             if "degree_activity" in stored:
-                moment, degree = _Diagonal(_Stored(path, stored["degree_activity"])), 1
+                moment, degree = _Diagonal(kept("degree_activity")), 1
             else:
-                moment = (
-                    result["second_moment"]
-                    if "second_moment" in result
-                    else _Stored(path, stored["second_moment"])
-                )
+                moment = result["second_moment"] if "second_moment" in result else kept("second_moment")
                 degree = int(attributes["equal_degree"])
-            result["context_scatter"] = _Scatter(degree, moment, _Stored(path, stored["cooccurrence"]))
+            result["context_scatter"] = _Scatter(degree, moment, kept("cooccurrence"))
     except (KeyError, ValueError) as error:
         raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
+from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
@@ -31,14 +32,17 @@ class ValuedTransform(ABC):
     settings : what was asked, with `moment` and `n_components`. embedding : P and its eigenvalues.
     statistics : the sums it was solved from, None where a file keeps none or they were not read. provenance
     : where the samples come from; `audit` lists what was added and withdrawn. Samples that are withdrawn
-    leave the sums; what makes codes stays as it was learned.
+    leave the sums; what makes codes stays as it was learned. given : what a file keeps in place of sums.
     """
 
     settings: Any
     embedding: Solution | None
     statistics: ValueStatistics | None
     provenance: dict[str, Any]
+    given: SecondOrder | None = None
     free: ClassVar[tuple[str, ...]]
+    holds: ClassVar[str] = "a coder"
+    """What a model has that has no embedding yet."""
 
     @property
     @abstractmethod
@@ -60,12 +64,26 @@ class ValuedTransform(ABC):
         """Of the samples it was fitted on."""
         return str(self.provenance.get("fingerprint", ""))
 
+    @property
+    def solution(self) -> Solution:
+        """P and its eigenvalues; ModelError before the solve."""
+        if self.embedding is None:
+            raise ModelError(f"The model has no embedding yet; it holds {self.holds} only.")
+        return self.embedding
+
     @cached_property
     def means(self) -> SecondOrder:
         """V, A D Dᵀ Aᵀ and the mean code: the sums divided by the positions. ModelError where there are no sums."""
+        if self.given is not None:
+            return self.given
         if self.statistics is None:
             raise ModelError("The model keeps no sums; fit it again.")
         return self.statistics.means()
+
+    def facts(self, source: Source) -> Facts:
+        """Return what a checkpoint of sums of a source depends on."""
+        given = {"the model": self.basis}
+        return Facts.of(source, asdict(self.settings), given)
 
     def read_as(self, source: Source) -> Source:
         """Return the source that a pass over samples reads."""

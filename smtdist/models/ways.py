@@ -123,14 +123,10 @@ def ways_to_solve(
     if tiled is False and not on_workers:
         return
     held = held_bytes if on_workers and not tiled else held_in_tiles(held_bytes, n_atoms)
+    name = "workers" if on_workers else "disk"
     for height in pencil.HEIGHTS:
         needed = held + pencil.streamed_bytes(n_atoms, diagonal, wanted, height)
-        yield Way(
-            "workers" if on_workers else "disk",
-            needed,
-            height,
-            pencil.disk_bytes(n_atoms, diagonal, height),
-        )
+        yield Way(name, needed, height, pencil.disk_bytes(n_atoms, diagonal, height))
 
 
 def iterates(settings: Configuration, n_atoms: int) -> bool:
@@ -173,17 +169,9 @@ def require_solvable(n_atoms: int, settings: Configuration, held_bytes: int, eng
     baseline, limit, on_workers = resident_bytes(), memory_limit(), engine.solve_on == "workers"
     if on_workers:
         require_workers(engine.executor)
-    spilled = spills(n_atoms, settings, held_bytes, baseline, limit)
-    held = 0 if spilled else held_bytes
-    solve_way(
-        n_atoms,
-        settings,
-        held,
-        baseline=baseline,
-        limit=limit,
-        tiled=spilled or None,
-        on_workers=on_workers,
-    )
+    tiled = spills(n_atoms, settings, held_bytes, baseline, limit) or None
+    held = 0 if tiled else held_bytes
+    solve_way(n_atoms, settings, held, baseline=baseline, limit=limit, tiled=tiled, on_workers=on_workers)
 
 
 def whole_solve_fits(n_atoms: int, settings: Configuration, held_bytes: int) -> bool:

@@ -18,7 +18,6 @@ class Pictured(Protocol):
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return atoms as patches (n, patch, patch, channels); all by default."""
-        ...
 
 
 def atoms_as_patches(model: Pictured, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:

@@ -38,7 +38,6 @@ def smallest_components(
     n_components: int,
     *,
     null_tolerance: float | None = None,
-    active: npt.NDArray[np.bool_] | None = None,
 ) -> Solution:
     """Minimise tr(P C Pᵀ) over the L x K matrices P with P V Pᵀ = I (SMT 2023 eq. 3).
 
@@ -49,31 +48,29 @@ def smallest_components(
     and leave too.
 
     `context_scatter` C is (K, K), symmetric, of any real dtype; `moment` V is (K, K), or its diagonal (K,),
-    as for one-hot codes; neither is changed. `active` (K,) marks the atoms that may take part. For many
-    atoms and few components (`tiled.suits`) block Lanczos iterations behind a Cholesky factor are tried;
-    where V has a null space or a residual, in float64, stays too large, and for all other problems, LAPACK
-    solves. Memory: `solve_bytes`; time O(K³). Raises ModelError where C or V cannot be what they are said
-    to be, ConfigurationError where V has too few dimensions.
+    as for one-hot codes; neither is changed. For many atoms and few components (`tiled.suits`) block
+    Lanczos iterations behind a Cholesky factor are tried; where V has a null space or a residual, in
+    float64, stays too large, and for all other problems, LAPACK solves. Memory: `solve_bytes`; time O(K³).
+    Raises ModelError where C or V cannot be what they are said to be, ConfigurationError where V has too
+    few dimensions.
 
     >>> solution = smallest_components(np.diag([3.0, 1.0, 0.0]), np.array([1.0, 4.0, 0.0]), 1)
     >>> solution.components, solution.eigenvalues, solution.rank
     (array([[0. , 0.5, 0. ]]), array([0.25]), 2)
     """
-    n_atoms = _checked_size(context_scatter, moment, active)
-    alive = _alive(moment if moment.ndim == 1 else np.diagonal(moment), active)
+    n_atoms = _checked_size(context_scatter, moment)
+    alive = _alive(moment if moment.ndim == 1 else np.diagonal(moment))
     tolerance = n_atoms * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
     solve = _solve_diagonal if moment.ndim == 1 else _solve_full
     if n_components > 0 and suits(int(alive.sum()), n_components):
         given = moment if moment.ndim == 1 else Streamed.of_full(moment)
         with contextlib.suppress(Unsuitable):
-            return _by_iterations(
-                Streamed.of_full(context_scatter), given, n_components, tolerance, alive, active
-            )
+            return _by_iterations(Streamed.of_full(context_scatter), given, n_components, tolerance, alive)
     with single_blas() if n_atoms <= SMALL else contextlib.nullcontext():
         kept, rank, vectors = solve(context_scatter, moment, n_components, tolerance, alive)
         components = _placed(vectors, kept, n_atoms)
         del vectors
-        eigenvalues, residuals = _quality(context_scatter, moment, components, active)
+        eigenvalues, residuals = _quality(context_scatter, moment, components)
     return Solution(components, eigenvalues, residuals, rank, ~alive)
 
 
@@ -96,10 +93,10 @@ def smallest_components_of_tiles(
     >>> smallest_components_of_tiles(Streamed.of_full(matrix), np.ones(60), 1).residuals.max() < 1e-8
     np.True_
     """
-    alive = _alive(moment if isinstance(moment, np.ndarray) else moment.diagonal(), None)
+    alive = _alive(moment if isinstance(moment, np.ndarray) else moment.diagonal())
     tolerance = len(alive) * float(np.finfo(np.float64).eps) if null_tolerance is None else null_tolerance
     _require_rank(int(alive.sum()), n_components, alive)
-    return _by_iterations(context_scatter, moment, n_components, tolerance, alive, None, means)
+    return _by_iterations(context_scatter, moment, n_components, tolerance, alive, means)
 
 
 def _by_iterations(
@@ -108,13 +105,12 @@ def _by_iterations(
     n_components: int,
     tolerance: float,
     alive: npt.NDArray[np.bool_],
-    active: npt.NDArray[np.bool_] | None,
     means: Means | None = None,
 ) -> Solution:
     posed = (scatter, moment, n_components, tolerance, alive)
     kept, rank, vectors = solve_tiles(*posed) if means is None else solve_streamed(*posed, means)
     components = _placed(vectors, kept, len(alive))
-    eigenvalues, residuals = quality(scatter, moment, components, active)
+    eigenvalues, residuals = quality(scatter, moment, components)
     if residuals.max() > WORST_RESIDUAL:
         raise Unsuitable(f"residual {residuals.max():.2g}")
     return Solution(components, eigenvalues, residuals, rank, ~alive)
@@ -261,9 +257,7 @@ def _fix_signs(components: Float64) -> None:
             np.negative(row, out=row)
 
 
-def _quality(
-    scatter: Matrix, moment: Matrix, components: Float64, active: npt.NDArray[np.bool_] | None
-) -> tuple[Float64, Float64]:
+def _quality(scatter: Matrix, moment: Matrix, components: Float64) -> tuple[Float64, Float64]:
     """Return the Rayleigh quotients μ = p C p, and the residuals that `Solution` describes."""
     every = np.arange(len(scatter))
     scattered = np.empty((len(every), len(components)))
@@ -279,8 +273,6 @@ def _quality(
         moment_norm = max(moment_norm, float(np.abs(block).reshape(len(block), -1).sum(axis=1).max()))
         moved *= eigenvalues
         moved -= scattered[rows]
-        if active is not None:
-            moved[~active[rows]] = 0  # the equation is asked for where atoms may take part
         squares += np.einsum("ka,ka->a", moved, moved)
     scale = (scatter_norm + np.abs(eigenvalues) * moment_norm) * np.linalg.norm(components, axis=1)
     # where C is zero and so is μ, nothing is left over
@@ -293,7 +285,7 @@ def _diagonal_blocks(diagonal: Matrix) -> Iterator[tuple[slice, Float64]]:
         yield rows, diagonal[rows].astype(np.float64)
 
 
-def _checked_size(scatter: Matrix, moment: Matrix, active: npt.NDArray[np.bool_] | None) -> int:
+def _checked_size(scatter: Matrix, moment: Matrix) -> int:
     n_atoms = len(scatter)
     if (
         n_atoms == 0
@@ -304,14 +296,10 @@ def _checked_size(scatter: Matrix, moment: Matrix, active: npt.NDArray[np.bool_]
             f"context_scatter has the shape {scatter.shape} and V {moment.shape}; they must be (K, K), and "
             f"(K, K) or (K,), for the same K: take both from the same statistics."
         )
-    if active is not None and (active.shape != (n_atoms,) or active.dtype != np.bool_):
-        raise ModelError(
-            f"active is {active.dtype} {active.shape}; it must be bool ({n_atoms},), one entry an atom."
-        )
     return n_atoms
 
 
-def _alive(entries: Matrix, active: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+def _alive(entries: Matrix) -> npt.NDArray[np.bool_]:
     """Return which atoms take part; `entries` is the diagonal of V."""
     diagonal = np.asarray(entries, dtype=np.float64)
     if not np.isfinite(diagonal).all():
@@ -327,8 +315,6 @@ def _alive(entries: Matrix, active: npt.NDArray[np.bool_] | None) -> npt.NDArray
         )
     # a positive semi-definite matrix with a zero on the diagonal has zeros in that whole row
     alive: npt.NDArray[np.bool_] = diagonal > 0
-    if active is not None:
-        alive &= active
     if not alive.any():
         raise ModelError(
             f"None of the {len(alive)} atoms ever fires, so there is nothing to embed; lower the threshold "

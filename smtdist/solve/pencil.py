@@ -39,15 +39,12 @@ class Multiplier(Protocol):
 
     def symmetric(self, block: Block) -> Block:
         """Return A X, where the tiles are those of a symmetric A."""
-        ...
 
     def upper(self, block: Block) -> Block:
         """Return W X, where the tiles are those of an upper triangular W."""
-        ...
 
     def transposed(self, block: Block) -> Block:
         """Return Wᵀ X."""
-        ...
 
 
 Tile: TypeAlias = Callable[[int, int], Float64]
@@ -92,11 +89,9 @@ class Pencil(Protocol):
 
     def product(self, block: Block) -> Block:
         """Return Q X, in the type of X."""
-        ...
 
     def recovered(self, block: Float64) -> Float64:
         """Return U⁻¹ X."""
-        ...
 
 
 @dataclass(frozen=True)

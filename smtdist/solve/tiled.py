@@ -129,9 +129,7 @@ def _smallest(quotient: UpperTiles, count: int) -> Float64:
         raise Unsuitable(str(error)) from error
 
 
-def quality(
-    scatter: Streamed, moment: Streamed | Float64, components: Float64, active: npt.NDArray[np.bool_] | None
-) -> tuple[Float64, Float64]:
+def quality(scatter: Streamed, moment: Streamed | Float64, components: Float64) -> tuple[Float64, Float64]:
     """Return Rayleigh quotients and residuals as `Solution` describes them; a tile of a matrix at a time."""
     columns = np.ascontiguousarray(components.T)
     scattered, scatter_norm = _product_and_norm(scatter, columns)
@@ -142,8 +140,6 @@ def quality(
         moved, moment_norm = _product_and_norm(moment, columns)
     moved *= eigenvalues
     moved -= scattered
-    if active is not None:
-        moved[~active] = 0
     scale = (scatter_norm + np.abs(eigenvalues) * moment_norm) * np.linalg.norm(components, axis=1)
     left = np.linalg.norm(moved, axis=0)
     return eigenvalues, np.divide(left, scale, out=np.zeros_like(scale), where=scale > 0)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 State: TypeAlias = dict[str, NDArray[Any]]
 """A partial sum: named arrays on the host, nothing else, so that it travels and is stored without pickle."""
+Layout: TypeAlias = dict[str, tuple[tuple[int, ...], Any]]
+"""Shapes and types of the arrays of a state, by name."""
 
 
-class Statistic(Protocol):
+class Statistic(ABC):
     """A declared reduction: zero, update with a batch, merge two partial sums.
 
     Laws (tested for every statistic): `merge` is associative with `zero` as its neutral element, and
@@ -21,55 +25,36 @@ class Statistic(Protocol):
     holds bit for bit in any order; otherwise the engine merges along a fixed tree.
     """
 
-    @property
-    def exact(self) -> bool:
-        """Whether partial sums may meet in any order without changing a bit."""
-        ...
+    exact: bool = True
+    """Whether partial sums may meet in any order without changing a bit."""
+    on_device: bool = False
+    """Whether a worker with a GPU keeps the state there while it streams; partial sums travel on the host."""
 
-    @property
-    def on_device(self) -> bool:
-        """Whether a worker with a GPU keeps the state there while it streams; partial sums travel on the host."""
-        ...
+    def layout(self) -> Layout:
+        """Return the arrays of the sum over no samples: all that it takes where `zero` and `state_bytes` are as here."""
+        raise NotImplementedError
 
     def zero(self) -> State:
         """Return the sum over no samples."""
-        ...
+        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.layout().items()}
 
+    @abstractmethod
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch (samples, height, width, channels) to `state` in place; return the positions it added."""
-        ...
 
     def merge(self, left: State, right: State) -> State:
-        """Return the sum over both; may reuse the memory of `left`, never changes `right`."""
-        ...
+        """Return the sum over both, by adding; may reuse the memory of `left`, never changes `right`."""
+        for name, value in left.items():
+            value += right[name]
+        return left
 
     def state_bytes(self) -> int:
         """Return the largest size of a state."""
-        ...
+        return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.layout().values())
 
+    @abstractmethod
     def batch_bytes(self, images: int) -> int:
         """Return the workspace that `update` needs for a batch of so many images."""
-        ...
-
-    def merge_bytes(self) -> int | None:
-        """Return the workspace of `merge` beside the two sums; None: that of a batch (`Costs`)."""
-        ...
-
-    def swept_bytes(self, images: int) -> int:
-        """Return the bytes of the sums that a batch of so many images passes over (`Costs`: none that take time)."""
-        ...
-
-    def device_batch_bytes(self, images: int) -> int:
-        """Return the workspace of a batch on a device (`Costs`: that on the host)."""
-        ...
-
-    def miniature(self) -> Statistic:
-        """Return a cheap twin with the same code paths, to compile and warm them before memory is measured."""
-        ...
-
-
-class Costs:
-    """What a pass plans for a statistic that says nothing else of itself."""
 
     def merge_bytes(self) -> int | None:
         """Return the workspace of `merge` beside the two sums; None: that of a batch."""
@@ -83,9 +68,13 @@ class Costs:
         """Return the workspace of a batch on a device."""
         return self.batch_bytes(images)
 
-    def batch_bytes(self, images: int) -> int:
-        """Return the workspace that `update` needs for a batch of so many images."""
-        raise NotImplementedError
+    def miniature(self) -> Statistic:
+        """Return a cheap twin with the same code paths, to compile and warm them before memory is measured."""
+        return self
+
+
+Costs = Statistic
+"""The name by which statistics of other packages know it."""
 
 
 def check_state(state: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> bool:

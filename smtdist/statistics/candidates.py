@@ -12,7 +12,7 @@ from smtdist.kernels import hashing, memory
 from smtdist.kernels import positions as lattices
 from smtdist.kernels.device import like, place, to_host
 from smtdist.kernels.types import Array, Whitener
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 
 FEW = 4
 """Below one patch in so many of an image, they are whitened one by one instead of all together."""
@@ -20,7 +20,7 @@ _FIELDS = ("hash", "vector", "sample", "position", "view")
 
 
 @dataclass(frozen=True)
-class Candidates(Costs):
+class Candidates(Statistic):
     """The `size` distinct non-constant patches with the smallest hashes of (seed, sample, position, view).
 
     The positions are those on the stride, whether or not a fit codes them. Each patch on the integer grid
@@ -34,19 +34,17 @@ class Candidates(Costs):
     flip: bool
     size: int
     seed: int
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the sketch of no samples."""
+    def layout(self) -> Layout:
+        """Return an empty sketch."""
         return {
-            "n_samples": np.zeros((), np.int64),
-            "n_positions": np.zeros((), np.int64),
-            "hash": np.zeros(0, np.uint64),
-            "vector": np.zeros((0, self.whitener.geometry.pixels), np.int16),
-            "sample": np.zeros(0, np.int64),
-            "position": np.zeros(0, np.int32),
-            "view": np.zeros(0, np.uint8),
+            "n_samples": ((), np.int64),
+            "n_positions": ((), np.int64),
+            "hash": ((0,), np.uint64),
+            "vector": ((0, self.whitener.geometry.pixels), np.int16),
+            "sample": ((0,), np.int64),
+            "position": ((0,), np.int32),
+            "view": ((0,), np.uint8),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:

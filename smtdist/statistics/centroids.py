@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,13 @@ from smtdist.kernels import memory
 from smtdist.kernels.centroids import add_label_sums
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.types import Encoder
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
-class Centroids(Costs):
+class Centroids(Statistic):
     """Per atom: how many patches are nearest to it, and the integer sum of their grid vectors.
 
     `spares` is a seeded random sample of the round's patches, to reseed atoms that nobody was nearest to.
@@ -28,20 +29,17 @@ class Centroids(Costs):
     encoder: Encoder
     flip: bool
     spares: Candidates
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the sums over no samples."""
+    def layout(self) -> Layout:
+        """Return the sums, and the spares that none is drawn for yet."""
         n_atoms, pixels = self.encoder.atoms.shape
-        spare = {f"spare_{name}": value for name, value in self.spares.zero().items()}
         return {
-            "n_samples": np.zeros((), np.int64),
-            "n_positions": np.zeros((), np.int64),
-            "fit": np.zeros((), np.int64),
-            "counts": np.zeros(n_atoms, np.int64),
-            "sums": np.zeros((n_atoms, pixels), np.int64),
-            **spare,
+            "n_samples": ((), np.int64),
+            "n_positions": ((), np.int64),
+            "fit": ((), np.int64),
+            "counts": ((n_atoms,), np.int64),
+            "sums": ((n_atoms, pixels), np.int64),
+            **_as_spare(self.spares.layout()),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -49,11 +47,9 @@ class Centroids(Costs):
         kept = 0
         for mirror, at in drawn_views(self.encoder.whitener, images, self.flip):
             kept += self._assign(state, images, mirror, at)
-        spare = {
-            name.removeprefix("spare_"): value for name, value in state.items() if name.startswith("spare_")
-        }
+        spare = _spare_of(state)
         self.spares.update(spare, images, first_sample)
-        state.update({f"spare_{name}": value for name, value in spare.items()})
+        state.update(_as_spare(spare))
         state["n_samples"] += len(images)
         state["n_positions"] += kept
         return kept
@@ -76,10 +72,7 @@ class Centroids(Costs):
         """Add `right` to `left`."""
         for name in ("n_samples", "n_positions", "fit", "counts", "sums"):
             left[name] += right[name]
-        spare = self.spares.merge(
-            *({name: side[f"spare_{name}"] for name in self.spares.zero()} for side in (left, right))
-        )
-        left.update({f"spare_{name}": value for name, value in spare.items()})
+        left.update(_as_spare(self.spares.merge(_spare_of(left), _spare_of(right))))
         return left
 
     def state_bytes(self) -> int:
@@ -107,3 +100,13 @@ class Centroids(Costs):
             encoder=replace(self.encoder, atoms=self.encoder.atoms[:8]),
             spares=self.spares.miniature(),
         )
+
+
+def _as_spare(named: dict[str, Any]) -> dict[str, Any]:
+    return {f"spare_{name}": value for name, value in named.items()}
+
+
+def _spare_of(state: State) -> State:
+    return {
+        name.removeprefix("spare_"): value for name, value in state.items() if name.startswith("spare_")
+    }

@@ -14,7 +14,7 @@ from smtdist.kernels import feature_maps, symmetric
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.workspace import borrowed
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.rows import TripletMaker
 
 TILE_BYTES = 32 * 2**20
@@ -25,7 +25,7 @@ INPUT_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class ContrastSums(Costs):
+class ContrastSums(Statistic):
     """S + Sᵀ of S = Σ φ(x_i) (φ(x_i⁻) - φ(x_i⁺))ᵀ over triplets: float32 products of tiles, summed in float64.
 
     The upper triangle is kept, packed by rows: D (D + 1) / 2 numbers. Tiles have a fixed number of rows
@@ -37,13 +37,12 @@ class ContrastSums(Costs):
 
     features: FeatureMap
     triplets: TripletMaker
-    exact: bool = False
-    on_device: bool = False
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sum over no triplets."""
+    def layout(self) -> Layout:
+        """Return arrays of 4 D (D + 1) bytes and a counter."""
         size = symmetric.packed_size(self.features.n_features)
-        return {"n_samples": np.zeros((), np.int64), "scatter": np.zeros(size)}
+        return {"n_samples": ((), np.int64), "scatter": ((size,), np.float64)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add the triplets of a batch."""
@@ -76,16 +75,6 @@ class ContrastSums(Costs):
     def __getstate__(self) -> dict[str, Any]:
         """Leave the features of the pool behind: whoever adds makes them."""
         return {name: value for name, value in vars(self).items() if name != "_pool"}
-
-    def merge(self, left: State, right: State) -> State:
-        """Return the sum of both."""
-        for name, value in left.items():
-            value += right[name]
-        return left
-
-    def state_bytes(self) -> int:
-        """Return 4 D (D + 1) and a counter."""
-        return 8 * symmetric.packed_size(self.features.n_features) + 8
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a tile, whatever the batch: bits must not follow the memory."""

@@ -17,7 +17,7 @@ from smtdist.kernels.device import array_module, like, place, to_host
 from smtdist.kernels.gpu.memory import device_batch_bytes
 from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.draw import drawn_views
 
 SECOND_ORDER_SCALE: Final = 2**20
@@ -28,7 +28,7 @@ NEVER: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class CodeSums(Costs):
+class CodeSums(Statistic):
     """Raw sums over samples of the binary codes A (K x n) of each, all integers; K x K sums keep the upper triangle.
 
     With L = D Dᵀ, deg(i) the kept neighbours of position i and deg₀ its largest possible value, the state
@@ -64,9 +64,8 @@ class CodeSums(Costs):
     order: int
     flip: bool
     max_samples: int
-    exact: bool = True
-    on_device: bool = True
     rows: tuple[int, int] | None = None
+    on_device = True
 
     @property
     def n_atoms(self) -> int:
@@ -99,13 +98,14 @@ class CodeSums(Costs):
         )
         return self._reach is None and complete
 
-    def _layout(self) -> dict[str, tuple[tuple[int, ...], type[np.signedinteger]]]:
+    def layout(self) -> Layout:
+        """Return the sums that are kept, each in the smallest type that holds it."""
         n_atoms, one_hot, whole = self.n_atoms, self.encoder.form == "labels", self._reach is None
         low, high = self.rows or (0, n_atoms)
         matrix = (high - low, n_atoms - low)
         drawn = self.encoder.whitener.drawn
         patches = self.max_samples * (2 if self.flip else 1) * drawn
-        layout: dict[str, tuple[tuple[int, ...], type[np.signedinteger]]] = {
+        layout: Layout = {
             "n_samples": ((), np.int64),
             "n_positions": ((), np.int64),
             "activity": ((n_atoms,), np.int64),
@@ -136,10 +136,6 @@ class CodeSums(Costs):
         """Multiplications of patches with atoms that one image costs."""
         whitener = self.encoder.whitener
         return whitener.drawn * whitener.geometry.pixels * self.n_atoms * (2.0 if self.flip else 1.0)
-
-    def zero(self) -> State:
-        """Return the sums over no samples."""
-        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self._layout().items()}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Encode a batch of raw images and add its codes to every sum, reading them once."""
@@ -198,18 +194,6 @@ class CodeSums(Costs):
         chosen = (xp.arange(images, dtype=xp.int64)[:, None] * (rows * columns) + numbers).reshape(-1)
         return near, context.kept_mask(near, (images, rows, columns)), chosen
 
-    def merge(self, left: State, right: State) -> State:
-        """Add `right` to `left`."""
-        for name, value in left.items():
-            value += right[name]
-        return left
-
-    def state_bytes(self) -> int:
-        """Return the size of all sums."""
-        return sum(
-            int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in self._layout().values()
-        )
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch."""
         encoder = self.encoder
@@ -261,7 +245,7 @@ class CodeSums(Costs):
 
     def _square_sizes(self) -> list[int]:
         """Return the bytes of an entry of each K x K sum."""
-        return [np.dtype(dtype).itemsize for shape, dtype in self._layout().values() if len(shape) == 2]
+        return [np.dtype(dtype).itemsize for shape, dtype in self.layout().values() if len(shape) == 2]
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`, beside the two sums: none."""
@@ -269,7 +253,7 @@ class CodeSums(Costs):
 
     def finished_bytes(self) -> int:
         """Return the bytes of the K x K arrays that `finish` makes of the sums, at most."""
-        layout = self._layout()
+        layout = self.layout()
         names = [name for name in ("second_moment", "outer", "windows") if name in layout]
         sizes = [np.dtype(layout[name][1]).itemsize for name in names]
         if self.second_order or ("deficit" in layout and len(layout["deficit"][0]) == 2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,12 @@ from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.device import place, to_host
 from smtdist.kernels.types import Whitener
 from smtdist.statistics import limbs
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
-class PatchMoment(Costs):
+class PatchMoment(Statistic):
     """Σ m mᵀ and Σ m over the mean-removed patches m that a fit codes, in whole pixel units and therefore exact.
 
     Memory: 16 bytes x pixels² for the state. With `whitener.mean = "global"` nothing is removed here; the
@@ -27,18 +27,16 @@ class PatchMoment(Costs):
 
     whitener: Whitener
     flip: bool
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the sum over no samples."""
+    def layout(self) -> Layout:
+        """Return arrays of 16 bytes a pair of pixels, and little more."""
         pixels = self.whitener.geometry.pixels
         return {
-            "n_samples": np.zeros((), np.int64),
-            "n_positions": np.zeros((), np.int64),
-            "total": np.zeros(pixels, np.int64),
-            "moment_high": np.zeros((pixels, pixels), np.int64),
-            "moment_low": np.zeros((pixels, pixels), np.int64),
+            "n_samples": ((), np.int64),
+            "n_positions": ((), np.int64),
+            "total": ((pixels,), np.int64),
+            "moment_high": ((pixels, pixels), np.int64),
+            "moment_low": ((pixels, pixels), np.int64),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -63,12 +61,7 @@ class PatchMoment(Costs):
 
     def merge(self, left: State, right: State) -> State:
         """Add `right` to `left`."""
-        limbs.merge(
-            left["moment_high"],
-            left["moment_low"],
-            right["moment_high"],
-            right["moment_low"],
-        )
+        limbs.merge(left["moment_high"], left["moment_low"], right["moment_high"], right["moment_low"])
         for name in ("n_samples", "n_positions", "total"):
             left[name] += right[name]
         return left
@@ -88,10 +81,6 @@ class PatchMoment(Costs):
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: the limbs' carries."""
         return 2 * self.state_bytes()
-
-    def miniature(self) -> PatchMoment:
-        """Return itself: the state is small already."""
-        return replace(self)
 
 
 def covariance(state: State, whitener: Whitener) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:

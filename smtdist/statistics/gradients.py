@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from smtdist.kernels import products as ordered_products
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.contrast import add_product, tile_bytes, tiles
 from smtdist.statistics.rows import TripletMaker, as_rows
 
@@ -27,21 +27,8 @@ def _product(left: Float32, right: Float32) -> Float32:
     return ordered_products.by_rows(left, right, feature_maps.PANEL, np.float32)
 
 
-class _Additive(Costs):
-    """Sums whose merging is adding, along the fixed tree."""
-
-    exact = False
-    on_device = False
-
-    def merge(self, left: State, right: State) -> State:
-        """Return the sum of both."""
-        for name, value in left.items():
-            value += right[name]
-        return left
-
-
 @dataclass(frozen=True, eq=False)
-class SpectralGradient(_Additive):
+class SpectralGradient(Statistic):
     """Σ -2 z_iᵀ z_i⁺ + (z_iᵀ z_i⁻)² of a batch and its gradient (D, h), z = Wᵀ φ(x) (Definition 2 in features).
 
     With `all_negatives` the square is its mean over the pool of the triplets. The penalty is added by who
@@ -52,13 +39,14 @@ class SpectralGradient(_Additive):
     triplets: TripletMaker
     weights: Float32  # (D, h)
     all_negatives: bool
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sum over no triplets."""
+    def layout(self) -> Layout:
+        """Return the gradient, the loss, and a counter."""
         return {
-            "n_samples": np.zeros((), np.int64),
-            "loss": np.zeros(()),
-            "gradient": np.zeros(self.weights.shape),
+            "n_samples": ((), np.int64),
+            "loss": ((), np.float64),
+            "gradient": (self.weights.shape, np.float64),
         }
 
     @single_blas()  # sums of BLAS can follow the number of its threads
@@ -93,10 +81,6 @@ class SpectralGradient(_Additive):
         state["n_samples"] += len(images)
         return len(images)
 
-    def state_bytes(self) -> int:
-        """Return the size of the gradient."""
-        return 8 * self.weights.size + 16
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a tile, and of the pool, whatever the batch."""
         pool = 0 if self.triplets.pool is None else len(self.triplets.pool)
@@ -104,13 +88,9 @@ class SpectralGradient(_Additive):
             tile_bytes(self.features) + 4 * pool * (self.features.n_features + 2048) + 8 * self.weights.size
         )
 
-    def miniature(self) -> SpectralGradient:
-        """Return itself: a tile of one sample is small."""
-        return replace(self)
-
 
 @dataclass(frozen=True, eq=False)
-class AutoencoderGradient(_Additive):
+class AutoencoderGradient(Statistic):
     """Σ ‖x - W₂ᵀ φ₂(z)‖², z = W₁ᵀ φ₁(x̄) / ‖W₁ᵀ φ₁(x̄)‖, of a batch and its gradients (Definition 3 in features).
 
     The division holds every row of the bottleneck at length one, those of new data too. x̄ is x with
@@ -123,14 +103,15 @@ class AutoencoderGradient(_Additive):
     second: Float32  # W₂ (D₂, d)
     noise: Augmentation | None
     seed: int
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sum over no samples."""
+    def layout(self) -> Layout:
+        """Return both gradients, the loss, and a counter."""
         return {
-            "n_samples": np.zeros((), np.int64),
-            "loss": np.zeros(()),
-            "first": np.zeros(self.first.shape),
-            "second": np.zeros(self.second.shape),
+            "n_samples": ((), np.int64),
+            "loss": ((), np.float64),
+            "first": (self.first.shape, np.float64),
+            "second": (self.second.shape, np.float64),
         }
 
     @single_blas()  # sums of BLAS can follow the number of its threads
@@ -154,17 +135,9 @@ class AutoencoderGradient(_Additive):
         state["n_samples"] += len(images)
         return len(images)
 
-    def state_bytes(self) -> int:
-        """Return the size of the gradients."""
-        return 8 * (self.first.size + self.second.size) + 16
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a tile, whatever the batch."""
         return tile_bytes(self.encode) + 2 * tile_bytes(self.decode) + 8 * self.second.size
-
-    def miniature(self) -> AutoencoderGradient:
-        """Return itself: a tile of one sample is small."""
-        return replace(self)
 
 
 def on_sphere(rows: Float32) -> tuple[Float32, Float32]:

@@ -1,4 +1,4 @@
-"""What learning a dictionary by L1 sparse codes needs of the data."""
+"""What learning a dictionary by sparse codes needs of the data: L1, or OMP-1 (gain-shape quantisation)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels import float_sums, l1
+from smtdist.kernels import sparse_codes as quick_codes
 from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.l1 import Method
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import Costs, State
-from smtdist.statistics.patch_rows import PatchRows, added_states
+from smtdist.statistics.base import Layout, State
+from smtdist.statistics.patch_rows import PatchRows, PatchSums
 
 
 @dataclass(frozen=True, eq=False)
-class L1Sums(Costs):
+class L1Sums(PatchSums):
     """Sums over drawn patches x with codes a and rests r = x - Φ a.
 
     n, loss, gap : patches, Σ of the objective ½ ‖r‖² + λ ‖a‖₁, Σ of relative gaps. uses : (K,) patches in
@@ -34,31 +35,25 @@ class L1Sums(Costs):
     gap: float
     view: int
     second: bool
-    exact: bool = False
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the sums over no patches."""
+    def layout(self) -> Layout:
+        """Return what is summed: codes and patches, or codes and rests."""
         units, inputs = self.atoms.shape
-        state: State = {"n": np.zeros((), np.int64), "loss": np.zeros(()), "gap": np.zeros(())}
-        state["uses"] = np.zeros(units, np.int64)
+        layout: Layout = {"n": ((), np.int64), "loss": ((), np.float64), "gap": ((), np.float64)}
+        layout["uses"] = ((units,), np.int64)
         if self.second:
-            return state | {"second": np.zeros((units, units)), "cross": np.zeros((units, inputs))}
-        return state | {"square": np.zeros(units), "pull": np.zeros((units, inputs))}
+            return layout | {"second": ((units, units), np.float64), "cross": ((units, inputs), np.float64)}
+        return layout | {"square": ((units,), np.float64), "pull": ((units, inputs), np.float64)}
 
-    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add a batch: codes, then the sums."""
-        added = 0
-        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self._numbers)):
-            placed = place(rows)
-            codes, gaps, _ = l1.sparse_codes(
-                self.atoms.T, placed, self.penalty, positive=self.positive, method=self.method, gap=self.gap
-            )
-            self._add(state, rows, to_host(codes))
-            state["gap"] += float(gaps.sum())
-            added += len(rows)
-        state["n"] += added
-        return added
+    def add(self, state: State, rows: NDArray[np.float32]) -> None:
+        """Add a group: codes, then the sums."""
+        placed = place(rows)
+        codes, gaps, _ = l1.sparse_codes(
+            self.atoms.T, placed, self.penalty, positive=self.positive, method=self.method, gap=self.gap
+        )
+        self._add(state, rows, to_host(codes))
+        state["gap"] += float(gaps.sum())
+        state["n"] += len(rows)
 
     def _add(self, state: State, rows: NDArray[np.float32], codes: NDArray[np.float32]) -> None:
         found = float_sums.entries(codes)
@@ -75,12 +70,8 @@ class L1Sums(Costs):
             state["square"] += np.bincount(found.atoms, wide * wide, minlength=len(self.atoms))
             float_sums.add_rows(state["pull"], found, rest)
 
-    def merge(self, left: State, right: State) -> State:
-        """Return the sum of both."""
-        return added_states(left, right)
-
     @property
-    def _numbers(self) -> int:
+    def numbers(self) -> int:
         """float32 numbers a row: codes, their entries, patches and rests."""
         return 3 * len(self.atoms) + 4 * int(self.atoms.shape[1])
 
@@ -93,8 +84,54 @@ class L1Sums(Costs):
         """Return the workspace of a group, whatever the batch, and that of the solver."""
         units, inputs = self.atoms.shape
         copies = 2 if gpu_available() else 1
-        return copies * self.patches.group_bytes(self._numbers) + l1.solver_bytes(inputs, units)
+        return copies * self.patches.group_bytes(self.numbers) + l1.solver_bytes(inputs, units)
 
     def miniature(self) -> L1Sums:
+        """Return the same with few atoms."""
+        return replace(self, atoms=self.atoms[:8])
+
+
+@dataclass(frozen=True, eq=False)
+class OmpSums(PatchSums):
+    """Of each atom: how many patches chose it, and Σ value x patch; and the share of the squares it explains.
+
+    d_k becomes Σ_i s_i x_i over its patches, brought to unit length (Coates and Ng 2011, gain-shape
+    quantisation).
+    """
+
+    patches: PatchRows
+    atoms: NDArray[np.float32]
+    view: int
+
+    def layout(self) -> Layout:
+        """Return arrays of 8 N (D + 1) bytes, and little more."""
+        units, inputs = self.atoms.shape
+        return {
+            "n": ((), np.int64),
+            "loss": ((), np.float64),
+            "counts": ((units,), np.int64),
+            "sums": ((units, inputs), np.float64),
+        }
+
+    def add(self, state: State, rows: NDArray[np.float32]) -> None:
+        """Add a group."""
+        index, value = map(to_host, quick_codes.omp1(place(rows), self.atoms))
+        np.add.at(state["sums"], index, (value[:, None] * rows).astype(np.float64))
+        state["counts"] += np.bincount(index, minlength=len(self.atoms))
+        state["loss"] += float(
+            np.square(rows, dtype=np.float64).sum() - np.square(value, dtype=np.float64).sum()
+        )
+        state["n"] += len(rows)
+
+    @property
+    def numbers(self) -> int:
+        """float32 numbers a row: the patch, and what choosing its atom takes in passing."""
+        return 6 * int(self.atoms.shape[1])
+
+    def batch_bytes(self, images: int) -> int:
+        """Return the workspace of a group, whatever the batch."""
+        return self.patches.group_bytes(self.numbers) + 32 * 256 * len(self.atoms)
+
+    def miniature(self) -> OmpSums:
         """Return the same with few atoms."""
         return replace(self, atoms=self.atoms[:8])

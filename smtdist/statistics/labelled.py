@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smtdist.errors import DataError
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics import limbs
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.patch_rows import PANEL
 
 Float64 = NDArray[np.float64]
@@ -28,7 +28,7 @@ ROWS: Final = 2048
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledSums(Costs):
+class LabelledSums(Statistic):
     """Sums over rows (F features and, last, the number of the class) with features in whole steps of 1/`step`.
 
     A row is x rounded to steps. State: n_samples; counts (c,), rows of each class; by_class (c, F), their sums;
@@ -39,19 +39,13 @@ class LabelledSums(Costs):
     n_features: int
     n_classes: int
     step: float = STEP
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the sums over no rows."""
-        size = self.n_features
-        return {
-            "n_samples": np.zeros((), np.int64),
-            "counts": np.zeros(self.n_classes, np.int64),
-            "by_class": np.zeros((self.n_classes, size), np.int64),
-            "moment_high": np.zeros((size, size), np.int64),
-            "moment_low": np.zeros((size, size), np.int64),
-        }
+    def layout(self) -> Layout:
+        """Return the sums: 16 F² + 8 c F bytes, and little more."""
+        size, classes = self.n_features, self.n_classes
+        shapes = {"n_samples": (), "counts": (classes,), "by_class": (classes, size)}
+        shapes |= {"moment_high": (size, size), "moment_low": (size, size)}
+        return {name: (shape, np.int64) for name, shape in shapes.items()}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of rows (m, F + 1)."""
@@ -106,10 +100,6 @@ class LabelledSums(Costs):
             left[name] += sign * right[name]
         return left
 
-    def state_bytes(self) -> int:
-        """Return 16 F² + 8 c F + 8 c."""
-        return 16 * self.n_features**2 + 8 * self.n_classes * (self.n_features + 1) + 8
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: steps of `ROWS` rows, and a panel of the product and its limbs for each thread."""
         rows = min(images, ROWS)
@@ -119,22 +109,16 @@ class LabelledSums(Costs):
         """Return the workspace of `merge`: the limbs' carries."""
         return 2 * self.state_bytes()
 
-    def miniature(self) -> LabelledSums:
-        """Return sums of few classes."""
-        return replace(self)
-
 
 @dataclass(frozen=True)
-class LargestFeature(Costs):
+class LargestFeature(Statistic):
     """The largest |x| over labelled rows (F features and the class), and how many there are of each class."""
 
     n_classes: int
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return that of no rows."""
-        return {"largest": np.zeros(()), "counts": np.zeros(self.n_classes, np.int64)}
+    def layout(self) -> Layout:
+        """Return one number, and a count for each class."""
+        return {"largest": ((), np.float64), "counts": ((self.n_classes,), np.int64)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Look at a batch of rows."""
@@ -155,17 +139,9 @@ class LargestFeature(Costs):
             "counts": left["counts"] + right["counts"],
         }
 
-    def state_bytes(self) -> int:
-        """Return 8 c + 8."""
-        return 8 * self.n_classes + 8
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch, whose rows are looked at where they are."""
         return 24 * images
-
-    def miniature(self) -> LargestFeature:
-        """Return itself."""
-        return self
 
 
 def class_numbers(column: NDArray[np.generic], n_classes: int, first_sample: int) -> Int64:

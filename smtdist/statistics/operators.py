@@ -56,8 +56,21 @@ class Factors(Protocol):
 Operator = Whole | Factors
 
 
+class _Ordered:
+    """Differences of order 1 or 2."""
+
+    order: int
+
+    def __post_init__(self) -> None:
+        require_order(self.order)
+
+    def row_numbers(self, size: int) -> int:
+        """Return 0: codes have room for their differences."""
+        return 0
+
+
 @dataclass(frozen=True)
-class Window:
+class Window(_Ordered):
     """Sites of a lattice that are at most `reach` rows and columns apart are neighbours (SMT 2023, section 2), None: all of them.
 
     Sites whose code is zero are none. Order 1: Xᵀ Y = Aᵀ (L A), L the graph's Laplacian, a column of D for
@@ -71,9 +84,6 @@ class Window:
     reach: int | None
     order: int
     scale: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        require_order(self.order)
 
     def own(self, codes: Float64) -> Float64:
         """Return the codes that are not zero."""
@@ -103,7 +113,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Temporal:
+class Temporal(_Ordered):
     """Differences of rows that follow one another (SMT 2018, eq. 8): a_t - a_{t+1}, or a_t - (a_{t-1} + a_{t+1}) / 2.
 
     >>> Temporal(2).factors(np.array([[[0.0], [1.0], [4.0]]]), Group(np.zeros((3, 1)), 3))[0].tolist()
@@ -111,9 +121,6 @@ class Temporal:
     """
 
     order: int
-
-    def __post_init__(self) -> None:
-        require_order(self.order)
 
     @property
     def scale(self) -> int:
@@ -129,13 +136,9 @@ class Temporal:
         columns = (temporal_differences(codes, self.order) * self.order).reshape(-1, codes.shape[2])
         return columns, columns
 
-    def row_numbers(self, size: int) -> int:
-        """Return 0: codes have room for their differences."""
-        return 0
-
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(_Ordered):
     """The first site of a sample against its neighbours, the others, which have weights.
 
     Order 1: a column for each neighbour of weight other than 0, the point minus it. Order 2: one column,
@@ -147,9 +150,6 @@ class Listed:
     order: int
     pairs: bool = False
     scale: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        require_order(self.order)
 
     def own(self, codes: Float64) -> Float64:
         """Return the codes of points, or of all sites of pairs."""
@@ -163,10 +163,6 @@ class Listed:
         else:
             columns = codes[:, 0] - np.rint(np.einsum("ij,ijk->ik", group.weights, codes[:, 1:]))
         return columns, columns
-
-    def row_numbers(self, size: int) -> int:
-        """Return 0: codes have room for their differences."""
-        return 0
 
 
 def require_order(order: int) -> None:

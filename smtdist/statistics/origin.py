@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -91,8 +91,13 @@ class Origin:
 class Additive:
     """Sums that add and subtract where their origins allow it: `a + b`, `a - b`, `a.plus(b, repeats=True)`."""
 
+    n_samples: int
+    n_positions: int
+    activity: NDArray[np.int64]
     origin: Origin | None
-    _unnamed: ClassVar[str]  # the sentence for sums that do not know their samples
+    _unnamed: ClassVar[str] = (
+        "These sums do not name their samples, so they cannot be added or subtracted; fit again to have them do."
+    )
 
     def __add__(self, other: Self) -> Self:
         return self.plus(other)
@@ -100,15 +105,24 @@ class Additive:
     def __sub__(self, other: Self) -> Self:
         """Return the sums without the samples of `other`."""
         mine, theirs = self._origins(other)
-        return self._combined(other, -1, mine.minus(theirs))
+        return self._summed(other, -1, mine.minus(theirs))
 
     def plus(self, other: Self, *, repeats: bool = False) -> Self:
         """Return the sums of the samples of both; `repeats` lets the same samples count again."""
         mine, theirs = self._origins(other)
-        return self._combined(other, 1, mine.plus(theirs, repeats=repeats))
+        return self._summed(other, 1, mine.plus(theirs, repeats=repeats))
 
-    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+    def _summed(self, other: Self, sign: int, origin: Origin) -> Self:
         """Return self + sign x other, number by number."""
+        found = {
+            name: getattr(self, name) + sign * getattr(other, name)
+            for name in ("n_samples", "n_positions", "activity")
+        }
+        made: Self = replace(self, **found, **self._combined(other, sign), origin=origin)  # type: ignore[type-var]
+        return made
+
+    def _combined(self, other: Self, sign: int) -> dict[str, Any]:
+        """Return all other fields of self + sign x other that differ from those of self."""
         raise NotImplementedError
 
     def _origins(self, other: Self) -> tuple[Origin, Origin]:

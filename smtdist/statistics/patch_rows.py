@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import sample_digests
 from smtdist.kernels import contrast, hashing
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -101,15 +102,13 @@ class PatchRows:
         """Return the patches at `places` normalised and whitened, float32 (m k, p)."""
         return self.prepared(self.raw(images, places))
 
-    def groups(self, images: NDArray[np.generic], view: int, rows: int) -> Iterator[Float32]:
-        """Yield drawn patches in groups of whole images, about `rows` of them, from the start of the batch."""
-        for patches, _ in self.placed_groups(images, view, rows):
-            yield patches
-
-    def placed_groups(
+    def groups(
         self, images: NDArray[np.generic], view: int, rows: int
     ) -> Iterator[tuple[Float32, NDArray[np.int64]]]:
-        """Yield the same with the places of the patches; mirrored images follow those they are of."""
+        """Yield drawn patches and their places in groups of whole images, about `rows` of them, from the start of the batch.
+
+        Mirrored images follow those they are of.
+        """
         step = max(1, rows // self.drawn)
         for start in range(0, len(images), step):
             part = images[start : start + step]
@@ -135,50 +134,61 @@ class PatchRows:
         return 0 if self.whiten is None else 4 * self.n_inputs**2
 
 
+class PatchSums(Statistic, ABC):
+    """Float sums over drawn patches, in groups of fixed size along the fixed tree; `view` tells the draws of rounds apart."""
+
+    patches: PatchRows
+    view: int
+    exact = False
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """float32 numbers a row of a group takes."""
+
+    @abstractmethod
+    def add(self, state: State, rows: Float32) -> None:
+        """Add a group of patches (n, p), normalised and whitened, and count them in `n`."""
+
+    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
+        """Add the drawn patches of a batch; return how many they are."""
+        before = int(state["n"])
+        for rows, _ in self.patches.groups(images, self.view, self.patches.group_rows(self.numbers)):
+            self.add(state, rows)
+        return int(state["n"]) - before
+
+
 @dataclass(frozen=True, eq=False)
-class RowMoments(Costs):
+class RowMoments(PatchSums):
     """Σ x and Σ x xᵀ of contrast-normalised drawn patches: what ZCA is made from; float64 along the fixed tree."""
 
     patches: PatchRows
-    view: int = 0
-    exact: bool = False
-    on_device: bool = False
+    view = 0
 
-    def zero(self) -> State:
-        """Return the sums over no patches."""
+    def layout(self) -> Layout:
+        """Return arrays of 8 p² bytes, and little more."""
         p = self.patches.n_inputs
-        return {"n": np.zeros((), np.int64), "total": np.zeros(p), "moment": np.zeros((p, p))}
+        return {"n": ((), np.int64), "total": ((p,), np.float64), "moment": ((p, p), np.float64)}
 
-    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add a batch."""
-        added = 0
-        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self.patches.n_inputs)):
-            wide = rows.astype(np.float64)
-            state["total"] += wide.sum(axis=0)
-            add_panels(state["moment"], wide, wide)
-            added += len(rows)
-        state["n"] += added
-        return added
+    @property
+    def numbers(self) -> int:
+        """p."""
+        return self.patches.n_inputs
 
-    def merge(self, left: State, right: State) -> State:
-        """Return the sum of both."""
-        return added_states(left, right)
-
-    def state_bytes(self) -> int:
-        """Return 8 p²."""
-        return 8 * self.patches.n_inputs * (self.patches.n_inputs + 1) + 8
+    def add(self, state: State, rows: Float32) -> None:
+        """Add a group."""
+        wide = rows.astype(np.float64)
+        state["n"] += len(rows)
+        state["total"] += wide.sum(axis=0)
+        add_panels(state["moment"], wide, wide)
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a group, whatever the batch: bits must not follow the memory."""
         return self.patches.group_bytes(3 * self.patches.n_inputs) + 8 * self.patches.n_inputs**2
 
-    def miniature(self) -> RowMoments:
-        """Return itself."""
-        return replace(self)
-
 
 @dataclass(frozen=True, eq=False)
-class RowSample(Costs):
+class RowSample(Statistic):
     """The `size` patches with the smallest hashes of (seed, image, position), at most `each` of an image.
 
     A start for atoms, and for units that died. The sample of a union is the sample of the samples.
@@ -187,16 +197,11 @@ class RowSample(Costs):
     patches: PatchRows
     size: int
     each: int = 1
-    view: int = 1
-    exact: bool = True
-    on_device: bool = False
+    view = 1
 
-    def zero(self) -> State:
-        """Return the sample of no patches."""
-        return {
-            "hash": np.zeros(0, np.uint64),
-            "rows": np.zeros((0, self.patches.n_inputs), np.float32),
-        }
+    def layout(self) -> Layout:
+        """Return an empty sample."""
+        return {"hash": ((0,), np.uint64), "rows": ((0, self.patches.n_inputs), np.float32)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Keep what is drawn of a batch; return how many it was drawn from."""
@@ -244,13 +249,6 @@ def _keep(state: State, hashes: NDArray[np.uint64], rows: Float32, size: int) ->
     # equal images have equal hashes: their patches are kept once
     _, first = np.unique(joined, return_index=True)
     state["hash"], state["rows"] = joined[first[:size]], both[first[:size]]
-
-
-def added_states(left: State, right: State) -> State:
-    """Add `right` to `left`."""
-    for name, value in left.items():
-        value += right[name]
-    return left
 
 
 def add_panels(total: Float64, left: NDArray[np.floating], right: NDArray[np.floating]) -> None:

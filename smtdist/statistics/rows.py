@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smtdist.kernels import hashing
 from smtdist.kernels.augment import Augmentation, negatives
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 
 Float32 = NDArray[np.float32]
 
@@ -27,7 +27,7 @@ def as_rows(samples: NDArray[np.generic]) -> Float32:
 
 
 @dataclass(frozen=True)
-class RowDraw(Costs):
+class RowDraw(Statistic):
     """The `size` samples with the smallest hashes of (seed, sample): landmarks, negatives, a sample for the median.
 
     The draw of a union is the draw of the draws, so partials merge in any order. Memory: 4 d + 16 bytes a
@@ -37,16 +37,14 @@ class RowDraw(Costs):
     size: int
     n_inputs: int
     seed: int
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the draw from no samples."""
+    def layout(self) -> Layout:
+        """Return an empty draw."""
         return {
-            "n_samples": np.zeros((), np.int64),
-            "hash": np.zeros(0, np.uint64),
-            "sample": np.zeros(0, np.int64),
-            "rows": np.zeros((0, self.n_inputs), np.float32),
+            "n_samples": ((), np.int64),
+            "hash": ((0,), np.uint64),
+            "sample": ((0,), np.int64),
+            "rows": ((0, self.n_inputs), np.float32),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.threads import single_blas
-from smtdist.statistics.base import Costs, State
-
-ROWS: Final = 2048
-"""Rows that are coded together."""
+from smtdist.statistics.base import Layout, State, Statistic
+from smtdist.statistics.sites import ROWS, Sequences
 
 
 @dataclass(frozen=True)
-class FrameMoments(Costs):
+class FrameMoments(Statistic):
     """n, Σ x and Σ x xᵀ of all rows of sequences, in float64 along the fixed tree: what whitening and PCA are made of.
 
     With `through`, of the rows that it makes of them, (m, width).
@@ -25,34 +23,27 @@ class FrameMoments(Costs):
 
     width: int
     through: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
-    exact: bool = False
-    on_device: bool = False
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sums over no rows."""
+    def layout(self) -> Layout:
+        """Return the count of rows, their sum, and that of their products."""
+        width = self.width
         return {
-            "n": np.zeros((), np.int64),
-            "total": np.zeros(self.width),
-            "moment": np.zeros((self.width, self.width)),
+            "n": ((), np.int64),
+            "total": ((width,), np.float64),
+            "moment": ((width, width), np.float64),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add sequences, some two thousand rows at a time."""
-        step = max(1, ROWS // images.shape[1])
-        for start in range(0, len(images), step):
-            rows = images[start : start + step].reshape(-1, images.shape[2]).astype(np.float64)
+        for group in Sequences(images.shape[2]).groups(images, 0):
             with single_blas():
+                rows = np.asarray(group.rows, np.float64)
                 rows = rows if self.through is None else self.through(rows)
                 state["moment"] += rows.T @ rows
             state["total"] += rows.sum(axis=0)
             state["n"] += len(rows)
         return int(images.shape[0] * images.shape[1])
-
-    def merge(self, left: State, right: State) -> State:
-        """Add the sums of both."""
-        for name, value in left.items():
-            value += right[name]
-        return left
 
     def state_bytes(self) -> int:
         """Return the size of a state."""
@@ -62,10 +53,6 @@ class FrameMoments(Costs):
         """Return the workspace of two thousand rows and a product, whatever the batch."""
         return 16 * self.width * (self.width + ROWS) + 2**26
 
-    def miniature(self) -> FrameMoments:
-        """Return itself."""
-        return self
-
 
 class Coder(Protocol):
     """Sparse codes of whitened rows."""
@@ -73,29 +60,24 @@ class Coder(Protocol):
     @property
     def size(self) -> int:
         """Number of atoms, K."""
-        ...
 
     def __call__(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the codes of raw rows, (m, K)."""
-        ...
 
     @property
     def penalty(self) -> float:
         """Return λ."""
-        ...
 
     @property
     def dictionary(self) -> NDArray[np.float64]:
         """Φ (d, K)."""
-        ...
 
     def whitened(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return rows as the dictionary sees them."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class DictionarySums(Costs):
+class DictionarySums(Statistic):
     """Σ a aᵀ (K, K), Σ a xᵀ (K, d) and Σ ½ ‖x - Φ a‖² + λ Σ a over rows of sequences, in float64 along the fixed tree.
 
     Of every sequence the first row and the middle one are coded: those between are nearly the same. Memory:
@@ -103,17 +85,16 @@ class DictionarySums(Costs):
     """
 
     coder: Coder
-    exact: bool = False
-    on_device: bool = False
+    exact = False
 
-    def zero(self) -> State:
-        """Return the sums over no rows."""
+    def layout(self) -> Layout:
+        """Return arrays of 8 K (K + d) bytes, and little more."""
         size = self.coder.size
         return {
-            "n": np.zeros((), np.int64),
-            "loss": np.zeros(()),
-            "second": np.zeros((size, size)),
-            "cross": np.zeros((size, self._width)),
+            "n": ((), np.int64),
+            "loss": ((), np.float64),
+            "second": ((size, size), np.float64),
+            "cross": ((size, self._width), np.float64),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -132,24 +113,10 @@ class DictionarySums(Costs):
             state["n"] += len(rows)
         return len(images)
 
-    def merge(self, left: State, right: State) -> State:
-        """Add the sums of both."""
-        for name, value in left.items():
-            value += right[name]
-        return left
-
     @property
     def _width(self) -> int:
         return int(self.coder.dictionary.shape[0])
 
-    def state_bytes(self) -> int:
-        """Return the size of a state."""
-        return 8 * self.coder.size * (self.coder.size + self._width) + 16
-
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of two thousand rows and their codes, whatever the batch."""
         return 8 * (5 * ROWS + self.coder.size) * (self.coder.size + self._width) + 2**26
-
-    def miniature(self) -> DictionarySums:
-        """Return itself."""
-        return self

@@ -80,15 +80,14 @@ class Neighbourhoods:
 
 @dataclass(frozen=True, eq=False)
 class DrawnPatches:
-    """Whitened patches at the drawn positions of images; `view` tells the draws of rounds apart."""
+    """Whitened patches at the drawn positions of images."""
 
     patches: PatchRows
-    view: int = 0
 
     def groups(self, images: NDArray[np.generic], numbers: int) -> Iterator[Group]:
         """Yield the patches of whole images."""
         rows = self.patches.group_rows(numbers)
-        for found, places in self.patches.placed_groups(images, self.view, rows):
+        for found, places in self.patches.groups(images, 0, rows):
             yield Group(found, self.patches.drawn, places=places)
 
     def group_bytes(self, numbers: int) -> int:

@@ -13,12 +13,12 @@ from smtdist.kernels.device import gpu_available, place, to_host
 from smtdist.kernels.spike_slab import Posterior, SpikeSlab
 from smtdist.kernels.spike_slab_schedule import Schedule
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
-from smtdist.statistics.base import Costs, State
-from smtdist.statistics.patch_rows import PANEL, PatchRows, add_panels, added_states
+from smtdist.statistics.base import Layout, State
+from smtdist.statistics.patch_rows import PANEL, PatchRows, PatchSums, add_panels
 
 
 @dataclass(frozen=True, eq=False)
-class SpikeSlabSums(Costs):
+class SpikeSlabSums(PatchSums):
     """Sums over drawn patches v of expectations under Q, x = ĥ∘ŝ, r = v - Wx.
 
     n, energy : patches, Σ of the energy functional. h, x, square, cross : (N,) Σ ĥ, Σ x, Σ ĥŝ², Σ x². rx :
@@ -34,24 +34,14 @@ class SpikeSlabSums(Costs):
     schedule: Schedule
     view: int
     second: bool
-    exact: bool = False
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the sums over no patches."""
+    def layout(self) -> Layout:
+        """Return arrays of 8 N (D + 4) bytes, 8 N² with `second`, and little more."""
         units, inputs = self.model.n_units, self.model.n_inputs
-        state: State = {"n": np.zeros((), np.int64), "energy": np.zeros(())}
-        state |= {name: np.zeros(units) for name in ("h", "x", "square", "cross")}
-        state |= {"rx": np.zeros((units, inputs)), "rr": np.zeros(inputs)}
-        return state | ({"xx": np.zeros((units, units))} if self.second else {})
-
-    def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
-        """Add a batch: the E-step, then the sums."""
-        added = 0
-        for rows in self.patches.groups(images, self.view, self.patches.group_rows(self._numbers)):
-            self.add(state, rows)
-            added += len(rows)
-        return added
+        layout: Layout = {"n": ((), np.int64), "energy": ((), np.float64)}
+        layout |= dict.fromkeys(("h", "x", "square", "cross"), ((units,), np.float64))
+        layout |= {"rx": ((units, inputs), np.float64), "rr": ((inputs,), np.float64)}
+        return layout | ({"xx": ((units, units), np.float64)} if self.second else {})
 
     def add(self, state: State, rows: NDArray[Any]) -> None:
         """Add whitened patches (n, D): the E-step, where the rows are placed, then the sums on the host."""
@@ -80,23 +70,10 @@ class SpikeSlabSums(Costs):
         if self.second:
             add_panels(state["xx"], x, x)
 
-    def merge(self, left: State, right: State) -> State:
-        """Return the sum of both."""
-        return added_states(left, right)
-
     @property
-    def _numbers(self) -> int:
+    def numbers(self) -> int:
         """float32 numbers a row: ĥ, ŝ, x, and what the energy takes in passing."""
         return 7 * self.model.n_units + 4 * self.model.n_inputs
-
-    def state_bytes(self) -> int:
-        """Return 8 N (D + 4), and 8 N² with `second`."""
-        units = self.model.n_units
-        return (
-            8 * units * (self.model.n_inputs + 4 + (units if self.second else 0))
-            + 8 * self.model.n_inputs
-            + 16
-        )
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a group, whatever the batch: bits must not follow the memory."""
@@ -104,7 +81,7 @@ class SpikeSlabSums(Costs):
         panels = 4 * PANEL * max(units if self.second else 0, inputs) * 8
         # on a device the group is there, and its copy here
         copies = 2 if gpu_available() else 1
-        return copies * self.patches.group_bytes(self._numbers) + 8 * units * inputs + panels
+        return copies * self.patches.group_bytes(self.numbers) + 8 * units * inputs + panels
 
     def miniature(self) -> SpikeSlabSums:
         """Return the same sums with few units and iterations."""

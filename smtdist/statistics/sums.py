@@ -57,7 +57,7 @@ class Statistics(Additive):
     degree_activity: NDArray[np.int64] | None  # Σ deg(i) a_i, of one-hot first-order codes
     origin: Origin | None = None  # None: read from a file that did not name its samples
 
-    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+    def _combined(self, other: Self, sign: int) -> dict[str, Any]:
         matrices: dict[str, Matrix] = {
             name: _sum(self.matrices[name], other.matrices[name], sign)
             for name in ("second_moment", "cooccurrence")
@@ -74,18 +74,7 @@ class Statistics(Additive):
         weighted = self.degree_activity
         if weighted is not None and other.degree_activity is not None:
             weighted = weighted + sign * other.degree_activity
-        return type(self)(
-            n_samples=self.n_samples + sign * other.n_samples,
-            n_positions=self.n_positions + sign * other.n_positions,
-            activity=self.activity + sign * other.activity,
-            matrices=matrices,
-            one_hot=self.one_hot,
-            order=self.order,
-            full_degree=self.full_degree,
-            equal_degree=equal_degree,
-            degree_activity=weighted,
-            origin=origin,
-        )
+        return {"matrices": matrices, "equal_degree": equal_degree, "degree_activity": weighted}
 
     @property
     def second_order(self) -> bool:
@@ -106,11 +95,6 @@ class Statistics(Additive):
     def held_bytes(self) -> int:
         """Bytes of the matrices of a sum of these and others."""
         return 8 * len(self.matrices) * len(self.activity) ** 2
-
-    def matrix(self, name: str) -> Matrix:
-        """Return a matrix by its name, stored or derived."""
-        found: Matrix = getattr(self, name)
-        return found
 
     @property
     def tiled(self) -> bool:
@@ -219,16 +203,14 @@ def _magnitude(matrix: NDArray[np.integer]) -> int:
 
 
 def _follows(matrices: dict[str, Matrix], degree: int) -> bool:
-    """Tell whether context_scatter is degree A Aᵀ - cooccurrence, row by row to hold no third matrix."""
-    parts = [matrices[name] for name in ("context_scatter", "second_moment", "cooccurrence")]
-    if isinstance(parts[0], UpperTiles):
-        tiles = [as_tiles(part).cut_as(parts[0]).tiles for part in parts]
-        return all(
-            np.array_equal(scatter, degree * moment.astype(np.int64) - near)
-            for scatter, moment, near in zip(*tiles, strict=True)
-        )
-    rows = zip(*(np.asarray(part) for part in parts), strict=True)
-    return all(np.array_equal(scatter, degree * moment - near) for scatter, moment, near in rows)
+    """Tell whether context_scatter is degree A Aᵀ - cooccurrence, tile by tile to hold no third matrix."""
+    scatters = tile_views(matrices["context_scatter"])
+    heights = [len(tile) for tile in scatters]
+    moments, nears = (tile_views(matrices[name], heights) for name in ("second_moment", "cooccurrence"))
+    return all(
+        np.array_equal(scatter, degree * moment.astype(np.int64) - near)
+        for scatter, moment, near in zip(scatters, moments, nears, strict=True)
+    )
 
 
 def finish_tiles(
@@ -304,7 +286,8 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
     With `diagonal`, the activity of the rows of a tile, matrices are tiles of which the upper triangle
     alone counts.
     """
-    one_hot, mirrored = sums.encoder.form == "labels", _as_it_is if diagonal is not None else mirror_upper
+    one_hot = sums.encoder.form == "labels"
+    mirrored: Callable[[Any], Any] = mirror_upper if diagonal is None else lambda upper: upper
     activity = state["activity"]
     matrices: dict[str, Matrix] = {}
     second = None if one_hot else mirrored(state.pop("second_moment"))
@@ -347,7 +330,3 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
         equal_degree=equal_degree,
         degree_activity=degree_activity,
     )
-
-
-def _as_it_is(upper: Any) -> Any:
-    return upper

@@ -11,13 +11,13 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import is_host, place
 from smtdist.kernels.nested import nested_pieces, nests
 from smtdist.kernels.types import Encoder
-from smtdist.statistics.base import Costs, State, Statistic
+from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.cooccurrence import FEW, CodeSums
 from smtdist.statistics.draw import drawn_views
 
 
 @dataclass(frozen=True)
-class Together(Costs):
+class Together(Statistic):
     """Named statistics, summed side by side from the same batches; exact where all of them are.
 
     The state of part `name` is held under `name.key`; `part` takes it out. Memory: the sum of the states,
@@ -32,12 +32,12 @@ class Together(Costs):
             raise ConfigurationError(f"The parts {names} need different names without dots.")
 
     @property
-    def exact(self) -> bool:
+    def exact(self) -> bool:  # type: ignore[override]  # an attribute of the base class, computed here
         """Whether all parts are."""
         return all(one.exact for _, one in self.parts)
 
     @property
-    def on_device(self) -> bool:
+    def on_device(self) -> bool:  # type: ignore[override]  # an attribute of the base class, computed here
         """Whether all parts are; a part that is not could not add to a state on a GPU."""
         return all(one.on_device for _, one in self.parts)
 
@@ -75,7 +75,7 @@ class Together(Costs):
 
     def device_batch_bytes(self, images: int) -> int:
         """Return the largest workspace of a part on a device."""
-        return max(getattr(one, "device_batch_bytes", one.batch_bytes)(images) for _, one in self.parts)
+        return max(one.device_batch_bytes(images) for _, one in self.parts)
 
     def miniature(self) -> Together:
         """Return the miniatures of all parts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from smtdist.kernels.features import Features
 from smtdist.kernels.float_sums import Entries
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.statistics import limbs
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.operators import Operator, Whole
 from smtdist.statistics.origin import Additive, Origin
 from smtdist.statistics.patch_rows import PANEL
@@ -34,7 +34,7 @@ SUMS: Final = ("second_moment", "context_scatter")
 
 
 @dataclass(frozen=True, eq=False)
-class ValueSums(Costs):
+class ValueSums(Statistic):
     """A 1, A Aᵀ and A D Dᵀ Aᵀ of the codes of sites, in whole steps of 1 / grid.
 
     sites : what turns samples into rows. encoder : what turns rows into codes. context : the operator D.
@@ -46,16 +46,14 @@ class ValueSums(Costs):
     encoder: Features
     context: Operator
     grid: int = GRID
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the sums over no samples."""
+    def layout(self) -> Layout:
+        """Return arrays of 32 K² + 8 K bytes, and little more."""
         size = self.encoder.size
-        state: State = {name: np.zeros((), np.int64) for name in ("n_samples", "n_positions")}
-        state["activity"] = np.zeros(size, np.int64)
-        return state | {
-            f"{name}_{limb}": np.zeros((size, size), np.int64) for name in SUMS for limb in ("high", "low")
+        layout: Layout = {"n_samples": ((), np.int64), "n_positions": ((), np.int64)}
+        layout["activity"] = ((size,), np.int64)
+        return layout | {
+            f"{name}_{limb}": ((size, size), np.int64) for name in SUMS for limb in ("high", "low")
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
@@ -112,10 +110,6 @@ class ValueSums(Costs):
         """float32 numbers a row: what coding takes, and the code six times in float64."""
         size = self.encoder.size
         return self.encoder.row_numbers + 12 * size + self.context.row_numbers(size)
-
-    def state_bytes(self) -> int:
-        """Return 32 K² + 8 K."""
-        return 32 * self.encoder.size**2 + 8 * self.encoder.size + 16
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace: a group, what the encoder holds, two sums not carried yet, a product and a limb of it."""
@@ -284,10 +278,6 @@ class ValueStatistics(Additive):
     They add and subtract, bit for bit, where `origin` allows it: `a + b`, `a - b`. Memory: 32 K² bytes.
     """
 
-    _unnamed: ClassVar[str] = (
-        "These sums do not name their samples, so they cannot be added or subtracted; fit again to have them do."
-    )
-
     n_samples: int
     n_positions: int
     activity: Int64
@@ -297,22 +287,14 @@ class ValueStatistics(Additive):
     scale: int = 1
     origin: Origin | None = None
 
-    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+    def _combined(self, other: Self, sign: int) -> dict[str, Any]:
         def both(name: str) -> tuple[Int64, Int64]:
             high, low = (limb.copy() for limb in getattr(self, name))
             other_high, other_low = getattr(other, name)
             limbs.merge(high, low, other_high, other_low, sign)
             return high, low
 
-        return replace(
-            self,
-            n_samples=self.n_samples + sign * other.n_samples,
-            n_positions=self.n_positions + sign * other.n_positions,
-            activity=self.activity + sign * other.activity,
-            second_moment=both("second_moment"),
-            context_scatter=both("context_scatter"),
-            origin=origin,
-        )
+        return {name: both(name) for name in SUMS}
 
     @property
     def held_bytes(self) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ModelError
 from smtdist.kernels.tokens import Normalisation, WordTable
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 
 MAX_WORDS: Final = 2**21
 BYTES_A_WORD: Final = 16
@@ -20,7 +20,7 @@ _TABLE_BYTES: Final = 24
 
 
 @dataclass(frozen=True)
-class TokenCounts(Costs):
+class TokenCounts(Statistic):
     """How often each different token occurs, exactly.
 
     The state lists the tokens in the order of their hashes: bytes end to end, where each begins, hashes,
@@ -30,17 +30,15 @@ class TokenCounts(Costs):
 
     rules: Normalisation
     max_words: int = MAX_WORDS
-    exact: bool = True
-    on_device: bool = False
 
-    def zero(self) -> State:
-        """Return the counts of no text."""
+    def layout(self) -> Layout:
+        """Return an empty list of tokens."""
         return {
-            "n_positions": np.zeros((), np.int64),
-            "spelling": np.zeros(0, np.uint8),
-            "offsets": np.zeros(1, np.int64),
-            "hash": np.zeros(0, np.uint64),
-            "count": np.zeros(0, np.int64),
+            "n_positions": ((), np.int64),
+            "spelling": ((0,), np.uint8),
+            "offsets": ((1,), np.int64),
+            "hash": ((0,), np.uint64),
+            "count": ((0,), np.int64),
         }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:

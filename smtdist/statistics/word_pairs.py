@@ -16,7 +16,7 @@ from smtdist.kernels import pairs, tokens
 from smtdist.kernels.pairs import Keys, PairCounter
 from smtdist.kernels.threads import threads
 from smtdist.kernels.tokens import Lookup, Normalisation
-from smtdist.statistics.base import Costs, State
+from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.origin import Additive, Origin
 
 UNKNOWN_WORDS: Final = ("place", "skip")
@@ -25,7 +25,7 @@ _ROW: Final = 2**15
 
 
 @dataclass(frozen=True, eq=False)
-class WordPairs(Costs):
+class WordPairs(Statistic):
     """Sums over text of one-hot codes of words (SMT 2023, appendix B), exact and sparse.
 
     A token's neighbours are the tokens at most `window` before and after it in its paragraph. Tokens
@@ -44,8 +44,6 @@ class WordPairs(Costs):
     most_pairs: int
     unknown: str = "place"
     rows: tuple[int, int] | None = None
-    exact: bool = True
-    on_device: bool = False
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -72,16 +70,16 @@ class WordPairs(Costs):
         digest.update(offsets.astype("<i8").tobytes() + blob.tobytes())
         return digest.hexdigest()
 
-    def zero(self) -> State:
-        """Return the sums over no text."""
-        pair, count = pairs.nothing()
-        return {
-            "n_samples": np.zeros((), np.int64),
-            "n_positions": np.zeros((), np.int64),
-            "activity": np.zeros(len(self.words), np.int64),
-            "pair": pair,
-            "count": count,
+    def layout(self) -> Layout:
+        """Return the activity, and pairs that are none yet."""
+        shapes = {
+            "n_samples": (),
+            "n_positions": (),
+            "activity": (len(self.words),),
+            "pair": (0,),
+            "count": (0,),
         }
+        return {name: (shape, np.int64) for name, shape in shapes.items()}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add blocks of text, (blocks, bytes)."""
@@ -194,19 +192,11 @@ class WordSums(Additive):
         """Bytes of the pairs and their counts."""
         return self.pair.nbytes + self.count.nbytes
 
-    def _combined(self, other: Self, sign: int, origin: Origin) -> Self:
+    def _combined(self, other: Self, sign: int) -> dict[str, Any]:
         pair, count = pairs.combined((self.pair, self.count), (other.pair, other.count), sign)
-        activity = self.activity + sign * other.activity
-        if count.min(initial=0) < 0 or activity.min(initial=0) < 0:
+        if count.min(initial=0) < 0 or (self.activity + sign * other.activity).min(initial=0) < 0:
             raise ModelError("More would be withdrawn than was added; the sums are damaged: fit again.")
-        return type(self)(
-            self.n_samples + sign * other.n_samples,
-            self.n_positions + sign * other.n_positions,
-            activity,
-            pair,
-            count,
-            origin,
-        )
+        return {"pair": pair, "count": count}
 
     def upper(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return i and j of every pair, i <= j."""

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from smtdist.data.video import PatchSequences, open_clips, patch_sequences
+from smtdist.data.video import PatchSequences, open_clips
 from smtdist.data.video_frames import (
     centre_crop,
     cuts_of,
@@ -16,6 +16,10 @@ from smtdist.data.video_frames import (
 )
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.errors import ConfigurationError, DataError, SmtdistError
+
+
+def patch_sequences(path, clips=None, *, patch=16, length=8, places=32, **how):
+    return PatchSequences(open_clips(path, clips), patch, length, places, **how)
 
 
 @pytest.fixture
@@ -47,7 +51,6 @@ def test_sequences_are_patches_of_consecutive_frames_and_respect_cuts(clips):
             for t in range(4):
                 patch = frames[start + t, r : r + 6, c : c + 6].astype(np.float32) / np.float32(255)
                 assert np.array_equal(rows[5 * window + place, t], patch.ravel())
-    assert source.clip_of(np.array([0, 24, 25, 34])).tolist() == [0, 0, 1, 1]
 
 
 def test_any_range_is_the_same_and_a_window_is_read_once(clips):
@@ -102,7 +105,6 @@ def test_windows_are_seen_mirrored_and_turned_at_places_of_their_own(clips, view
         for t in range(4):
             patch = turns[number // 5](frames[t, row : row + 6, column : column + 6])
             assert np.array_equal(whole[2 * 5 * views + number, t], patch.ravel())
-    assert source.clip_of(np.array([0, 25 * views - 1, 25 * views])).tolist() == [0, 0, 1]
     assert source.describe()["views"] == views
 
 

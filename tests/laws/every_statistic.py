@@ -43,13 +43,12 @@ from smtdist.statistics.centroids import Centroids
 from smtdist.statistics.cooccurrence import CodeSums
 from smtdist.statistics.covariance import PatchMoment, covariance
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
-from smtdist.statistics.l1_codes import L1Sums
-from smtdist.statistics.labelled import LabelledSums
+from smtdist.statistics.l1_codes import L1Sums, OmpSums
+from smtdist.statistics.labelled import LabelledSums, LargestFeature
 from smtdist.statistics.operators import Listed, Temporal, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 from smtdist.statistics.rows import RowDraw, TripletMaker
 from smtdist.statistics.sites import DrawnPatches, Neighbourhoods, Sequences
-from smtdist.statistics.sparse_codes import OmpSums
 from smtdist.statistics.spike_slab import SpikeSlabSums
 from smtdist.statistics.together import NestedSums, Together
 from smtdist.statistics.values import ValueSums
@@ -382,6 +381,9 @@ TABLES = {
     ),
     "labelled": Case(
         LabelledSums(6, 3), labelled, bulk=lambda: (LabelledSums(800, 3), labelled(4, 300, 800))
+    ),
+    "largest-feature": Case(
+        LargestFeature(3), labelled, bulk=lambda: (LargestFeature(3), labelled(4, 9000, 200))
     ),
     "contrast": on_rows(contrast_of, 10, 600, rows=2000, finish=lambda state: contrast.finish(state, 10)),
     "contrast-triplets": on_rows(

@@ -70,7 +70,7 @@ def statistics_of_the_package():
         (module, name)
         for name, same in every.items()
         for module, bases, names in same
-        if "Protocol" not in bases and names | inherited(bases) >= PROTOCOL
+        if "ABC" not in bases and names | inherited(bases) >= PROTOCOL
     }
 
 

@@ -31,7 +31,7 @@ def test_tiles_that_a_worker_can_hold_are_chosen_and_planned(name):
     limits = WorkerLimits(2**40, 0, 1, 1)
     needed = plan_pass("statistics", sums.tiled(8)[0], source, limits).projected_bytes
     limits = replace(limits, limit_bytes=int(needed / 0.55) + 1)
-    tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
+    tiles = row_tiles(sums, source, limits, checkpointed=False, fingerprint=False)
     assert [tile.rows[0] for tile in tiles[1:]] == [tile.rows[1] for tile in tiles[:-1]]
     assert tiles[0].rows[0] == 0
     assert tiles[-1].rows[1] == 16384
@@ -46,7 +46,6 @@ def test_tiles_that_a_worker_can_hold_are_chosen_and_planned(name):
             source,
             replace(limits, limit_bytes=2**24),
             checkpointed=False,
-            work=0.0,
             fingerprint=False,
         )
 
@@ -83,7 +82,6 @@ def test_every_tile_fits_where_a_number_of_them_is_taken(shape, alone):
                 source,
                 limits,
                 checkpointed=False,
-                work=step.work_per_sample,
                 fingerprint=False,
             )
         except MemoryBudgetError:
@@ -103,7 +101,7 @@ def test_more_tiles_are_taken_where_they_make_room_for_larger_batches(count):
     roomy = WorkerLimits(2**40, 2**28, 2, 1, alone=True)
 
     def chosen(limits, begun=()):
-        known = {"checkpointed": False, "work": step.work_per_sample, "fingerprint": False}
+        known = {"checkpointed": False, "fingerprint": False}
         return len(row_tiles(step.statistic, source, limits, **known, begun=begun))
 
     def planned(count, limits):
@@ -136,7 +134,7 @@ def test_a_process_alone_has_room_to_finish_all_its_tiles(name):
     for share in np.linspace(0.7, 2.2, 16):
         limits = WorkerLimits(int(share * sums.state_bytes()), 2**20, 1, 1, alone=True)
         try:
-            tiles = row_tiles(sums, source, limits, checkpointed=False, work=0.0, fingerprint=False)
+            tiles = row_tiles(sums, source, limits, checkpointed=False, fingerprint=False)
         except MemoryBudgetError:
             continue
         counts.add(len(tiles))

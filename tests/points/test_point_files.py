@@ -15,10 +15,14 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels.features import Landmarks
-from smtdist.models.points.contexts import locally_linear_context, nearest_neighbours, temporal_context
+from smtdist.models.points.contexts import (
+    locally_linear_context,
+    nearest_neighbours,
+    spread_points,
+    temporal_context,
+)
 from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.fit import fit_points, in_context
-from smtdist.models.points.landmarks import spread_points
 from smtdist.models.points.table import CONTEXTS, FEATURES, PointSettings, embedded, fit_table
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (300, 3))
@@ -66,7 +70,7 @@ def test_settings_choose_the_neighbours(context):
 
 
 def test_new_points_are_embedded_in_any_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("smtdist.models.points.table.RANGE", 256)
+    monkeypatch.setattr("smtdist.models.rows.RANGE", 256)
     model, _ = fit_table(POINTS, SMALL, engine())
     new = np.random.default_rng(2).uniform(-1, 1, (1000, 3))
     with executor_for(workers=2) as executor:

@@ -13,9 +13,13 @@ from smtdist.cli.app import app
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.kernels.features import Interpolation, Landmarks, Quadratic, RandomFourier, barycentric_weights
-from smtdist.models.points.contexts import locally_linear_context, nearest_neighbours, temporal_context
+from smtdist.models.points.contexts import (
+    locally_linear_context,
+    nearest_neighbours,
+    spread_points,
+    temporal_context,
+)
 from smtdist.models.points.fit import fit_points, in_context, noisy_pairs
-from smtdist.models.points.landmarks import spread_points
 from smtdist.models.points.spirals import fit_spirals, judged, two_spirals
 
 

@@ -6,7 +6,8 @@ from s3c import oracle
 from s3c.test_inference import model_of, parts, rows_of
 from scipy.optimize import linear_sum_assignment
 
-from smtdist.codes.s3c_steps import Bounds, Rates, closed_form, gradient_step, gradients
+from smtdist.codes.s3c import S3CSettings
+from smtdist.codes.s3c_steps import closed_form, gradient_step, gradients
 from smtdist.errors import DataError
 from smtdist.kernels.spike_slab import PARAMETERS, Posterior, SpikeSlab, energy, infer
 from smtdist.kernels.spike_slab_schedule import Schedule
@@ -62,7 +63,7 @@ def test_the_closed_form_is_a_maximum(scalar):
     model = model_of(2, 4, 3, scalar=scalar)
     rows = rows_of(3, model, 200)
     found = infer(rows, model)
-    best = closed_form(model, sums_of(rows, model), scalar_beta=scalar)
+    best = closed_form(model, sums_of(rows, model), S3CSettings(beta="scalar" if scalar else "diagonal"))
     # what the expectation is at unit atoms: Q moves with the scale of the slabs
     top = climbed(rows, found, best, model)
     rng = np.random.default_rng(4)
@@ -102,7 +103,7 @@ def test_exact_em_never_lowers_the_bound():
         patches = PatchRows((1, 1, 5), 1, None, 0.0, 0)
         SpikeSlabSums(patches, model, Schedule.in_blocks(), 0, True)._add(state, rows, found)
         state["n"] += len(rows)
-        model = closed_form(model, state, scalar_beta=False)
+        model = closed_form(model, state, S3CSettings())
     assert (np.diff(values) > -1e-7).all(), np.diff(values)
     assert values[-1] > values[0] + 0.1
     assert log_likelihood(rows, model).mean() >= values[-1] - 1e-9
@@ -116,7 +117,7 @@ def test_small_steps_climb():
         for _ in range(30):
             state = sums_of(rows, here, second=False)
             values.append(float(state["energy"]) / len(rows))
-            here = gradient_step(here, state, Rates(rate=0.05, newton=newton), scalar_beta=False)
+            here = gradient_step(here, state, S3CSettings(rate=0.05, newton=newton))
         assert values[-1] > values[0] + 0.1
         np.testing.assert_allclose(np.linalg.norm(here.atoms, axis=1), 1)
 
@@ -124,8 +125,8 @@ def test_small_steps_climb():
 def test_a_plain_step_moves_atoms_along_the_sphere():
     model = model_of(8, 6, 5)
     state = sums_of(rows_of(9, model_of(10, 6, 5), 400), model, second=False)
-    rates = Rates(rate=1e-4, mu=0, alpha=0, newton=False)
-    moved = gradient_step(model, state, rates, scalar_beta=False)
+    asked = S3CSettings(rate=1e-4, rate_mu=0, rate_alpha=0, newton=False)
+    moved = gradient_step(model, state, asked)
     change = moved.atoms - model.atoms
     assert np.linalg.norm(change) > 1e-5
     assert np.abs((change * model.atoms).sum(axis=1)).max() < 1e-3 * np.linalg.norm(change)
@@ -166,7 +167,7 @@ def improved(rows, model, steps):
     """Run EM in closed form; return the energy functional it came to, and the model."""
     for _ in range(steps):
         state = sums_of(rows, model)
-        model = closed_form(model, state, scalar_beta=True)
+        model = closed_form(model, state, S3CSettings(beta="scalar"))
     return float(state["energy"]), model
 
 
@@ -192,25 +193,26 @@ def test_units_that_are_never_active_stay_where_they_are():
     model = model_of(13, 4, 3)
     model = with_one(model, "bias", np.array([-1.0, -800, -1, -1]))
     state = sums_of(np.random.default_rng(14).standard_normal((50, 3)), model)
-    found = closed_form(model, state, scalar_beta=False)
+    found = closed_form(model, state, S3CSettings())
     np.testing.assert_allclose(found.atoms[1], model.atoms[1])
     assert all(np.isfinite(getattr(found, name)).all() for name in PARAMETERS)
-    assert found.bias[1] == Bounds().bias[0] or found.bias[1] < -20
-    stepped = gradient_step(model, state, Rates(), scalar_beta=False)
+    assert found.bias[1] == S3CSettings().bias_bounds[0] or found.bias[1] < -20
+    stepped = gradient_step(model, state, S3CSettings())
     np.testing.assert_allclose(stepped.atoms[1], model.atoms[1])
 
 
 def test_bounds_and_penalties():
     model = model_of(15, 3, 3)
     state = sums_of(rows_of(16, model, 60), model)
-    tight = Bounds(alpha=(0.9, 1.1), beta=(2.0, 2.1), bias=(-0.2, 0.2), mu=(-0.1, 0.1))
-    found = closed_form(model, state, scalar_beta=False, bounds=tight)
-    for name in ("alpha", "beta", "bias", "mu"):
-        low, high = getattr(tight, name)
+    bounds = {"alpha": (0.9, 1.1), "beta": (2.0, 2.1), "bias": (-0.2, 0.2), "mu": (-0.1, 0.1)}
+    found = closed_form(
+        model, state, S3CSettings(**{f"{name}_bounds": two for name, two in bounds.items()})
+    )
+    for name, (low, high) in bounds.items():
         assert ((getattr(found, name) >= low) & (getattr(found, name) <= high)).all()
-    free = gradient_step(model, state, Rates(), scalar_beta=False)
+    free = gradient_step(model, state, S3CSettings())
     for name in ("alpha", "beta"):
-        held = gradient_step(model, state, Rates(**{f"penalty_{name}": 5.0}), scalar_beta=False)
+        held = gradient_step(model, state, S3CSettings(**{f"penalty_{name}": 5.0}))
         assert (getattr(held, name) < getattr(free, name)).all()
 
 
@@ -219,12 +221,12 @@ def test_sums_that_are_not_finite_are_refused():
     state = sums_of(rows_of(18, model, 5), model)
     state["rx"][0, 0] = np.nan
     with pytest.raises(DataError, match="empty or not finite; lower the learning rate"):
-        gradient_step(model, state, Rates(), scalar_beta=True)
+        gradient_step(model, state, S3CSettings(beta="scalar"))
     with pytest.raises(DataError, match="empty or not finite"):
         closed_form(
             model,
             SpikeSlabSums(PatchRows((1, 1, 3), 1, None, 0.0, 0), model, Schedule(), 0, True).zero(),
-            scalar_beta=True,
+            S3CSettings(beta="scalar"),
         )
 
 

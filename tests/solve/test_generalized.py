@@ -124,16 +124,6 @@ def test_the_64_bit_path_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(solution.components, expected.components, atol=1e-9)
 
 
-def test_atoms_can_be_left_out() -> None:
-    scatter, moment = well_posed(20)
-    active = np.arange(20) % 4 > 0
-    solution = smallest_components(scatter, moment, 6, active=active)
-    small = smallest_components(scatter[np.ix_(active, active)], moment[np.ix_(active, active)], 6)
-    np.testing.assert_allclose(solution.components[:, active], small.components, atol=1e-10)
-    np.testing.assert_array_equal(solution.dead, ~active)
-    assert solution.residuals.max() < 1e-13
-
-
 def test_the_null_tolerance_decides_what_is_null() -> None:
     scatter, diagonal = np.eye(4), np.array([1.0, 1.0, 1e-6, 1e-20])
     assert smallest_components(scatter, diagonal, 1).rank == 3
@@ -224,8 +214,6 @@ def test_what_cannot_be_statistics_is_refused() -> None:
     for wrong in (moment[:4, :4], np.ones(4), np.ones((5, 4))):
         with pytest.raises(ModelError, match="take both from the same statistics"):
             smallest_components(scatter, wrong, 1)
-    with pytest.raises(ModelError, match="it must be bool"):
-        smallest_components(scatter, moment, 1, active=np.ones(5))  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="Entry 4 of the diagonal of V is -"):
         smallest_components(scatter, -moment, 1)
     indefinite = np.eye(5)

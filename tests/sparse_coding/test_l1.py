@@ -10,7 +10,6 @@ from smtdist.kernels.l1 import (
     METHODS,
     _prepared,
     _sweeps,
-    sequence_codes,
     sparse_codes,
     tile_rows,
 )
@@ -136,20 +135,6 @@ def test_coordinate_descent_without_the_gram_matrix_is_the_same():
     np.testing.assert_allclose(one, many[:3], atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["coordinate", "fista"])
-def test_sequences_start_from_the_frame_before(method):
-    rng = np.random.default_rng(11)
-    dictionary = unit_dictionary(rng, 20, 60)
-    frames = rng.standard_normal((4, 1, 20)) + 1e-3 * np.cumsum(rng.standard_normal((4, 6, 20)), axis=1)
-    codes, gaps, steps = sequence_codes(dictionary, frames, 0.1, method=method, gap=1e-6)
-    assert codes.shape == (4, 6, 60)
-    assert (gaps <= 1e-6).all()
-    for at in range(6):
-        cold, _, alone = sparse_codes(dictionary, frames[:, at], 0.1, method=method, gap=1e-6)
-        np.testing.assert_allclose(codes[:, at], cold, atol=1e-2)
-        assert at == 0 or steps[:, at].sum() < alone.sum()
-
-
 def test_the_bodies_of_a_device_find_the_same(monkeypatch):
     import smtdist.kernels.l1 as module
 
@@ -191,7 +176,6 @@ def test_no_rows_and_empty_rows_are_coded(method):
         ({"x": np.full((2, 3), np.nan)}, "not finite"),
         ({"method": "lars"}, "choose one of fista, ista, coordinate"),
         ({"gap": 0.0}, "give a gap above 0"),
-        ({"gram": np.eye(2)}, r"that of 3 atoms is \(3, 3\)"),
         ({"start": np.zeros((1, 3))}, r"codes here have \(2, 3\)"),
         ({"start": np.full((2, 3), -1.0)}, "start has negative codes"),
     ],

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.codes import checks
 from smtdist.errors import ConfigurationError
 from smtdist.models import plugins
+from smtdist.solve.solution import Float64
 from smtdist.statistics.operators import Factors, Operator, Whole, Window
 from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import Group
-
-Float64 = NDArray[np.float64]
 
 
 def require_context(context: Any) -> None:

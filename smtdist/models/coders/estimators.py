@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from smtdist.codes.coder import Coder, Record
 from smtdist.codes.l1 import SparseCoder, SparseSettings
 from smtdist.codes.s3c import PatchCoder, S3CSettings
+from smtdist.data.array import as_source
 from smtdist.data.source import Source
+from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.models.coded import coded_settings, fit_coded
-from smtdist.models.coders.estimator import CoderEstimator
-from smtdist.models.coders.fit import fit_coder
-from smtdist.models.coders.start import require_pooling
-from smtdist.models.transform import Represents
+from smtdist.models.coders.fit import fit_coder, require_pooling
+from smtdist.models.coders.represent import representing
+from smtdist.models.transform import Represents, represented
+
+
+class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator whose fitted model turns images into features; subclasses say how it is fitted.
+
+    `workers` and `cluster` are parameters of every subclass.
+    """
+
+    workers: int | None
+    cluster: Any
+    coder_: Coder | Represents
+    passes_: list[Record]
+
+    def _fitted(self, source: Source, engine: Engine) -> tuple[Coder | Represents, list[Record]]:
+        raise NotImplementedError
+
+    def _given(self) -> dict[str, Any]:
+        """Return the parameters that are settings, but for those in `settings`."""
+        others = ("settings", "workers", "cluster")
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in others}
+
+    def _alone(
+        self, cls: type[Coder], defaults: Any, source: Source, engine: Engine
+    ) -> tuple[Coder, list[Record]]:
+        """Fit a coder of a class, with defaults of its settings."""
+        settings = defaults.replace(**self._given(), **(self.settings or {}))
+        require_pooling(source, settings, settings.pooling)
+        return fit_coder(cls, source, settings, engine)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on images (n, height, width[, channels]) or a (path, dataset) pair; `y` is ignored."""
+        with session.executor_for(self.cluster, self.workers) as executor:
+            self.coder_, self.passes_ = self._fitted(as_source(X), Engine(executor))
+        self._n_features_out = int(np.prod(representing(self.coder_).representation_shape()))
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return pooled features, (n, features) float32, in memory; the commands work out of core."""
+        check_is_fitted(self)
+        with session.executor_for(self.cluster, self.workers) as executor:
+            z = represented(representing(self.coder_), as_source(X), Engine(executor))
+        return z.reshape(len(z), -1)
 
 
 class SpikeSlabCoder(CoderEstimator):
@@ -52,15 +100,7 @@ class SpikeSlabCoder(CoderEstimator):
         self.cluster = cluster
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
-        settings = S3CSettings().replace(
-            model=self.model,
-            units=self.units,
-            patch=self.patch,
-            pooling=self.pooling,
-            **(self.settings or {}),
-        )
-        require_pooling(source, settings, settings.pooling)
-        return fit_coder(PatchCoder, source, settings, engine)
+        return self._alone(PatchCoder, S3CSettings(), source, engine)
 
 
 class SparseCoding(CoderEstimator):
@@ -101,16 +141,7 @@ class SparseCoding(CoderEstimator):
         self.cluster = cluster
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder, list[Record]]:
-        settings = SparseSettings().replace(
-            units=self.units,
-            patch=self.patch,
-            penalty=self.penalty,
-            positive=self.positive,
-            pooling=self.pooling,
-            **(self.settings or {}),
-        )
-        require_pooling(source, settings, settings.pooling)
-        return fit_coder(SparseCoder, source, settings, engine)
+        return self._alone(SparseCoder, SparseSettings(), source, engine)
 
 
 class CodedSMT(CoderEstimator):
@@ -149,11 +180,5 @@ class CodedSMT(CoderEstimator):
         self.cluster = cluster
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
-        settings = coded_settings(
-            self.feature,
-            patch=self.patch,
-            dictionary=self.dictionary,
-            n_components=self.n_components,
-            **(self.settings or {}),
-        )
+        settings = coded_settings(**self._given(), **(self.settings or {}))
         return fit_coded(source, settings, engine)

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
 import numpy as np
@@ -81,32 +80,13 @@ class CoderFiles(Generic[C]):
 
         ModelError for a file that is none, or damaged.
         """
-        if not Path(path).is_file():
-            raise ModelError(f"There is no model file {path}; check the name.")
-        try:
-            file = hdf5.unlocked(path)
-        except OSError as error:
-            raise ModelError(
-                f"{path} is not a readable HDF5 file ({error}); give a {self.layout.called}."
-            ) from error
-        with file:
-            try:
-                kind = str(file.attrs.get("kind", ""))
-                if kind not in (self.layout.kind, self.manifold):
-                    raise ModelError(
-                        f"{path} is not a {self.layout.called}; give one written by {self.layout.command}."
-                    )
-                schema = file_groups.number(file, self.layout.schema)
-                if schema > SCHEMA:
-                    raise ModelError(
-                        f"{path} has the schema {schema} of {self.layout.called}s, this version reads up to {SCHEMA}; install a "
-                        f"newer smtdist."
-                    )
-                return self._read(file, kind == self.manifold, statistics)
-            except (*hdf5.DAMAGE, DataError) as error:
-                raise ModelError(
-                    f"{path} is not a whole {self.layout.called} ({error}); fit it again."
-                ) from error
+        called, damage = self.layout.called, (*hdf5.DAMAGE, DataError)
+        with file_groups.reading(path, called, f"a {called}", damage) as file:
+            kind = str(file.attrs.get("kind", ""))
+            if kind not in (self.layout.kind, self.manifold):
+                raise ModelError(f"{path} is not a {called}; give one written by {self.layout.command}.")
+            file_groups.require_schema(file, path, self.layout.schema, SCHEMA, f"{called}s")
+            return self._read(file, kind == self.manifold, statistics)
 
     def load_coder(self, path: str | os.PathLike[str]) -> C:
         """Read a coder, also that of a manifold transform."""
@@ -119,9 +99,7 @@ class CoderFiles(Generic[C]):
         sizes: dict[str, int] = {}
         for group, variables in {**HELD, **self.layout.groups}.items():
             for name, dimensions in variables.items():
-                values = np.asarray(file[group][name][()], np.float64)
-                if not np.isfinite(values).all():
-                    raise ValueError(f"{name} holds numbers that are not finite")
+                values = file_groups.finite(file[group], name, np.float64)
                 if values.ndim != len(dimensions):
                     raise ValueError(f"{name} has the shape {values.shape}")
                 for dimension, length in zip(dimensions, values.shape, strict=True):

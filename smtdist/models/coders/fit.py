@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from smtdist.codes.coder import Coder, Record
-from smtdist.data.source import Source
+import numpy as np
+
+from smtdist.codes.coder import Coder, Record, patch_rows
+from smtdist.codes.settings import PatchSettings
+from smtdist.data.source import Source, sample_lengths
+from smtdist.data.subset import chunk_subset
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
-from smtdist.models.coders.start import STEPS, begun, origin
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.kernels import contrast
+from smtdist.kernels.grid_pool import edges
+from smtdist.kernels.threads import single_blas
+from smtdist.models import provenance
+from smtdist.solve.solution import Float64
+from smtdist.statistics.patch_rows import PatchRows, RowMoments, RowSample
 
 C = TypeVar("C", bound=Coder)
+
+STEPS = ("whitening", "start", "round")
+"""Of the fit of a coder; rounds are `round-1`, `round-2`, ..."""
+LEAST_LENGTH = 0.1
+"""Share of the median length below which a whitened patch is too flat to be an atom."""
+SPARES, FEW = 0.25, 512
+"""Patches drawn beyond one for each atom: a quarter more, or as many again up to 512. Some are flat, and atoms may die."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What rounds begin with: how patches are made, the whitening, unit atoms with their spares, and two records."""
+
+    source: Source
+    settings: PatchSettings
+    patches: PatchRows
+    mean: Float64
+    whiten: Float64
+    unwhiten: Float64
+    atoms: Float64
+    records: tuple[Record, Record]
+
+    def images(self, number: int) -> Source:
+        """Return the images of a round: as many as the settings say, in chunk rows drawn by (seed, number)."""
+        return chunk_subset(self.source, self.settings.images, self.settings.seed + number)
 
 
 def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tuple[C, list[Record]]:
@@ -43,6 +80,76 @@ def fit_coder(cls: type[C], source: Source, settings: Any, engine: Engine) -> tu
         start.whiten,
         start.unwhiten,
         **learnt,
-        provenance=origin(source),
+        provenance={"source": source.describe(), "versions": provenance.few_versions()},
     )
     return coder, [*start.records, *records]
+
+
+def begun(source: Source, settings: PatchSettings, engine: Engine) -> Start:
+    """Run the passes `whitening` and `start`."""
+    shape = image_shape(source, settings)
+    before = chunk_subset(source, settings.whiten_images, settings.seed)
+    count = settings.patches or None
+    bare = patch_rows(settings, shape, count)
+    partial, whitening = engine.reduce("whitening", RowMoments(bare), before)
+    if int(partial.state["n"]) < 2:
+        raise DataError(f"{source.name} has a single patch; give more images.")
+    with single_blas():
+        mean, whiten, unwhiten = contrast.zca(
+            partial.state["total"], partial.state["moment"], int(partial.state["n"]), settings.ridge
+        )
+    patches = replace(bare, mean=mean, whiten=whiten)
+    # random atoms need no patches; two say how long one is
+    wanted = _drawn(settings.units) if settings.start == "patches" else 2
+    each = max(1, -(-4 * wanted // before.n_samples))
+    found, start = engine.reduce("start", RowSample(patches, wanted, each), before)
+    atoms = _distinct(found.state["rows"].astype(np.float64), settings, source.name)
+    return Start(source, settings, patches, mean, whiten, unwhiten, atoms, (whitening, start))
+
+
+def _drawn(units: int) -> int:
+    return units + max(math.ceil(SPARES * units), min(units, FEW))
+
+
+def image_shape(source: Source, settings: PatchSettings) -> tuple[int, int, int]:
+    """Return (height, width, channels) of a source's images, or say why a coder cannot be fitted to them."""
+    height, width, channels = sample_lengths(source.shape, source.name)
+    if settings.patch > min(height, width):
+        raise ConfigurationError(
+            f"patch is {settings.patch}, but {source.name} has images of {height} x {width}; use a smaller patch."
+        )
+    if settings.grey and channels != 3:
+        raise ConfigurationError(
+            f"{source.name} has {channels} channel(s), and grey needs three; set grey=false."
+        )
+    if source.dtype == np.uint8 and settings.pixel_range not in (None, (0, 255)):
+        raise ConfigurationError(
+            f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range."
+        )
+    return height, width, channels
+
+
+def require_pooling(source: Source, settings: PatchSettings, grids: Sequence[int]) -> None:
+    """Refuse pooling grids that have more cells a side than there are positions, before any data are read."""
+    positions = patch_rows(settings, image_shape(source, settings), None).grid
+    for side, grid in itertools.product(positions, grids):
+        edges(side, grid)
+
+
+def _distinct(rows: Float64, settings: PatchSettings, name: str) -> Float64:
+    """Return unit atoms and their spares: drawn patches that are not flat, or random directions."""
+    lengths = np.sqrt((rows * rows).sum(axis=1))
+    rows = rows[lengths > LEAST_LENGTH * float(np.median(lengths))] if len(rows) else rows
+    if settings.start == "random":
+        size = (_drawn(settings.units), rows.shape[1])
+        rows = np.random.default_rng(settings.seed).standard_normal(size)
+    if not len(rows):
+        raise DataError(
+            f"All patches drawn of {name} are flat, so there is nothing to learn; give other images."
+        )
+    if len(rows) < settings.units:
+        raise DataError(
+            f"{name} has only {len(rows)} drawn patches that are not flat, fewer than the {settings.units} atoms asked "
+            f"for; ask for fewer, or give more images."
+        )
+    return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)))

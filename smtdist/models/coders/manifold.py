@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from smtdist.codes import checks
 from smtdist.codes.coder import Coder, Record, checked_images, patch_rows
 from smtdist.codes.settings import Settings
-from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -25,7 +24,7 @@ from smtdist.kernels.threads import single_blas
 from smtdist.models import components, valued
 from smtdist.models import merge as merging
 from smtdist.models.coders.contexts import operator_of, require_context
-from smtdist.models.coders.represent import RepresentPatches, representer, require_shape
+from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer, require_shape
 from smtdist.models.valued import ValuedTransform
 from smtdist.solve.solution import Solution
 from smtdist.statistics import values as value_sums
@@ -34,7 +33,6 @@ from smtdist.statistics.patch_rows import PatchRows
 from smtdist.statistics.sites import DrawnPatches
 from smtdist.statistics.values import ValueStatistics, ValueSums
 
-Float64 = NDArray[np.float64]
 ROWS = 4096
 """Patches that are coded together, in whole images."""
 
@@ -85,12 +83,11 @@ class ManifoldSettings(Settings):
         checks.require_whole(self, least)
         require_context(self.context)
         require_order(self.order)
-        if self.moment not in self.CHOICES["moment"]:
-            raise ConfigurationError(f"moment is {self.moment!r}; it must be one of second, centred.")
+        checks.require_choices(self, {"moment": self.CHOICES["moment"]})
 
 
 @dataclass(frozen=True, eq=False)
-class Manifold(ValuedTransform):
+class Manifold(Unscaled, ValuedTransform):
     """A coder and the embedding of its codes.
 
     embedding : P, n_components + drop rows, and its eigenvalues. statistics : the sums it was solved from,
@@ -117,9 +114,7 @@ class Manifold(ValuedTransform):
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:
         """Return P without its first `drop` rows, transposed: (K, n_components) float32; by default as the settings say."""
-        if self.embedding is None:
-            raise ModelError("The model has no embedding yet; it holds a coder only.")
-        return components.chosen_components(self.embedding, self.settings, n_components, drop)
+        return components.chosen_components(self.solution, self.settings, n_components, drop)
 
     @property
     def sums(self) -> ValueSums:
@@ -203,21 +198,6 @@ class Manifold(ValuedTransform):
             *self.grid, self.settings.pool_size, self.settings.pool_stride
         )
         return rows, columns, self.settings.n_components
-
-    @property
-    def dtype(self) -> str:
-        """Of the numbers of a representation."""
-        return "float32"
-
-    @property
-    def scaling(self) -> None:
-        """Encoded images are taken as they are."""
-        return None
-
-    @property
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-        return Configuration()
 
     @property
     def positions(self) -> int:

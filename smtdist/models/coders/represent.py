@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, MemoryBudgetError, ModelError
-from smtdist.statistics.patch_rows import PatchRows
+
+if TYPE_CHECKING:
+    from smtdist.models.coders.manifold import Manifold
 
 R = TypeVar("R")
 
@@ -23,26 +25,11 @@ BATCH: Final = 64
 """Images that are handed over at a time; the coder takes them in groups of its own."""
 
 
-class OfPatches(Protocol):
-    """What represents images by the codes of their patches: a coder, or a transform on one."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]: ...  # noqa: D102
-    @property
-    def patches(self) -> PatchRows: ...  # noqa: D102
-    @property
-    def row_numbers(self) -> int: ...  # noqa: D102
-    @property
-    def held_bytes(self) -> int: ...  # noqa: D102
-
-    def represent(self, images: NDArray[np.generic]) -> NDArray[np.float32]: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class RepresentPatches:
     """Pooled features of images (B, H, W, C), (B, ...) float32."""
 
-    model: OfPatches
+    model: Coder | Manifold
     batch: int
     threads: int
     working_bytes: int
@@ -52,7 +39,7 @@ class RepresentPatches:
         return self.model.represent(images)
 
 
-def representer(model: OfPatches, source: Source, engine: Engine) -> RepresentPatches:
+def representer(model: Coder | Manifold, source: Source, engine: Engine) -> RepresentPatches:
     """Return what represents a batch of whole groups of the coder; refuse what a worker has no memory for."""
     positions = model.patches.positions
     group = max(1, ROWS // positions)
@@ -78,8 +65,18 @@ def require_shape(shape: tuple[int, int, int], source: Source) -> None:
         )
 
 
+class Unscaled:
+    """What coders of patches and transforms on them have in common as what represents images."""
+
+    dtype = "float32"
+    scaling = None
+    """Encoded images are taken as they are."""
+    votes = Configuration()
+    """How neighbours vote where nothing else is asked for."""
+
+
 @dataclass(frozen=True)
-class Pooled:
+class Pooled(Unscaled):
     """A coder alone as what represents images: its pooled features, without an embedding."""
 
     coder: Coder
@@ -93,21 +90,6 @@ class Pooled:
     def asked(self) -> str:
         """The settings, as JSON."""
         return self.coder.settings.to_json()
-
-    @property
-    def dtype(self) -> str:
-        """Of the numbers of a representation."""
-        return "float32"
-
-    @property
-    def scaling(self) -> None:
-        """Encoded images are taken as they are."""
-        return None
-
-    @property
-    def votes(self) -> Configuration:
-        """How neighbours vote where nothing else is asked for."""
-        return Configuration()
 
     @property
     def positions(self) -> int:

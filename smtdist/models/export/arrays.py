@@ -15,35 +15,37 @@ import numpy as np
 import xarray as xr
 
 from smtdist.data.writing import check_target, whole_file
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ModelError
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.models.coders.manifold import Manifold
-from smtdist.models.export.tables import facts
+from smtdist.models.export.tables import facts, package
 from smtdist.models.loading import Transform
 from smtdist.models.model import Model
 
 
 def as_dataset(model: Transform, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
-    """Return the arrays of a fitted transform with dimensions and attributes, whatever its codes."""
-    return (
-        of_binary(model, n_components, drop)
-        if isinstance(model, Model)
-        else of_learnt(model, n_components, drop)
-    )
+    """Return the arrays of a fitted transform with dimensions and attributes, whatever its codes.
 
-
-def of_learnt(model: Manifold, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
-    """Return components, eigenvalues, atoms, whitening and what else a coder has learnt.
-
-    Attributes hold the settings of both steps as JSON.
+    `components` has the rows of P that were asked for. Attributes hold the settings as JSON: of both steps,
+    or with geometry and pixel scale all that a transform needs.
     """
     components = model.components(n_components, drop).T
     first = model.settings.drop if drop is None else drop
     assert model.embedding is not None  # or there would be no components
+    codes, variables, attributes = (
+        ("atom", *_binary(model, first)) if isinstance(model, Model) else ("code", *_learnt(model, first))
+    )
+    embedding = {
+        "components": (("component", codes), components, {"long_name": "rows of P"}),
+        "eigenvalues": ("component", model.embedding.eigenvalues[first : first + len(components)]),
+    }
+    return xr.Dataset(embedding | variables, attrs=attributes)
+
+
+def _learnt(model: Manifold, drop: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return atoms, whitening and what else a coder has learnt, and attributes."""
     coder, square = model.coder, ("pixel", "pixel_")
     variables: dict[str, Any] = {
-        "components": (("component", "code"), components, {"long_name": "rows of P"}),
-        "eigenvalues": ("component", model.embedding.eigenvalues[first : first + len(components)]),
         "atoms": (("atom", "pixel"), coder.basis, {"long_name": "unit atoms in whitened space"}),
         "mean": ("pixel", coder.mean, {"long_name": "of contrast-normalised patches"}),
         "whiten": (square, coder.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
@@ -53,31 +55,20 @@ def of_learnt(model: Manifold, n_components: int | None = None, drop: int | None
     for group, names in coder.layout().groups.items():
         if group != "training":
             variables |= {name: (dims, parts[name]) for name, dims in names.items()}
-    attributes = {
+    return variables, {
         "title": "Sparse manifold transform of a learned code",
         "configuration": model.asked,
         "feature": coder.feature,
         "fingerprint": model.fingerprint,
-        "drop": first,
+        "drop": drop,
         "shape": json.dumps(model.shape),
     }
-    return xr.Dataset(variables, attrs=attributes)
 
 
-def of_binary(model: Model, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
-    """Return components, eigenvalues, atoms and whitening of a fitted model, with dimensions and attributes.
-
-    Pixels are flattened row, column, channel; `components` has the rows of P that were asked for.
-    Attributes hold the configuration, geometry and pixel scale as JSON: with these, all that a transform
-    needs.
-    """
-    components = model.components(n_components, drop).T
-    first = model.settings.drop if drop is None else drop
-    assert model.embedding is not None  # or there would be no components
+def _binary(model: Model, drop: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return atoms and whitening, pixels flattened row, column, channel, and attributes."""
     square, whitening = ("pixel", "pixel_"), model.whitening
     variables: dict[str, Any] = {
-        "components": (("component", "atom"), components, {"long_name": "rows of P"}),
-        "eigenvalues": ("component", model.embedding.eigenvalues[first : first + len(components)]),
         "atoms": (("atom", "pixel"), model.dictionary.atoms, {"long_name": "atoms in whitened space"}),
         "covariance": (square, whitening.covariance, {"units": "squared share of the pixel range"}),
         "whiten": (square, whitening.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
@@ -87,13 +78,12 @@ def of_binary(model: Model, n_components: int | None = None, drop: int | None = 
     if whitening.mean is not None:
         units = {"units": "share of the pixel range"}
         variables["mean"] = ("pixel", whitening.mean * model.scale.unit, units)
-    attributes = {
+    return variables, {
         "title": "Sparse manifold transform",
         **facts(model, drop),
         "geometry": json.dumps(model.geometry._asdict()),
         "pixel_scale": json.dumps(model.scale._asdict()),
     }
-    return xr.Dataset(variables, attrs=attributes)
 
 
 def write_npz(
@@ -127,12 +117,7 @@ def write_zarr(
     overwrite: bool = False,
 ) -> int:
     """Write `as_dataset` as a Zarr store, a folder that xarray opens, and return its bytes."""
-    try:
-        import zarr  # noqa: F401  # xarray needs it, and would say so less plainly
-    except ImportError as error:
-        raise ConfigurationError(
-            'The package zarr is not installed; install it with "pip install smtdist[zarr]".'
-        ) from error
+    package("zarr")  # xarray needs it, and would say so less plainly
     dataset = as_dataset(model, n_components, drop)
     with whole_folder(path, overwrite) as temporary:
         dataset.to_zarr(temporary, mode="w", consolidated=False)

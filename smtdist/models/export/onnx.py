@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.writing import whole_file
-from smtdist.errors import ConfigurationError, ModelError
+from smtdist.errors import ModelError
 from smtdist.kernels import pixels as pixel_values
-from smtdist.models.export.tables import Tables, facts, tables
+from smtdist.models.export.tables import Tables, facts, package, tables
 from smtdist.models.model import Model
 
 OPSET: Final = 18
@@ -48,7 +48,7 @@ def as_graph(model: Model, n_components: int | None = None, drop: int | None = N
     Memory: about `image_bytes` of the metadata for every image of a batch; choose the batch accordingly.
     Raises ConfigurationError without the package onnx, ModelError for a model beyond ONNX's 2 GiB.
     """
-    onnx = _onnx()
+    onnx = package("onnx")
     parts = tables(model, n_components, drop)
     held = sum(value.nbytes for value in vars(parts).values() if isinstance(value, np.ndarray))
     if held > LARGEST:
@@ -262,13 +262,3 @@ def _unit(graph: _Graph, values: str, axis: int) -> str:
 
 def _type(onnx: Any, dtype: str) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-    except ImportError as error:
-        raise ConfigurationError(
-            'The package onnx is not installed; install it with "pip install smtdist[onnx]".'
-        ) from error
-    return onnx

@@ -18,12 +18,13 @@ arithmetic:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import ModelError
+from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import patches
 from smtdist.kernels import whitening as whitening_kernels
@@ -154,6 +155,16 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         norms=square_norms(encoder.atoms).astype(np.int32),
         components_t=components,
     )
+
+
+def package(name: str) -> Any:
+    """Return an optional package; ConfigurationError where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(
+            f'The package {name} is not installed; install it with "pip install smtdist[{name}]".'
+        ) from error
 
 
 def facts(model: Model, drop: int | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from smtdist.data.writing import whole_file
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels import pixels as pixel_values
-from smtdist.models.export.tables import Tables, facts, tables
+from smtdist.models.export.tables import Tables, facts, package, tables
 from smtdist.models.model import Model
 
 Tensor = Any
@@ -35,7 +35,7 @@ def write(
 
     The file needs no smtdist: `torch.export.load(path).module()(images)` represents any number of images.
     """
-    torch = _torch()
+    torch = package("torch")
     if not os.fspath(path).endswith(".pt2"):
         raise ConfigurationError(
             f"{path} does not end in .pt2, as PyTorch wants exported programs to; rename it."
@@ -63,7 +63,7 @@ def as_module(model: Model, n_components: int | None = None, drop: int | None = 
     Memory: the `image_bytes` of the module for every image of a batch, about.
     Raises ConfigurationError without the package torch.
     """
-    torch = _torch()
+    torch = package("torch")
     parts = tables(model, n_components, drop)
 
     class Encoder(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch has no types here
@@ -196,7 +196,7 @@ def _on_grid(parts: Tables, embedded: Tensor) -> Tensor:
     if gap == 0:
         return embedded.reshape(-1, rows, columns, length)
     apart = embedded.reshape(-1, rows, 1, columns, 1, length)
-    padded = _torch().nn.functional.pad(apart, (0, 0, 0, gap, 0, 0, 0, gap))
+    padded = package("torch").nn.functional.pad(apart, (0, 0, 0, gap, 0, 0, 0, gap))
     beyond = padded.reshape(-1, rows * parts.stride, columns * parts.stride, length)
     return beyond[:, : parts.grid[0], : parts.grid[1]]
 
@@ -206,13 +206,3 @@ def _unit(values: Tensor) -> Tensor:
     wide = values.double()
     total = (wide * wide).sum(-1, keepdim=True)
     return (wide / total.sqrt().masked_fill(total == 0, 1.0)).float()
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ConfigurationError(
-            'The package torch is not installed; install it with "pip install smtdist[torch]".'
-        ) from error
-    return torch

@@ -6,19 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.data.subset import chunk_subset
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.kernels import sparse_codes as quick_codes
-from smtdist.models.functional.fit import Record, SparseCoder, Whitens
+from smtdist.models.functional.fit import SparseCoder, Whitens
+from smtdist.models.records import Record
+from smtdist.solve.solution import Float64
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.rows import RowDraw
 from smtdist.statistics.sequences import DictionarySums
-
-Float64 = NDArray[np.float64]
 
 FORGET: Final = 0.9
 """What a round leaves of the sums of those before it (Mairal et al. 2009)."""

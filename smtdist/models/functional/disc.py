@@ -15,8 +15,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.features import Features
 from smtdist.models.functional.fit import fit_sequences
 from smtdist.models.points.fit import PointModel
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 FUNCTIONALS: Final = 21
 STEP: Final = 0.2

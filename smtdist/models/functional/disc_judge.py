@@ -13,8 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from smtdist.kernels import features as feature_kernels
 from smtdist.models.functional.disc import Triangulated, spacing
 from smtdist.models.functional.inverse import recover_codes
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 RINGS, ANGLES, RADIUS = 24, 128, 0.95
 PENALTY: Final = 1e-3

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.models.functional.disc_judge import Recovery
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 ROWS = (1, 2, 3, 4, 5, 6)
 """Functionals in each row of the pyramid, as Zernike polynomials of equal order."""

@@ -6,13 +6,10 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.models import groups as file_groups
@@ -64,15 +61,8 @@ def _groups(model: VideoModel) -> Iterator[tuple[str, Group]]:
         "provenance": json.dumps(file_groups.without_audit(model.provenance)),
     }
     yield "", Group(attributes=about)
-    whitening = model.whitening
-    parts: dict[str, Any] = {
-        "mean": whitening.mean,
-        "whiten": whitening.whiten,
-        "unwhiten": whitening.unwhiten,
-        "covariance": model.covariance,
-        "atoms": model.coder.dictionary.T,
-        "trace": model.trace,
-    }
+    parts: dict[str, Any] = {**vars(model.whitening), "covariance": model.covariance}
+    parts |= {"atoms": model.coder.dictionary.T, "trace": model.trace}
     for name, variables in _DIMENSIONS.items():
         yield (
             f"/{name}",
@@ -100,41 +90,23 @@ def _means_group(means: SecondOrder) -> Group:
 
 def load_video(path: str | os.PathLike[str]) -> VideoModel:
     """Read a transform of video; ModelError for a file that is none, or damaged."""
-    if not Path(path).is_file():
-        raise ModelError(f"There is no model file {path}; check the name.")
-    try:
-        file = hdf5.unlocked(path)
-    except OSError as error:
-        raise ModelError(
-            f"{path} is not a readable HDF5 file ({error}); give a transform of video."
-        ) from error
-    with file:
-        try:
-            if str(file.attrs.get("kind", "")) != KIND:
-                raise ModelError(
-                    f"{path} is not a transform of video; give one written by smtdist video fit."
-                )
-            schema = int(np.ravel(file.attrs["video_schema"])[0])
-            if schema > SCHEMA:
-                raise ModelError(
-                    f"{path} has the schema {schema} of transforms of video, this version reads up to {SCHEMA}; "
-                    f"install a newer smtdist."
-                )
-            model: VideoModel | None = None
-            for layer in range(1, int(np.ravel(file.attrs["layers"])[0]) + 1):
-                model = _read(file[f"layer_{layer}"], model)
-            if model is None:
-                raise ValueError("it has no layer")
-            return model
-        except hdf5.DAMAGE as error:
-            raise ModelError(
-                f"{path} is not a whole transform of video ({error}); fit it again."
-            ) from error
+    with file_groups.reading(path, "transform of video", "a transform of video") as file:
+        if str(file.attrs.get("kind", "")) != KIND:
+            raise ModelError(f"{path} is not a transform of video; give one written by smtdist video fit.")
+        file_groups.require_schema(file, path, "video_schema", SCHEMA, "transforms of video")
+        model: VideoModel | None = None
+        for layer in range(1, file_groups.number(file, "layers") + 1):
+            model = _read(file[f"layer_{layer}"], model)
+        if model is None:
+            raise ValueError("it has no layer")
+        return model
 
 
 def _read(file: Any, below: VideoModel | None) -> VideoModel:
     found = {
-        name: _finite(file[group], name) for group, variables in _DIMENSIONS.items() for name in variables
+        name: file_groups.finite(file[group], name, np.float64)
+        for group, variables in _DIMENSIONS.items()
+        for name in variables
     }
     settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
     atoms, pixels = settings.atoms, settings.patch**2 if below is None else len(below.components)
@@ -144,11 +116,12 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         "mean": (pixels,),
         "whiten": (pixels, pixels),
         "unwhiten": (pixels, pixels),
+        "components": (settings.n_components, atoms),
     }
-    shapes = {name: found[name].shape for name in wanted} | {"components": embedding.components.shape}
-    for name, shape in (wanted | {"components": (settings.n_components, atoms)}).items():
-        if shapes[name] != shape:
-            raise ValueError(f"{name} has the shape {shapes[name]}, not {shape} as the settings say")
+    found["components"] = embedding.components
+    for name, shape in wanted.items():
+        if found[name].shape != shape:
+            raise ValueError(f"{name} has the shape {found[name].shape}, not {shape} as the settings say")
     if not np.isfinite(embedding.components).all():
         raise ValueError("components holds numbers that are not finite")
     whitening = Whitening(found["mean"], found["whiten"], found["unwhiten"])
@@ -171,7 +144,8 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         return replace(model, statistics=sums)
     group = file["means"]
     moment, scatter, mean = (
-        _finite(group, name) for name in ("second_moment", "context_scatter", "activity")
+        file_groups.finite(group, name, np.float64)
+        for name in ("second_moment", "context_scatter", "activity")
     )
     if not (moment.shape == scatter.shape == (atoms, atoms) and mean.shape == (atoms,)):
         raise ValueError(f"the means are not of {atoms} atoms")
@@ -180,10 +154,3 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
     return replace(
         model, given=SecondOrder(file_groups.number(counted, "n_positions"), moment, scatter, mean)
     )
-
-
-def _finite(group: Any, name: str) -> NDArray[np.float64]:
-    values = np.asarray(group[name][()], np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} holds numbers that are not finite")
-    return values

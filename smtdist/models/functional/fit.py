@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
@@ -16,13 +15,15 @@ from smtdist.kernels import contrast, l1
 from smtdist.kernels.features import Features
 from smtdist.kernels.threads import single_blas
 from smtdist.models.points.fit import PointModel, fit_sums
+from smtdist.models.records import Record
+from smtdist.solve.solution import Float64
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sequences import FrameMoments
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import ValueSums
 
-Float64 = NDArray[np.float64]
-Record = dict[str, Any]
+if TYPE_CHECKING:
+    from smtdist.models.functional.video import Through
 
 GAP: Final = 1e-3
 """Relative duality gap of codes that are summed: their grid is 2^-16 wide."""
@@ -52,18 +53,6 @@ def fit_sequences(
         )
     sums = ValueSums(Sequences(source.shape[2]), features, Temporal(order))
     return fit_sums(sums, source, engine, n_components, moment)
-
-
-class Whitens(Protocol):
-    """What lies between raw rows and a dictionary: whitening, or the layers below and theirs."""
-
-    def __call__(self, rows: Float64) -> Float64:
-        """Return rows as the dictionary sees them."""
-        ...
-
-    def back(self, rows: Float64) -> Float64:
-        """Return raw rows."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +108,10 @@ def fit_whitening(
         return Whitening(mean, scaled, np.eye(width) * np.sqrt(level)), covariance, record
     mean, whiten, unwhiten = contrast.zca(total, moment, count, ridge * level)
     return Whitening(mean, whiten, unwhiten), covariance, record
+
+
+Whitens: TypeAlias = "Whitening | Through"
+"""What lies between raw rows and a dictionary: whitening, or the layers below and theirs."""
 
 
 @dataclass(frozen=True, eq=False)

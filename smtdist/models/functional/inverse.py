@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1
-from smtdist.kernels.l1 import Method
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 PENALTY: Final = 1e-3
 """λ of equation 6 by default, for embeddings whose rows have variance 1."""
@@ -29,15 +26,13 @@ def recover_codes(
     *,
     gap: float = 1e-4,
     max_iterations: int | None = STEPS,
-    method: Method = "fista",
-    start: Float64 | None = None,
 ) -> Float64:
     """Return g(β) = argmin over α >= 0 of ‖β - P α‖² + λ zᵀα with z_j = ‖p_j‖ (SMT 2018, eq. 6), for every row β.
 
     components : P (L, K). embedded : β (N, L). Returns (N, K), in float64. Atoms whose column of P is zero
     get 0. The weights z make the problem blind to the lengths of columns: it is solved for unit columns,
     and codes are divided by z. Ends at a relative duality gap of `gap`, or after `max_iterations` of
-    `method`: see `smtdist.kernels.l1.sparse_codes`. Memory: 24 K bytes a row.
+    FISTA: see `smtdist.kernels.l1.sparse_codes`. Memory: 24 K bytes a row.
 
     >>> recover_codes(np.eye(2), np.array([[1.0, -3.0]]), 0.5)
     array([[0.75, 0.  ]])
@@ -53,16 +48,10 @@ def recover_codes(
     if not seen.any():
         return codes
     z = lengths[seen]
-    warm = None if start is None else np.ascontiguousarray(start[:, seen] * z)
     # equation 6 has no half before its square, and eq. 10 does
+    unit = components[:, seen] / z
     found, _, _ = l1.sparse_codes(
-        components[:, seen] / z,
-        embedded,
-        penalty / 2,
-        gap=gap,
-        method=method,
-        max_iterations=max_iterations,
-        start=warm,
+        unit, embedded, penalty / 2, gap=gap, method="fista", max_iterations=max_iterations
     )
     codes[:, seen] = found / z
     return codes

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from smtdist.data.video import Clip
 from smtdist.engine.passes import Engine
-from smtdist.models.functional.fit import Record
 from smtdist.models.functional.needles import needles
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import VideoModel, fit_video
 from smtdist.models.functional.video_judge import pca, snr
+from smtdist.models.records import Record
 
 Float64 = NDArray[np.float64]
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 PADDED: Final = 4
 """The Fourier amplitude is looked at on a grid so many times as fine as the patch gives."""
@@ -70,10 +69,8 @@ def _spectrum(patches: Float64) -> tuple[NDArray[np.complex128], tuple[Float64, 
     side = patches.shape[1]
     spectrum = np.fft.fft2(patches, s=(PADDED * side, PADDED * side))
     frequency = np.fft.fftfreq(PADDED * side)
-    return spectrum, (
-        np.repeat(frequency[:, None], len(frequency), 1),
-        np.repeat(frequency[None], len(frequency), 0),
-    )
+    down, across = np.meshgrid(frequency, frequency, indexing="ij")
+    return spectrum, (down, across)
 
 
 def _envelope(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.models.functional.needles import needles
 from smtdist.models.functional.topology import affinity_groups
 from smtdist.models.functional.video import VideoModel
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 GROUP = 5
 """Neighbours drawn beside an atom, as in Supplementary Figure 3."""

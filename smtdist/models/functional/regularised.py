@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import l1
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 
 def regularised_codes(

@@ -6,9 +6,12 @@ import dataclasses
 import difflib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from smtdist.errors import ConfigurationError
+
+_CHOICES: Final = {"whiten": ("zca", "fourier"), "moment": ("centred", "second"), "order": (1, 2)}
+_COUNTS: Final = ("patch", "length", "places", "atoms", "batch", "n_components", "sgd_batch", "sgd_steps")
 
 
 @dataclass(frozen=True)
@@ -52,24 +55,11 @@ class FunctionalSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("whiten", ("zca", "fourier")),
-            ("moment", ("centred", "second")),
-            ("order", (1, 2)),
-        ):
+        for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 allowed = " or ".join(str(choice) for choice in choices)
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {allowed}.")
-        for name in (
-            "patch",
-            "length",
-            "places",
-            "atoms",
-            "batch",
-            "n_components",
-            "sgd_batch",
-            "sgd_steps",
-        ):
+        for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 1.")
         for name in ("rounds", "sgd_rounds", "sparsity", "ridge", "seed"):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.data.subset import ChunkSubset, chunk_subset
@@ -14,14 +13,13 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels import hashing
 from smtdist.kernels.features import Features
+from smtdist.models.records import Record
+from smtdist.solve.solution import Float64
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import SecondOrder, ValueSums
-
-Float64 = NDArray[np.float64]
-Record = dict[str, Any]
 
 MOMENTS: Final = ("centred", "second")
 WHITENING_RIDGE: Final = 1e-6

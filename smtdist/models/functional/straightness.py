@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from smtdist.errors import DataError
 
-Float64 = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Straightness:

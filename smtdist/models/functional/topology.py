@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
 from smtdist.models.functional.needles import Needles, needles
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 NEIGHBOURS: Final = 9
 BEST: Final = 500

@@ -17,25 +17,18 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.models import valued
 from smtdist.models.functional.dictionary import learn_dictionary
-from smtdist.models.functional.fit import (
-    Record,
-    SparseCoder,
-    Whitening,
-    Whitens,
-    fit_whitening,
-)
+from smtdist.models.functional.fit import SparseCoder, Whitening, Whitens, fit_whitening
 from smtdist.models.functional.inverse import PENALTY, recover_codes
 from smtdist.models.functional.regularised import regularised_codes
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.sgd import SgdSettings, fit_sgd, orthogonalised
+from smtdist.models.records import Record
 from smtdist.models.valued import ValuedTransform
-from smtdist.solve.solution import Solution
+from smtdist.solve.solution import Float64, Solution
 from smtdist.statistics import values as value_sums
 from smtdist.statistics.operators import Temporal
 from smtdist.statistics.sites import Sequences
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
-
-Float64 = NDArray[np.float64]
 
 SHARED: Final = ("patch", "length", "places", "views", "whiten", "low_pass", "seed")
 """Settings that all layers of a stack share."""
@@ -65,13 +58,7 @@ class VideoModel(ValuedTransform):
 
     free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
     """Settings that no sum depends on: they may change after the fit."""
-
-    @property
-    def solution(self) -> Solution:
-        """P and its eigenvalues; ModelError before the solve."""
-        if self.embedding is None:
-            raise ModelError("The model has no embedding yet; it holds a dictionary only.")
-        return self.embedding
+    holds: ClassVar[str] = "a dictionary"
 
     @property
     def components(self) -> Float64:
@@ -82,11 +69,6 @@ class VideoModel(ValuedTransform):
     def eigenvalues(self) -> Float64:
         """(L,), the diagonal of P A D Dᵀ Aᵀ Pᵀ."""
         return self.solution.eigenvalues
-
-    @property
-    def means(self) -> SecondOrder:
-        """V, A D Dᵀ Aᵀ and the mean code."""
-        return super().means if self.given is None else self.given
 
     @property
     def sums(self) -> ValueSums:
@@ -100,10 +82,6 @@ class VideoModel(ValuedTransform):
         own = array_hash(self.whitening.mean, self.whitening.whiten, self.coder.dictionary)
         below = [] if self.below is None else [self.below.basis, array_hash(self.below.components)]
         return valued.hashed(taken, own, self.coder.gap, below, value_sums.GRID)
-
-    def facts(self, source: Source) -> Facts:
-        """Return what a checkpoint of sums of a source depends on."""
-        return Facts.of(source, asdict(self.settings), {"the model": self.basis})
 
     def require_like(self, source: Source) -> None:
         """Refuse sequences that were taken in another way, and all where P was not solved from the sums."""

@@ -14,8 +14,7 @@ from smtdist.models.functional.sgd import participation
 from smtdist.models.functional.straightness import straightness
 from smtdist.models.functional.topology import BEST, figure_4b, pooling
 from smtdist.models.functional.video import VideoModel
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 
 def snr(signal: Float64, found: Float64, mean: Float64 | float = 0.0) -> float:

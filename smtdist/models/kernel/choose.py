@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from smtdist.errors import DataError
@@ -68,9 +69,5 @@ def leave_one_out(rows: NDArray[Any], labels: NDArray[Any], neighbours: int = 3)
     >>> leave_one_out(np.array([[0.0], [0.1], [5.0], [5.1]]), np.array([0, 0, 1, 1]), 1)
     1.0
     """
-    right = 0
-    for i in range(len(rows)):
-        others = np.arange(len(rows)) != i
-        near = KNeighborsClassifier(min(neighbours, len(rows) - 1)).fit(rows[others], labels[others])
-        right += int(near.predict(rows[i : i + 1])[0] == labels[i])
-    return right / len(rows)
+    near = KNeighborsClassifier(min(neighbours, len(rows) - 1))
+    return float((cross_val_predict(near, rows, labels, cv=LeaveOneOut()) == labels).mean())

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from smtdist.engine.memory import BUDGET_SHARE, memory_limit, readable
 from smtdist.errors import DataError, MemoryBudgetError, ModelError
 from smtdist.kernels.gram import Kernel
-
-Float64 = NDArray[np.float64]
+from smtdist.solve.solution import Float64
 
 
 @dataclass(frozen=True, eq=False)

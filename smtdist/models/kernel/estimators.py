@@ -53,11 +53,8 @@ class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             with session.executor_for(self.cluster, self.workers) as executor:
                 model, records = fit_model(samples_of(rows), settings, Engine(executor))
         else:
-            rows = self._checked(X, reset=True)
-            model, records = (
-                fit_exact(rows, settings, triplets=triplets, clean=clean, function=function),
-                [],
-            )
+            rows, records = self._checked(X, reset=True), []
+            model = fit_exact(rows, settings, triplets=triplets, clean=clean, function=function)
         return self._fitted(model, records)
 
     def _checked(self, X: Any, *, reset: bool) -> NDArray[Any]:

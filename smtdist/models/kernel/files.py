@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import h5netcdf
-import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import hdf5
 from smtdist.data.writing import lenient, whole_file
 from smtdist.errors import ModelError
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
 from smtdist.kernels.gram import Kernel
+from smtdist.models import groups as file_groups
 from smtdist.models.kernel.autoencoder import KernelDecoder
 from smtdist.models.kernel.contrastive import Spectrum
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import KernelEncoder
-from smtdist.models.kernel.kind import KIND
 from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
 from smtdist.models.kernel.settings import KernelSettings
 
 SCHEMA: Final = 1
+KIND: Final = "kernel"
 
 Arrays = dict[str, tuple[tuple[str, ...], NDArray[Any]]]
 
@@ -56,28 +55,11 @@ def save_kernel(model: KernelModel, path: str | os.PathLike[str], *, overwrite: 
 
 def load_kernel(path: str | os.PathLike[str]) -> KernelModel:
     """Read a kernel model; ModelError for a file that is none, or damaged."""
-    if not Path(path).is_file():
-        raise ModelError(f"There is no model file {path}; check the name.")
-    try:
-        file = hdf5.unlocked(path)
-    except OSError as error:
-        raise ModelError(f"{path} is not a readable HDF5 file ({error}); give a kernel model.") from error
-    with file:
-        try:
-            _require_kind(file, path)
-            return _read(file)
-        except hdf5.DAMAGE as error:
-            raise ModelError(f"{path} is not a whole kernel model ({error}); fit it again.") from error
-
-
-def _require_kind(file: Any, path: str | os.PathLike[str]) -> None:
-    if str(file.attrs.get("kind", "")) != KIND:
-        raise ModelError(f"{path} is not a kernel model; give one written by smtdist kernel fit.")
-    schema = int(np.ravel(file.attrs["kernel_schema"])[0])
-    if schema > SCHEMA:
-        raise ModelError(
-            f"{path} has the schema {schema} of kernel models, this version reads up to {SCHEMA}; install a newer smtdist."
-        )
+    with file_groups.reading(path, "kernel model", "a kernel model") as file:
+        if str(file.attrs.get("kind", "")) != KIND:
+            raise ModelError(f"{path} is not a kernel model; give one written by smtdist kernel fit.")
+        file_groups.require_schema(file, path, "kernel_schema", SCHEMA, "kernel models")
+        return _read(file)
 
 
 def _attributes(model: KernelModel) -> dict[str, Any]:
@@ -140,7 +122,7 @@ def _read(file: Any) -> KernelModel:
     if "embedding" in file:
         group = file["embedding"]
         values = group["eigenvalues"][()]
-        signs = (int(np.ravel(group.attrs[name])[0]) for name in ("n_positive", "n_negative"))
+        signs = (file_groups.number(group, name) for name in ("n_positive", "n_negative"))
         spectrum = Spectrum(values, len(values), *signs)
     about = json.loads(file.attrs["convergence"])
     return KernelModel(
@@ -160,7 +142,7 @@ def _parts(file: Any) -> Iterator[tuple[str, Any]]:
         if name not in file:
             continue
         group = file[name]
-        arrays = {key: _finite(group[key][()], key) for key in group if key in _ARRAYS}
+        arrays = {key: file_groups.finite(group, key) for key in group if key in _ARRAYS}
         encoding = name == "encoder"
         if group.attrs["map"] == "kernel":
             kernel = Kernel(**json.loads(group.attrs["kernel"]))
@@ -172,15 +154,11 @@ def _parts(file: Any) -> Iterator[tuple[str, Any]]:
         features = _features(group, arrays)
         if features.n_features != len(arrays["weights"]):
             raise ValueError("features and weights differ in number")
-        unit = bool(np.ravel(group.attrs["unit"])[0])
-        yield (
-            name,
-            (
-                FeatureEncoder(features, arrays["weights"], unit)
-                if encoding
-                else FeatureDecoder(features, arrays["weights"])
-            ),
-        )
+        unit = bool(file_groups.number(group, "unit"))
+        if encoding:
+            yield name, FeatureEncoder(features, arrays["weights"], unit)
+        else:
+            yield name, FeatureDecoder(features, arrays["weights"])
 
 
 _ARRAYS: Final = ("rows", "coefficients", "weights", "landmarks", "inverse", "frequencies")
@@ -193,9 +171,3 @@ def _features(group: Any, arrays: dict[str, NDArray[Any]]) -> FeatureMap:
     if group.attrs["map"] == "relu":
         return ReluFeatures(arrays["frequencies"])
     return FourierFeatures(arrays["frequencies"])
-
-
-def _finite(values: NDArray[Any], name: str) -> NDArray[Any]:
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} holds numbers that are not finite")
-    return values

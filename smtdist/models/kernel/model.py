@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import platform
+import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from smtdist.kernels import feature_maps
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.feature_maps import FeatureMap
 from smtdist.kernels.gram import with_bandwidth
+from smtdist.models import provenance
+from smtdist.models import rows as row_embedding
 from smtdist.models.kernel.autoencoder import KernelDecoder, autoencoder
 from smtdist.models.kernel.contrastive import Spectrum, contrastive
 from smtdist.models.kernel.descent import Convergence
@@ -25,11 +27,10 @@ from smtdist.models.kernel.encoder import KernelEncoder, require_rows
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import spectral
 from smtdist.models.kernel.triplets import Triplets, drawn_triplets, given_triplets
+from smtdist.models.records import Record
+from smtdist.solve.solution import Float64
 from smtdist.statistics.gradients import on_sphere
 from smtdist.statistics.rows import as_rows
-
-Float64 = NDArray[np.float64]
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,21 @@ class KernelModel:
         return found
 
 
+def embedded(
+    model: KernelModel, source: Source, engine: Engine
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
+    """Yield (first sample, embedded rows (m, h)) for all samples, in whatever order they end.
+
+    Memory on a worker: 1,024 samples and their kernel values or features, and 16,384 embedded rows.
+    """
+    wanted, found = math.prod(model.shape), math.prod(source.shape[1:])
+    if found != wanted:
+        raise ModelError(
+            f"The model takes samples of {wanted} numbers, {source.name} has {found}; give samples like those it was fitted on."
+        )
+    return row_embedding.embedded(model.embed, source, engine)
+
+
 def prepared(samples: NDArray[Any], settings: KernelSettings) -> NDArray[Any]:
     """Return samples as rows: float64 for exact models, float32 for features; uint8 is divided by 255."""
     if settings.features is not None:
@@ -151,9 +167,10 @@ def fit_exact(
     if function is not None:
         kernel = type(kernel)(getattr(function, "__name__", "own"), function=function)
     kernel = with_bandwidth(kernel, settings.bandwidth, rows)
-    options = {"tolerance": settings.tolerance, "max_iterations": settings.max_iterations}
-    descent: dict[str, Any] = {"method": settings.method, "seed": settings.seed, **options}
-    about = {"versions": versions()}
+    descent: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("method", "seed", "tolerance", "max_iterations")
+    }
+    about = {"versions": provenance.few_versions()}
     if settings.model == "autoencoder":
         seen, wanted = corrupted(rows, shape, settings, clean)
         encode, decode, convergence = autoencoder(
@@ -211,15 +228,6 @@ def image_shape_of(samples: NDArray[Any]) -> tuple[int, int, int]:
         return 1, 1, int(samples.shape[-1]) if samples.ndim else 0
     height, width, *channels = samples.shape[1:]
     return int(height), int(width), int(np.prod(channels)) if channels else 1
-
-
-def versions() -> dict[str, str]:
-    """Return the versions a model was made with."""
-    return {
-        "smtdist": version("smtdist"),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
 
 
 def fit_model(source: Source, settings: KernelSettings, engine: Engine) -> tuple[KernelModel, list[Record]]:

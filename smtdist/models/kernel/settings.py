@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,12 +140,6 @@ class KernelSettings:
 
 
 def _number(name: str, value: Any, word: str = "") -> None:
-    good = (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value >= 0
-    )
-    if not good:
+    if not (checks.is_number(value) and value >= 0):
         also = f', or "{word}"' if word else ""
         raise ConfigurationError(f"{name} is {value!r}; it must be a number of at least 0{also}.")

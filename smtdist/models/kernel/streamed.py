@@ -16,19 +16,14 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import FeatureMap, NystroemFeatures
 from smtdist.kernels.gram import Kernel, with_bandwidth
-from smtdist.models import ways
+from smtdist.models import provenance, ways
 from smtdist.models.kernel.contrastive import Spectrum, top_components
 from smtdist.models.kernel.descent import Convergence
 from smtdist.models.kernel.encoder import FEWER_FEATURES, require_memory
-from smtdist.models.kernel.model import (
-    FeatureDecoder,
-    FeatureEncoder,
-    KernelModel,
-    Record,
-    versions,
-)
+from smtdist.models.kernel.model import FeatureDecoder, FeatureEncoder, KernelModel
 from smtdist.models.kernel.settings import KernelSettings
 from smtdist.models.kernel.spectral import bottomless, resolved_ridge
+from smtdist.models.records import Record
 from smtdist.solve import positive
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.contrast import ContrastSums, finish
@@ -74,7 +69,7 @@ def fit_streamed(
     ready = _prepared(draw.state, source, settings)
     fits = {"contrastive": _contrastive, "spectral": _spectral, "autoencoder": _autoencoder}
     model, records = fits[settings.model](source, settings, engine, ready)
-    about = {"source": source.describe(), "versions": versions()}
+    about = {"source": source.describe(), "versions": provenance.few_versions()}
     return replace(model, provenance=about), [record, *records]
 
 

@@ -1,4 +1,4 @@
-"""Who is near whom among points: k nearest neighbours, locally linear weights, steps of a sequence."""
+"""Who is near whom among points: k nearest neighbours, locally linear weights, steps of a sequence; and landmarks."""
 
 from __future__ import annotations
 
@@ -136,3 +136,18 @@ def temporal_context(lengths: Sequence[int], order: int = 1) -> Context:
     inner = ~(first | last)
     before, after = np.where(inner, rows - 1, rows), np.where(inner, rows + 1, rows)
     return Context(np.stack([before, after], axis=1), np.full((n, 2), 0.5), 2)
+
+
+def spread_points(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Return points that tile the others: each is the farthest from those before it, beginning with the first.
+
+    >>> spread_points(np.array([[0.0], [1.0], [5.0], [6.0]]), 2).tolist()
+    [[0.0], [6.0]]
+    """
+    chosen, distance = [0], np.full(len(points), np.inf)
+    for _ in range(count - 1):
+        np.minimum(
+            distance, feature_kernels.squared_distances(points, points[chosen[-1:]])[:, 0], out=distance
+        )
+        chosen.append(int(distance.argmax()))
+    return points[chosen]

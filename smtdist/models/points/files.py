@@ -10,12 +10,8 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.kernels.features import (
@@ -62,24 +58,15 @@ def save_points(model: PointModel, path: str | os.PathLike[str], *, overwrite: b
 
 def load_points(path: str | os.PathLike[str]) -> PointModel:
     """Read a model; ModelError for anything else, damaged, or of a newer schema."""
-    if not Path(path).is_file():
-        raise ModelError(f"There is no model file {path}; check the name.")
-    try:
-        with hdf5.unlocked(path) as file:
-            if "smtdist_points_schema" not in file.attrs:
-                raise ModelError(f"{path} is not a model of points; give one written by smtdist points.")
-            schema = int(np.ravel(file.attrs["smtdist_points_schema"])[0])
-            if schema > SCHEMA:
-                raise ModelError(
-                    f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
-                )
-            require_package(path, file)
-            return _read(file)
-    except hdf5.DAMAGE as error:
-        raise ModelError(f"{path} is not a whole model of points ({error}); fit it again.") from error
+    with file_groups.reading(path, "model of points") as file:
+        if "smtdist_points_schema" not in file.attrs:
+            raise ModelError(f"{path} is not a model of points; give one written by smtdist points.")
+        file_groups.require_schema(file, path, "smtdist_points_schema", SCHEMA)
+        _require_package(path, file)
+        return _read(file)
 
 
-def require_package(path: str | os.PathLike[str], file: Any) -> None:
+def _require_package(path: str | os.PathLike[str], file: Any) -> None:
     """Refuse a model of samples of a kind that no installed package brings."""
     told = json.loads(str(file.attrs["configuration"]) or "{}")
     name = told.get("sites", ROWS_OF_TABLES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -13,7 +13,6 @@ from smtdist.data.fingerprint import array_hash
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
 from smtdist.kernels.features import Features
@@ -56,11 +55,7 @@ class PointModel(ValuedTransform):
 
     free: ClassVar[tuple[str, ...]] = ("n_components", "moment")
     """Settings that no sum depends on: they may change after the fit."""
-
-    @property
-    def means(self) -> SecondOrder:
-        """V, A D Dᵀ Aᵀ and the mean feature."""
-        return super().means if self.given is None else self.given
+    holds: ClassVar[str] = "features"
 
     @property
     def sums(self) -> ValueSums:
@@ -110,10 +105,6 @@ class PointModel(ValuedTransform):
             )
         return in_time(table, self._asked.order, lengths)
 
-    def facts(self, source: Source) -> Facts:
-        """Return what a checkpoint of sums of a source depends on."""
-        return Facts.of(source, asdict(self._asked), {"the model": self.basis})
-
     def require_like(self, source: Source) -> None:
         """Refuse rows of another length, and any where neighbours are among all rows."""
         self._require_local()
@@ -152,7 +143,8 @@ class PointModel(ValuedTransform):
 
     def transform(self, points: Any) -> Float64:
         """Return P f(x) of every point, (N, L); new points are as good as those of the fit."""
-        return self.transform_codes(self.features(np.asarray(points, np.float64)))
+        result: Float64 = self.features(np.asarray(points, np.float64)) @ self.solution.components.T
+        return result
 
     def represent(self, samples: NDArray[np.generic]) -> Float64:
         """Return P f(x) of rows of a table, (m, L), or of all rows of samples that have their own, (m, sites, L)."""
@@ -167,18 +159,6 @@ class PointModel(ValuedTransform):
         """Shape of what `represent` makes of a sample."""
         count = len(self.solution.eigenvalues)
         return (count,) if self.kind is None else (self.n_sites, count)
-
-    def transform_codes(self, codes: NDArray[np.float64]) -> Float64:
-        """Return P a of features, (N, L)."""
-        result: Float64 = codes @ self.solution.components.T
-        return result
-
-    @property
-    def solution(self) -> Solution:
-        """P and its eigenvalues; ModelError before the fit."""
-        if self.embedding is None:
-            raise ModelError("The model has no embedding yet; it holds features only.")
-        return self.embedding
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that a person asks for first, as plain JSON."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
-from smtdist.engine import plan as pass_plan
-from smtdist.engine import worker
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
@@ -27,16 +25,17 @@ from smtdist.kernels.features import (
     RandomFourier,
 )
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
+from smtdist.models import rows as row_embedding
 from smtdist.models.points.contexts import (
     Context,
     locally_linear_context,
     mean_context,
     nearest_neighbours,
+    spread_points,
     symmetric_context,
     temporal_context,
 )
 from smtdist.models.points.fit import MOMENTS, PointModel, in_context, noisy_pairs
-from smtdist.models.points.landmarks import spread_points
 from smtdist.models.points.sites import ROWS_OF_TABLES, SiteKind, require_sites, rows_of, site_kind
 from smtdist.statistics.operators import require_order
 
@@ -49,9 +48,6 @@ _ORDERS: Final = {"noise": 1, "knn": 1, "mean": 2, "lle": 2}
 METHODS: Final = ("auto", "exact", "faiss")
 SOME_ROWS: Final = 20_000
 """Rows that landmarks are chosen among where samples have rows of their own."""
-RANGE: Final = 16_384
-"""Points of a task when new points are embedded."""
-_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,23 +192,20 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Featu
         raise ConfigurationError(
             f"size is {settings.size}, but landmarks are among the {len(rows)} points; ask for fewer."
         )
+    if settings.features == "interpolation" and settings.neighbours > settings.size:
+        raise ConfigurationError(
+            f"neighbours is {settings.neighbours}, but there are {settings.size} landmarks; ask for fewer."
+        )
     landmarks = spread_points(rows, settings.size)
-    if settings.features == "rbf":
-        return RadialBasis(landmarks, settings.width)
-    over: dict[str, Callable[[], Features]] = {
+    made: dict[str, Callable[[], Features]] = {
+        "landmarks": lambda: Landmarks(landmarks),
         "threshold": lambda: Threshold(landmarks, settings.threshold),
         "l1": lambda: PositiveCodes(landmarks, settings.penalty),
         "omp": lambda: Pursuit(landmarks, settings.active),
+        "interpolation": lambda: Interpolation(landmarks, settings.neighbours),
+        "rbf": lambda: RadialBasis(landmarks, settings.width),
     }
-    if settings.features in over:
-        return over[settings.features]()
-    if settings.features == "interpolation":
-        if settings.neighbours > settings.size:
-            raise ConfigurationError(
-                f"neighbours is {settings.neighbours}, but there are {settings.size} landmarks; ask for fewer."
-            )
-        return Interpolation(landmarks, settings.neighbours)
-    return Landmarks(landmarks)
+    return made[settings.features]()
 
 
 def table_in_context(table: Source, settings: PointSettings) -> NeighbourSource | NoisePairs:
@@ -260,17 +253,4 @@ def embedded(
             f"The model takes points of {model.n_inputs} numbers, {source.name} has {source.shape[1]}; give rows like those "
             f"it was fitted on."
         )
-    step = source.chunk_samples * max(1, RANGE // source.chunk_samples)
-    ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
-    for (start, _), values in engine.map(embed_range, model, source, ranges):
-        yield start, values
-
-
-def embed_range(model: PointModel, source: Source, start: int, stop: int) -> NDArray[np.floating[Any]]:
-    """Embed points [start, stop) of a table."""
-    parts = []
-    with source.opened() as reader:
-        for first, samples in worker.batches(reader, start, stop, pass_plan.block_samples(source), _ROWS):
-            with worker.located(source.name, first):
-                parts.append(model.represent(samples))
-    return np.concatenate(parts)
+    return row_embedding.embedded(model.represent, source, engine)

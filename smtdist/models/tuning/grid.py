@@ -47,18 +47,23 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
             )
         if key in grid:
             raise ConfigurationError(f"--grid names {key} twice; give all its values at once.")
-        grid[key] = list(dict.fromkeys(_values(key, values)))
+        grid[key] = list(dict.fromkeys(_values(values)))
     if not grid:
         raise ConfigurationError("There is nothing to tune; give --grid, such as --grid ridge=0.001,0.01.")
     return grid
 
 
-def _values(key: str, text: str) -> list[Any]:
+def _values(text: str) -> list[Any]:
     try:
         values: list[Any] = json.loads(f"[{text}]")
         return values
     except json.JSONDecodeError:
         return [configuration.parse_value(value.strip()) for value in text.split(",")]
+
+
+def every(grid: Mapping[str, Sequence[Any]]) -> list[Changes]:
+    """Return every combination of the values of a grid, the last setting varying fastest."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 def combinations(
@@ -70,8 +75,7 @@ def combinations(
     there are fewer atoms (`n_atoms`, else the dictionary's) than components.
     """
     found = []
-    for values in itertools.product(*grid.values()):
-        changes = dict(zip(grid, values, strict=True))
+    for changes in every(grid):
         one = settings.replace(**changes)
         atoms, asked = n_atoms or one.dictionary, one.n_components + one.drop
         if asked > atoms:

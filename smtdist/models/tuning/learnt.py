@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from smtdist.models.coded import CodedSettings
 from smtdist.models.coders import fit
 from smtdist.models.coders.manifold import Manifold
 from smtdist.models.transform import represented
-from smtdist.models.tuning.grid import Changes, as_text
+from smtdist.models.tuning.grid import Changes, as_text, every
 from smtdist.models.tuning.tune import Classifier, Trial, ranked
 from smtdist.statistics.values import ValueStatistics
 
@@ -34,11 +33,7 @@ def learnt_trials(
 
     Raises ConfigurationError, before any data are read, for what is no setting of a code.
     """
-    found = []
-    for values in product(*grid.values()):
-        changes = dict(zip(grid, values, strict=True))
-        found.append((changes, learned_codes.coded_settings(**{**settings, **changes})))
-    return found
+    return [(changes, learned_codes.coded_settings(**{**settings, **changes})) for changes in every(grid)]
 
 
 def tune_learnt(

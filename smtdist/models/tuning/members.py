@@ -131,64 +131,37 @@ def members_of(
     fitted: Sequence[Fitted], trials: Sequence[Configuration]
 ) -> tuple[list[Member], list[tuple[int, Slice]]]:
     """Return the members, and for every trial its member and slice."""
-    keys: dict[tuple[Any, ...], int] = {}
-    firsts: list[tuple[Fitted, Configuration]] = []
-    slices: list[set[Slice]] = []
-    places = []
+    found: dict[tuple[int, int, int, str], tuple[Fitted, set[Slice]]] = {}
+    wanted = []
     for own, settings in zip(fitted, trials, strict=True):
         key = (id(own), settings.pool_size, settings.pool_stride, settings.dtype)
-        number = keys.setdefault(key, len(keys))
-        if number == len(firsts):
-            firsts.append((own, settings))
-            slices.append(set())
         part = (settings.drop, settings.drop + settings.n_components)
-        slices[number].add(part)
-        places.append((number, part))
+        found.setdefault(key, (own, set()))[1].add(part)
+        wanted.append((key, part))
     members = []
-    for (own, settings), parts in zip(firsts, slices, strict=True):
+    for key, (own, parts) in found.items():
         assert own.embedding is not None
         longest = max(stop for _, stop in parts)
         components = np.ascontiguousarray(own.embedding.components[:longest].T, np.float32)
-        members.append(
-            Member(
-                own.encoder,
-                components,
-                tuple(sorted(parts)),
-                settings.pool_size,
-                settings.pool_stride,
-                settings.dtype,
-            )
-        )
-    return members, places
+        members.append(Member(own.encoder, components, tuple(sorted(parts)), *key[1:]))
+    numbers = {key: number for number, key in enumerate(found)}
+    return members, [(numbers[key], part) for key, part in wanted]
 
 
 def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     """Choose the batch within a worker's budget."""
     longest = members[0].encoder
-    geometry = longest.whitener.geometry
+    geometry, n_atoms, form = longest.whitener.geometry, len(longest.atoms), longest.form
+    raw_bytes, threads = longest.whitener.scale.raw_bytes, engine.executor.threads()
     encoders = len({id(member.encoder) for member in members})
+    components = max(len(member.components.T) for member in members)
 
     def needed(images: int) -> int:
-        stages = memory.batch_bytes(
-            geometry,
-            len(longest.atoms),
-            longest.form,
-            images,
-            raw_bytes=longest.whitener.scale.raw_bytes,
-        )
-        bits = encoders * images * geometry.positions * (8 * -(-len(longest.atoms) // 64) + 16)
-        lists = (
-            encoders * 2 * memory.code_capacity(geometry, len(longest.atoms), longest.form, images)
-            if longest.form == "bits"
-            else 0
-        )
-        sums = (
-            4
-            * engine.executor.threads()
-            * geometry.positions
-            * max(len(one.components.T) for one in members)
-        )
-        return stages.encoding + bits + lists + sums
+        encoding = memory.batch_bytes(geometry, n_atoms, form, images, raw_bytes=raw_bytes).encoding
+        bits = encoders * images * geometry.positions * (8 * -(-n_atoms // 64) + 16)
+        capacity = memory.code_capacity(geometry, n_atoms, form, images) if form == "bits" else 0
+        sums = 4 * threads * geometry.positions * components
+        return encoding + bits + 2 * encoders * capacity + sums
 
     budget = int(BUDGET_SHARE * engine.executor.limit_bytes())
     batch = 64
@@ -199,4 +172,4 @@ def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
             f"Embedding one image for {len(members)} settings needs {readable(needed(1))}, more than the "
             f"{readable(budget)} a worker may plan for; vary fewer values, or use larger workers."
         )
-    return Slices(members, batch, engine.executor.threads())
+    return Slices(members, batch, threads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,18 +53,16 @@ def in_file(
     members: Sequence[Member], samples: Sequence[int], size: int, engine: Engine
 ) -> Iterator[list[Side]]:
     """Yield rooms for so many samples each in a temporary file that is deleted at the end."""
-    descriptor, path = tempfile.mkstemp(prefix="smtdist-tune-", suffix=".h5")
-    os.close(descriptor)
-    try:
-        text = f"The representations take {readable(size)}; they go to {path}, which is deleted at the end"
-        engine.events.emit("note", text=text)
+    with tempfile.TemporaryDirectory(prefix="smtdist-tune-") as folder:
+        path = Path(folder, "z.h5")
+        engine.note(
+            f"The representations take {readable(size)}; they go to {path}, which is deleted at the end"
+        )
         with lenient(path) as raw, h5py.File(raw, "w") as file:
             yield [
                 Side([_stored(file, f"{side}/{i}", one, count) for i, one in enumerate(members)], None)
                 for side, count in enumerate(samples)
             ]
-    finally:
-        Path(path).unlink(missing_ok=True)
 
 
 def _stored(file: Any, name: str, member: Member, samples: int) -> list[Any]:

@@ -28,6 +28,7 @@ BLOCK_BYTES = 256 * 1024**2
 R = TypeVar("R")
 Found = TypeVar("Found", covariant=True)
 Place = tuple[int, Slice]
+Group = dict[int, Member]
 
 
 class Learner(Protocol[Found]):
@@ -82,7 +83,7 @@ class _Scoring(Generic[R]):
     def __init__(
         self, members: list[Member], known: Source, asked: Source, judge: Judge[R], engine: Engine
     ) -> None:
-        self.members, self.known, self.asked, self.judge, self.engine = members, known, asked, judge, engine
+        self.known, self.asked, self.judge, self.engine = known, asked, judge, engine
         largest = max(member.sample_bytes for member in members)
         # a block of one image at least
         self.gradual = judge.begin is not None and (asked.n_samples + 1) * largest <= room_bytes()
@@ -94,20 +95,17 @@ class _Scoring(Generic[R]):
         self.found: dict[Place, R] = {}
 
     def run(self, places: list[Place]) -> list[R]:
-        sizes = [
-            sum(self.members[i].sample_bytes for i in group) * (self.asked.n_samples + self.block(group))
-            for group in self.groups
-        ]
+        sizes = [_size(group, self.asked.n_samples + self.block(group)) for group in self.groups]
         # one piece of memory serves all groups: fresh pages cost as much as filling them
         memory = np.empty(max([size for size in sizes if size <= room_bytes()], default=0), np.uint8)
         counts = (self.asked.n_samples, self.known.n_samples)
         for group, size in zip(self.groups, sizes, strict=True):
-            members = [self.members[i] for i in group]
+            members = tuple(group.values())
             if self.gradual:
                 self.by_blocks(group, memory)
             elif size <= len(memory):
                 asked = in_memory(members, counts[0], memory)
-                self.whole(group, asked, in_memory(members, counts[1], memory[_size(members, counts[0]) :]))
+                self.whole(group, asked, in_memory(members, counts[1], memory[_size(group, counts[0]) :]))
             else:
                 with in_file(members, counts, size, self.engine) as (asked, known):
                     self.whole(group, asked, known)
@@ -115,25 +113,25 @@ class _Scoring(Generic[R]):
         self.scored.end()
         return [self.found[place] for place in places]
 
-    def block(self, group: list[int]) -> int:
+    def block(self, group: Group) -> int:
         """Images to learn from at a time."""
         if not self.gradual:
             return self.known.n_samples
-        sample = sum(self.members[i].sample_bytes for i in group)
+        sample = _size(group, 1)
         spare = room_bytes() - self.asked.n_samples * sample
         if isinstance(self.engine.executor, SerialExecutor):
             spare = min(spare, BLOCK_BYTES)  # elsewhere a block keeps all workers busy
         rows, chunk = max(1, spare // sample), self.known.chunk_samples
         return min(rows // chunk * chunk if rows >= chunk else rows, self.known.n_samples)
 
-    def by_blocks(self, group: list[int], memory: Any) -> None:
+    def by_blocks(self, group: Group, memory: Any) -> None:
         """Judge all slices of a group while the images to learn from pass by."""
         assert self.judge.begin is not None
-        members = tuple(self.members[i] for i in group)
+        members = tuple(group.values())
         slices, rows = slices_of(members, self.engine), self.block(group)
         asked = in_memory(members, self.asked.n_samples, memory)
         fill(slices, self.asked, asked, self.engine, self.images, (0, self.asked.n_samples))
-        known = in_memory(members, rows, memory[_size(members, self.asked.n_samples) :])
+        known = in_memory(members, rows, memory[_size(group, self.asked.n_samples) :])
         begun = [
             (key, self.judge.begin(test_z, rows), train_z)
             for key, train_z, test_z in self.cases(group, known, asked)
@@ -148,9 +146,9 @@ class _Scoring(Generic[R]):
             self.found[key] = learner.result()
             self.scored.step()
 
-    def whole(self, group: list[int], asked: Side, known: Side) -> None:
+    def whole(self, group: Group, asked: Side, known: Side) -> None:
         """Judge all slices of a group by all images."""
-        slices = slices_of(tuple(self.members[i] for i in group), self.engine)
+        slices = slices_of(tuple(group.values()), self.engine)
         for side, source in ((known, self.known), (asked, self.asked)):
             fill(slices, source, side, self.engine, self.images, (0, source.n_samples))
         cases = self.cases(group, known, asked)
@@ -165,17 +163,17 @@ class _Scoring(Generic[R]):
             self.found |= zip((key for key, _, _ in part), results, strict=True)
             self.scored.step(len(part))
 
-    def cases(self, group: list[int], known: Side, asked: Side) -> list[tuple[Place, Any, Any]]:
+    def cases(self, group: Group, known: Side, asked: Side) -> list[tuple[Place, Any, Any]]:
         """Return the place of every slice, and its representations to learn from and to judge by."""
         return [
             ((i, part), known.views[place][number], asked.views[place][number])
-            for place, i in enumerate(group)
-            for number, part in enumerate(self.members[i].slices)
+            for place, (i, member) in enumerate(group.items())
+            for number, part in enumerate(member.slices)
         ]
 
 
-def _size(members: Sequence[Member], samples: int) -> int:
-    return samples * sum(member.sample_bytes for member in members)
+def _size(group: Group, samples: int) -> int:
+    return samples * sum(member.sample_bytes for member in group.values())
 
 
 def _side_by_side(calls: Sequence[Callable[[], R]]) -> list[R]:
@@ -196,15 +194,15 @@ def room_bytes() -> int:
     return memory_limit() // MEMORY_SHARE
 
 
-def _groups(members: Sequence[Member], samples: int) -> Iterator[list[int]]:
-    """Yield numbers of members that are represented at once: codes nest, and all fits in memory."""
+def _groups(members: Sequence[Member], samples: int) -> Iterator[Group]:
+    """Yield members, by their numbers, that are represented at once: codes nest, and all fits in memory."""
     left = sorted(range(len(members)), key=lambda i: -len(members[i].encoder.atoms))
     while left:
-        first, group, taken = members[left[0]], [left[0]], members[left[0]].sample_bytes * samples
+        first = members[left[0]]
+        group = {left[0]: first}
         for i in left[1:]:
-            size = members[i].sample_bytes * samples
-            if nests(members[i].encoder, first.encoder) and taken + size <= room_bytes():
-                group.append(i)
-                taken += size
+            larger = {**group, i: members[i]}
+            if nests(members[i].encoder, first.encoder) and _size(larger, samples) <= room_bytes():
+                group = larger
         yield group
         left = [i for i in left if i not in group]

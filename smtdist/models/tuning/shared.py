@@ -19,21 +19,21 @@ from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import pixels as pixel_values
-from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.nested import nests
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models import model as smt_model
 from smtdist.models import ways
 from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary, sketch_size
+from smtdist.models.fit import require_given, whitening_of
 from smtdist.models.model import Whitening
 from smtdist.models.solving import solve
 from smtdist.solve.solution import Solution
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
 from smtdist.statistics.cooccurrence import CodeSums
-from smtdist.statistics.covariance import PatchMoment, covariance
+from smtdist.statistics.covariance import PatchMoment
 from smtdist.statistics.sums import Statistics, finish
 from smtdist.statistics.together import NestedSums, Together
 
@@ -98,13 +98,7 @@ class _Stages:
         for settings, moment in zip(trials, moments, strict=True):
             key = (moment, settings.ridge, settings.min_contrast)
             if key not in found:
-                sigma, mean = covariance(states[moment], moment.whitener)
-                if not sigma.any():
-                    raise DataError(
-                        f"All patches of {self.source.name} are constant; there is nothing to whiten."
-                    )
-                matrices = whitening_kernels.whitening_matrices(sigma, settings.ridge)
-                whitening = Whitening(sigma, *matrices, mean)
+                whitening = whitening_of(states[moment], moment.whitener, settings, self.source.name)
                 first = replace(moment.whitener, min_contrast=settings.min_contrast)
                 found[key] = whitening, smt_model.whitened(first, whitening)
             result.append(found[key])
@@ -123,10 +117,8 @@ class _Stages:
         self, trials: Sequence[Configuration], whitenings: Sequence[tuple[Whitening, Whitener]]
     ) -> list[Dictionary]:
         """Return the dictionary of every trial, from one sketch of random patches for each whitener."""
-        if any((one.dictionary_method == "given") != (self.atoms is not None) for one in trials):
-            raise ModelError(
-                "Atoms of your own go with dictionary_method=given, and the other way round; give both or neither."
-            )
+        for one in trials:
+            require_given(one, self.atoms)
         sketches: dict[Key, Candidates] = {}
         for settings, (_, whitener) in zip(trials, whitenings, strict=True):
             if self.atoms is None:
@@ -196,29 +188,23 @@ class _Stages:
         families = _families(sums)
         parts = [(key, family) for family, members in enumerate(families) for key in members]
         for group in self._groups(parts, lambda part: sums[part[0]].state_bytes()):
-            nested = {
-                family: {key: sums[key] for key, own in group if own == family}
-                for family in sorted({own for _, own in group})
+            nested: dict[int, list[Key]] = {}
+            for key, family in group:
+                nested.setdefault(family, []).append(key)
+            parts_of = {
+                str(family): NestedSums(tuple((str(i), sums[key]) for i, key in enumerate(keys)))
+                for family, keys in nested.items()
             }
-            together = Together(
-                tuple(
-                    (
-                        str(family),
-                        NestedSums(tuple((str(i), one) for i, one in enumerate(members.values()))),
-                    )
-                    for family, members in nested.items()
-                )
-            )
-            work = sum(next(iter(members.values())).work_per_sample for members in nested.values())
+            work = sum(sums[keys[0]].work_per_sample for keys in nested.values())
+            together = Together(tuple(parts_of.items()))
             partial, _ = self.engine.reduce("statistics", together, self.source, work_per_sample=work)
             state = partial.state
-            for family, members in nested.items():
-                for i, (key, one) in enumerate(members.items()):
-                    own = {
-                        name.removeprefix(f"{family}.{i}."): state.pop(name)
-                        for name in [name for name in state if name.startswith(f"{family}.{i}.")]
-                    }
-                    statistics = finish(one, own)
+            for family, keys in nested.items():
+                for i, key in enumerate(keys):
+                    part = f"{family}.{i}."
+                    names = [name for name in state if name.startswith(part)]
+                    own = {name.removeprefix(part): state.pop(name) for name in names}
+                    statistics = finish(sums[key], own)
                     if not statistics.activity.any():
                         raise DataError(
                             f"No patch of {self.source.name} has a code with one of the settings; lower threshold or "
@@ -254,25 +240,14 @@ class Counter:
     """A stage of the driver in the stream of events: so many things done of all."""
 
     def __init__(self, engine: Engine, name: str, total: int) -> None:
-        self.engine, self.name, self.total, self.done, self.begun = engine, name, total, 0, False
+        self.engine, self.name, self.total, self.done = engine, name, total, 0
 
     def step(self, count: int = 1) -> None:
         """Count; the first is the start."""
-        if not self.begun:
-            self.begun = True
-            self.engine.events.emit(
-                "pass_started",
-                **{"pass": self.name},
-                n_samples=self.total,
-                n_leaves=1,
-                resumed_leaves=0,
-                workers=1,
-                projected_bytes=0,
-            )
+        if self.done == 0:
+            self.engine.events.started(self.name, self.total)
         self.done += count
-        self.engine.events.emit(
-            "progress", **{"pass": self.name}, n_samples=self.done, n_positions=self.done, read_bytes=0
-        )
+        self.engine.events.progress(self.name, self.done, self.done)
 
     def end(self) -> None:
         """Finish."""
@@ -292,7 +267,7 @@ def _solved(statistics: Statistics, settings: Configuration) -> Solution:
         raise ConfigurationError(f"With {about}: {error}") from error
 
 
-def _sketch_key(settings: Configuration, whitener: Whitener) -> Key:
+def _sketch_key(settings: Configuration, whitener: Whitener) -> tuple[Any, ...]:
     return id(whitener), settings.flip, settings.seed
 
 
@@ -300,23 +275,18 @@ def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
     method = settings.dictionary_method
     if method == "given":
         return id(whitener)
-    key: tuple[Any, ...] = (*_tuple(_sketch_key(settings, whitener)), method, settings.dictionary)
+    key = (*_sketch_key(settings, whitener), method, settings.dictionary)
     if method == "diverse":
-        key += (settings.dictionary_cosine,)
+        return *key, settings.dictionary_cosine
     if method in ("kmeans", "spherical"):
-        key += (settings.dictionary_rounds, settings.dictionary_samples, settings.feature)
+        return *key, settings.dictionary_rounds, settings.dictionary_samples, settings.feature
     return key
 
 
 def _code_key(settings: Configuration, whitener: Whitener, dictionary: Dictionary) -> Key:
-    key: tuple[Any, ...] = (id(whitener), id(dictionary), settings.feature, settings.constant_patch)
-    key += (settings.dictionary_method == "kmeans",)
+    euclidean = settings.dictionary_method == "kmeans"
+    key = id(whitener), id(dictionary), settings.feature, settings.constant_patch, euclidean
     return key if settings.one_hot else (*key, settings.threshold, settings.zero_code)
-
-
-def _tuple(key: Key) -> tuple[Any, ...]:
-    assert isinstance(key, tuple)
-    return key
 
 
 def _families(sums: dict[Key, CodeSums]) -> list[list[Key]]:

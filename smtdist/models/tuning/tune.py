@@ -14,7 +14,7 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.models.tuning.grid import Changes
-from smtdist.models.tuning.scores import Judge, Learner, score
+from smtdist.models.tuning.scores import Judge, score
 from smtdist.models.tuning.shared import fit_together
 
 
@@ -116,15 +116,9 @@ def ranked(trials: Sequence[tuple[Changes, Any]], found: Sequence[Accuracy]) -> 
 def _judge(
     classify: Classifier, train_y: NDArray[np.int64], test_y: NDArray[np.int64], at_once: int
 ) -> Judge[Accuracy]:
-    def whole(train_z: Any, test_z: Any) -> Accuracy:
-        return classify(train_z, train_y, test_z, test_y)
-
     gradual = getattr(classify, "begin", None)
-    if gradual is None:
-        return Judge(whole, at_once=at_once)
-
-    def begin(test_z: Any, rows: int) -> Learner[Accuracy]:
-        learner: Learner[Accuracy] = gradual(test_z, train_y, test_y, rows)
-        return learner
-
-    return Judge(whole, begin, at_once)
+    return Judge(
+        lambda train_z, test_z: classify(train_z, train_y, test_z, test_y),
+        None if gradual is None else lambda test_z, rows: gradual(test_z, train_y, test_y, rows),
+        at_once,
+    )

@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from smtdist.data import text_cut
 from smtdist.data.text import TextSource
@@ -78,7 +75,6 @@ def _without_stretch(
         f" to {lines[1]}" if lines[0] < lines[1] else ""
     )
     about = {"path": file.path, "text_bytes": file.size, "bytes": list(stretch)}
-    gone, records = _summed(model, TextCut(source, met, holes), engine, f"withdrawn{suffix}")
     entry = {
         "action": "added",  # by subtraction it becomes its opposite
         "fingerprint": _digest(source, stretch),
@@ -86,10 +82,11 @@ def _without_stretch(
         "source": name,
         DOCUMENT: json.dumps(about),
     }
-    total = total - _of(gone, (entry,))
+    gone, records = _summed(model, TextCut(source, met, holes), engine, f"withdrawn{suffix}", (entry,))
+    total = total - gone
     if kept:
-        rest, more = _summed(model, TextCut(source, kept, (*holes, stretch)), engine, f"kept{suffix}")
-        total, records = total.plus(_of(rest, ()), repeats=True), records + more
+        rest, more = _summed(model, TextCut(source, kept, (*holes, stretch)), engine, f"kept{suffix}", ())
+        total, records = total.plus(rest, repeats=True), records + more
     return total, records
 
 
@@ -111,16 +108,13 @@ def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[S
     return tuple(found)
 
 
-def _summed(model: WordModel, source: TextCut, engine: Engine, name: str) -> tuple[WordSums, list[Record]]:
+def _summed(
+    model: WordModel, source: TextCut, engine: Engine, name: str, audit: tuple[Entry, ...]
+) -> tuple[WordSums, list[Record]]:
     statistic = model.pairs(text_bytes=source.text_bytes)
     partial, record = engine.reduce(name, statistic, source, fingerprint=True)
-    origin = Origin(model.basis, provenance.ordered_digests(partial), np.zeros(0, np.uint64), ())
+    origin = Origin(model.basis, provenance.ordered_digests(partial), provenance.NO_ATOMS, audit)
     return word_pairs.finish(partial.state, origin), [record]
-
-
-def _of(sums: WordSums, audit: tuple[Entry, ...]) -> WordSums:
-    assert sums.origin is not None
-    return replace(sums, origin=replace(sums.origin, audit=audit))
 
 
 def _digest(source: TextSource, stretch: Stretch) -> str:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
@@ -51,20 +50,11 @@ def _long(values: NDArray[Any]) -> bool:
 
 def load_words(path: str | os.PathLike[str], *, statistics: bool = True) -> WordModel:
     """Read a model; without `statistics` the pairs stay on disk. Raises ModelError for anything else or damaged."""
-    if not Path(path).is_file():
-        raise ModelError(f"There is no model file {path}; check the name.")
-    try:
-        with hdf5.unlocked(path) as file:
-            if "smtdist_words_schema" not in file.attrs:
-                raise ModelError(f"{path} is not a model of words; give one written by smtdist words.")
-            schema = int(np.ravel(file.attrs["smtdist_words_schema"])[0])
-            if schema > SCHEMA:
-                raise ModelError(
-                    f"{path} has the schema {schema}, this version reads up to {SCHEMA}; install a newer smtdist."
-                )
-            return _read(file, statistics)
-    except hdf5.DAMAGE as error:
-        raise ModelError(f"{path} is not a whole model of words ({error}); fit it again.") from error
+    with file_groups.reading(path, "model of words") as file:
+        if "smtdist_words_schema" not in file.attrs:
+            raise ModelError(f"{path} is not a model of words; give one written by smtdist words.")
+        file_groups.require_schema(file, path, "smtdist_words_schema", SCHEMA)
+        return _read(file, statistics)
 
 
 def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -83,19 +73,9 @@ def write_word2vec(model: WordModel, path: str | os.PathLike[str], *, overwrite:
 
 
 def _groups(model: WordModel) -> Iterator[tuple[str, Group]]:
-    yield (
-        "vocabulary",
-        Group(
-            {
-                "words": ("word", np.array(model.vocabulary.words, object)),
-                "counts": (
-                    "word",
-                    model.vocabulary.counts,
-                    {"long_name": "in the text it was chosen from"},
-                ),
-            }
-        ),
-    )
+    words, counts = np.array(model.vocabulary.words, object), model.vocabulary.counts
+    about = {"long_name": "in the text it was chosen from"}
+    yield "vocabulary", Group({"words": ("word", words), "counts": ("word", counts, about)})
     if model.statistics is not None:
         yield "statistics", _statistics(model.statistics)
         origin = model.statistics.origin
@@ -117,11 +97,8 @@ def _statistics(sums: WordSums) -> Group:
         "count": ("pair", sums.count, {"long_name": "pairs of near positions, each counted once"}),
     }
     if sums.origin is not None:
-        variables["sample_digest"] = (
-            "sample",
-            sums.origin.samples,
-            {"long_name": "hash of the block of text"},
-        )
+        about = {"long_name": "hash of the block of text"}
+        variables["sample_digest"] = ("sample", sums.origin.samples, about)
     return Group(variables)
 
 

@@ -20,6 +20,7 @@ from smtdist.models.records import Record
 from smtdist.models.ways import Way
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.models.words.solving import solve_bytes
+from smtdist.statistics.base import Statistic
 from smtdist.statistics.vocabulary import TokenCounts, Vocabulary, most_frequent
 
 
@@ -67,25 +68,21 @@ def plan_words(
     Without `base` the words' counts are not known yet, so the bound on their pairs, which the solve is
     stated for, is that of the text's size; the fit itself will lower it.
     """
-    costs, model = [], base
-    checkpointed = engine.checkpoint is not None
+    passes, model = list[tuple[str, Statistic]](), base
     if model is None:
-        counts = TokenCounts(settings.rules, settings.max_words)
-        plan = pass_plan.plan_pass(
-            "vocabulary", counts, source, engine.limits(counts, source), checkpointed=checkpointed
-        )
-        costs.append(PassCost("vocabulary", plan))
+        passes.append(("vocabulary", TokenCounts(settings.rules, settings.max_words)))
         names = tuple(f"w{number}" for number in range(settings.vocabulary))
         # frequencies as in any language: only the sizes of parts depend on them
         zipf = np.maximum(1, source.text_bytes // 60 // np.arange(1, len(names) + 1))
         model = WordModel(settings, Vocabulary(names, zipf), None, None)
+    counted = model.passes(source, other=True)
     pairs = 0 if model.statistics is None else len(model.statistics.pair)
-    for name, statistic in model.passes(source, other=True):
-        limits = engine.limits(statistic, source)
-        costs.append(
-            PassCost(name, pass_plan.plan_pass(name, statistic, source, limits, checkpointed=checkpointed))
-        )
-        pairs += statistic.most_pairs
+    pairs += sum(statistic.most_pairs for _, statistic in counted)
+    costs = []
+    for name, statistic in [*passes, *counted]:
+        limits, checkpointed = engine.limits(statistic, source), engine.checkpoint is not None
+        plan = pass_plan.plan_pass(name, statistic, source, limits, checkpointed=checkpointed)
+        costs.append(PassCost(name, plan))
     working = solve_bytes(pairs, len(model.vocabulary), model.settings)
     return [
         *costs,

@@ -76,21 +76,10 @@ def glove(near: scipy.sparse.csr_array, settings: GloveSettings) -> Glove:
     squares, bias_squares = np.ones_like(vectors), np.ones_like(biases)
     weight = np.minimum(1.0, (count / settings.most) ** settings.power)
     losses = []
+    entries = row, column, np.log(count), weight
     for _ in range(settings.sweeps):
         order = draw.permutation(2 * len(row))
-        loss = sweep(
-            row,
-            column,
-            np.log(count),
-            weight,
-            order,
-            settings.rate,
-            vectors,
-            squares,
-            biases,
-            bias_squares,
-        )
-        losses.append(float(loss))
+        losses.append(float(sweep(*entries, order, settings.rate, vectors, squares, biases, bias_squares)))
     return Glove(vectors[0], vectors[1], biases[0], biases[1], tuple(losses))
 
 

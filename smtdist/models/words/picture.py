@@ -65,7 +65,8 @@ def draw_words(
         axis.set_xlabel("cosine in the embedding")
         axis.set_ylabel("times beside it")
         axis.legend(loc="best", fontsize=8)
-        labelled.append((axis, _each_once([*kinds[0][0], *kinds[1][0]])))
+        each = {one.word: one for one in (*kinds[0][0], *kinds[1][0])}
+        labelled.append((axis, list(each.values())))
     for axis in axes.flat[len(words) :]:
         axis.set_axis_off()
     FigureCanvasAgg(figure).draw()  # only now it is known where things are
@@ -77,9 +78,7 @@ def draw_words(
 def _label(axis: Any, near: Sequence[Near], pixels: float) -> None:
     """Write words beside their marks, one below the other where they would meet; `pixels` is those of a point."""
     places = axis.transData.transform([(one.cosine, one.times) for one in near])
-    taken: list[
-        tuple[float, float, float]
-    ] = []  # left, right and foot of what is written already, in points
+    taken = list[tuple[float, float, float]]()  # left, right and foot of what is written already, in points
     for number in sorted(range(len(near)), key=lambda at: (-places[at][1], places[at][0])):
         x, y = places[number] / pixels
         left, right, foot = x + 4, x + 6 + LETTER * len(near[number].word), y + 2
@@ -96,7 +95,3 @@ def _label(axis: Any, near: Sequence[Near], pixels: float) -> None:
             arrowprops=line,
         )
         text.set_in_layout(False)
-
-
-def _each_once(near: list[Near]) -> list[Near]:
-    return list({one.word: one for one in near}.values())

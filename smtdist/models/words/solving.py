@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,22 +12,14 @@ from smtdist.solve import iterative
 from smtdist.solve.solution import Solution
 from smtdist.statistics.word_pairs import WordSums
 
+if TYPE_CHECKING:
+    from smtdist.models.words.model import WordSettings
+
 ALLOWANCE: Final = 64 * 2**20
 """What libraries load and allocate on their own while the solve runs."""
 
 
-class Asked(Protocol):
-    """What settings of words say of the solve."""
-
-    @property
-    def n_components(self) -> int: ...  # noqa: D102
-    @property
-    def drop(self) -> int: ...  # noqa: D102
-    @property
-    def moment(self) -> str: ...  # noqa: D102
-
-
-def solve_words(statistics: WordSums, settings: Asked) -> Solution:
+def solve_words(statistics: WordSums, settings: WordSettings) -> Solution:
     """Solve for the embedding; words that are near no other, or in a group of their own, take no part."""
     active = statistics.connected()
     wanted = settings.n_components + settings.drop
@@ -44,7 +36,7 @@ def solve_words(statistics: WordSums, settings: Asked) -> Solution:
     return replace(found, components=found.components * np.sqrt(max(1, statistics.n_positions)))
 
 
-def solve_bytes(pairs: int, words: int, settings: Asked) -> int:
+def solve_bytes(pairs: int, words: int, settings: WordSettings) -> int:
     """Return what a solve takes: the sums as CSR in whole numbers, their scaled values, the vectors that iterations keep."""
     wanted = settings.n_components + settings.drop
     return ALLOWANCE + 56 * pairs + 8 * words * (3 * wanted + 20)
