@@ -383,7 +383,10 @@ TABLES = {
         LabelledSums(6, 3), labelled, bulk=lambda: (LabelledSums(800, 3), labelled(4, 300, 800))
     ),
     "largest-feature": Case(
-        LargestFeature(3), labelled, bulk=lambda: (LargestFeature(3), labelled(4, 9000, 200))
+        LargestFeature(3),
+        labelled,
+        drawn=("largest",),
+        bulk=lambda: (LargestFeature(3), labelled(4, 9000, 200)),
     ),
     "contrast": on_rows(contrast_of, 10, 600, rows=2000, finish=lambda state: contrast.finish(state, 10)),
     "contrast-triplets": on_rows(
