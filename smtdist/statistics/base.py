@@ -73,10 +73,6 @@ class Statistic(ABC):
         return self
 
 
-Costs = Statistic
-"""The name by which statistics of other packages know it."""
-
-
 def check_state(state: Mapping[str, NDArray[np.generic]], like: Mapping[str, NDArray[np.generic]]) -> bool:
     """Tell whether a stored state has the names, types and ranks of `like`."""
     return state.keys() == like.keys() and all(
