@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,8 +181,7 @@ class Planner:
         steps, whitener = self.steps(), None
         grid = None if atoms is None else np.asarray(atoms, np.float32)
         if encoder is not None:
-            sums, known = steps[-1].statistic, encoder.whitener
-            assert isinstance(sums, CodeSums)
+            sums, known = cast(CodeSums, steps[-1].statistic), encoder.whitener
             whitener = replace(sums.encoder.whitener, whiten=known.whiten, global_mean=known.global_mean)
             grid = encoder.atoms
         sizes = tuple(

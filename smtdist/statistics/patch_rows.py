@@ -203,6 +203,10 @@ class RowSample(Statistic):
         """Return an empty sample."""
         return {"hash": ((0,), np.uint64), "rows": ((0, self.patches.n_inputs), np.float32)}
 
+    def rehearsed(self) -> RowSample:
+        """Return what takes as many patches from fewer images: all of each."""
+        return replace(self, each=self.patches.positions)
+
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Keep what is drawn of a batch; return how many it was drawn from."""
         digests = sample_digests(images)
