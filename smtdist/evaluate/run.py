@@ -126,7 +126,8 @@ def evaluated(
     def pieces(source: Source) -> Pieces:
         return transform(model, source, engine, n_components=components, drop=drop, others=others)
 
-    features, dtype = feature_count(model, components, drop, others), np.dtype(model.dtype)
+    features = feature_count(model, components, drop, others)
+    dtype = np.dtype(model.dtype)
     return evaluated_pieces(pieces, features, dtype, known, asked, engine, settings, directions)
 
 
@@ -207,7 +208,8 @@ def classified(
 ) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
     names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm"}
-    name, total = names[type(settings)], len(test_y if isinstance(settings, Neighbours) else train_y)
+    name = names[type(settings)]
+    total = len(test_y if isinstance(settings, Neighbours) else train_y)
     engine.events.started(name, total)
 
     def progress(part: int, every: int) -> None:

@@ -200,7 +200,9 @@ class Planner:
 
     def plan(self, calibration: Calibration | None) -> FitPlan:
         """Return the plan, with times where something was measured; what cannot fit is refused, with what would do."""
-        machines, checkpointed, costs = self.machines, self.checkpointed, self.costs()
+        machines = self.machines
+        checkpointed = self.checkpointed
+        costs = self.costs()
         if calibration is not None:
             distributed = not machines.worker.alone
             costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed)
@@ -221,7 +223,8 @@ class Planner:
             return MOST_ATOMS
         fewest = self.settings.n_components + self.settings.drop
         # what is planned fits or does not, whatever tiles of other sizes do
-        good, bad = self.settings.dictionary if self._fits() else fewest - 1, MOST_ATOMS
+        good = self.settings.dictionary if self._fits() else fewest - 1
+        bad = MOST_ATOMS
         while bad - good > 1:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if self._of(middle)._fits() else (good, middle)

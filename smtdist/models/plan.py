@@ -229,7 +229,8 @@ def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> li
         spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.seed)
         nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
         batch = chunk_subset(source, settings.dictionary_samples, settings.seed)
-        moved, rounds = Centroids(nearest, settings.flip, spares), settings.dictionary_rounds
+        moved = Centroids(nearest, settings.flip, spares)
+        rounds = settings.dictionary_rounds
         centres = 48 * pixels * settings.dictionary
         steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
     return steps

@@ -181,7 +181,8 @@ def planned_run(
     machines = replace(engine.machines, driver_baseline=max(machines.driver_baseline, resident_bytes()))
     if not timed:
         return FitPlan(tuple(engine.costs), machines, checkpoint is not None, None, None)
-    deadline, solved = Deadline.after(0.3 * timing.SECONDS), (engine.n_atoms, n_components, False)
+    deadline = Deadline.after(0.3 * timing.SECONDS)
+    solved = (engine.n_atoms, n_components, False)
     speed = None
     if any(cost.name == SOLVE for cost in engine.costs):
         speed = timing.solve_speed(*solved, deadline.share(0.8))

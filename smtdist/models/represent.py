@@ -59,7 +59,8 @@ class Represent:
     def __call__(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:
         """Represent a batch (B, H, W, C): returns (B, rows', columns', L)."""
         encoder, parts = self.encoder, []
-        geometry, undrawn = encoder.whitener.geometry, encoder.whitener.sampling.undrawn
+        geometry = encoder.whitener.geometry
+        undrawn = encoder.whitener.sampling.undrawn
         capacity = memory.code_capacity(geometry, len(encoder.atoms), encoder.form, len(images), undrawn)
         for _, count, codes in code_kernels.encode_pieces(place(images), encoder, False, capacity):
             grid = (count, geometry.rows, geometry.columns)

@@ -194,7 +194,8 @@ def _neighbours(
 def packed(patches: NDArray[np.float64]) -> dict[str, Any]:
     """Return pictures (patches, height, width, channels) as plain types, each stretched to 0 to 255."""
     flat = patches.reshape(len(patches), -1)
-    low, high = flat.min(1, keepdims=True, initial=np.inf), flat.max(1, keepdims=True, initial=-np.inf)
+    low = flat.min(1, keepdims=True, initial=np.inf)
+    high = flat.max(1, keepdims=True, initial=-np.inf)
     grey = np.rint(255 * (flat - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
     return {"shape": list(patches.shape), "pixels": base64.b64encode(grey.tobytes()).decode("ascii")}
 

@@ -249,7 +249,8 @@ class RowSample(Statistic):
 
 
 def _keep(state: State, hashes: NDArray[np.uint64], rows: Float32, size: int) -> None:
-    joined, both = np.concatenate([state["hash"], hashes]), np.concatenate([state["rows"], rows])
+    joined = np.concatenate([state["hash"], hashes])
+    both = np.concatenate([state["rows"], rows])
     # equal images have equal hashes: their patches are kept once
     _, first = np.unique(joined, return_index=True)
     state["hash"], state["rows"] = joined[first[:size]], both[first[:size]]
