@@ -128,7 +128,8 @@ def check_context(
             assert (right == np.rint(right)).all(), "factors are not whole numbers: round them to the grid"
             return np.asarray(left.T @ right)
 
-        whole, parts = summed(slice(2)), [summed(slice(at, at + 1)) for at in range(2)]
+        whole = summed(slice(2))
+        parts = [summed(slice(at, at + 1)) for at in range(2)]
         _same(whole, parts[0] + parts[1], "samples meet: a sum over two is not that of each")
         _same(whole, whole.T.copy(), "A D Dᵀ Aᵀ is not symmetric")
         least = float(np.linalg.eigvalsh(whole)[0])
@@ -184,7 +185,8 @@ def check_sites(
             sums.update(state, block[first:last], first)
             return state
 
-        whole, parts = summed(0, len(block)), sums.merge(summed(0, half), summed(half, len(block)))
+        whole = summed(0, len(block))
+        parts = sums.merge(summed(0, half), summed(half, len(block)))
         for name, values in whole.items():
             _same(values, parts[name], f"sums over parts do not add up ({name})")
 

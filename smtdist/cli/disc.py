@@ -44,7 +44,8 @@ def disc(
     kind = "" if out is None else opt.picture_kind(out)
     if out is not None:
         check_target(out, overwrite)
-    places, paths = unit_disc.disc_landmarks(landmarks, seed), unit_disc.moving_points(sequences, seed)
+    places = unit_disc.disc_landmarks(landmarks, seed)
+    paths = unit_disc.moving_points(sequences, seed)
     with engine_for(Where(workers, cluster, quiet), ArraySamples(paths)) as engine:
         model, records = unit_disc.fit_disc(paths, places, engine, functionals)
     components = model.solution.components

@@ -83,7 +83,8 @@ def fit(
     The printed spectral loss (negatives=one) need not have a minimum; the default negatives=all always has.
     """
     check_target(out, overwrite, data=data)
-    settings, source = settings_from(model, set_), samples_of((remote.full_path(data), dataset))
+    settings = settings_from(model, set_)
+    source = samples_of((remote.full_path(data), dataset))
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
         found, records = fit_model(source, settings, engine)

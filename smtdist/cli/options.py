@@ -372,7 +372,8 @@ def settings_from(
 
 def _solvable(settings: Configuration, n_atoms: int | None) -> Configuration:
     """Refuse before any work what the solve would refuse at its end: more components than atoms."""
-    asked, atoms = settings.n_components + settings.drop, n_atoms or settings.dictionary
+    asked = settings.n_components + settings.drop
+    atoms = n_atoms or settings.dictionary
     if asked > atoms:
         raise ConfigurationError(
             f"n_components + drop is {asked}, more than the {atoms} atoms; ask for fewer."

@@ -89,7 +89,9 @@ def read_command(checkpoint: Path) -> Command:
         content: Any = json.loads(path.read_text())
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
-        schema, words, folder = int(content["schema"]), content.get("command"), content.get("folder")
+        schema = int(content["schema"])
+        words = content.get("command")
+        folder = content.get("folder")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error}); start the fit again with another checkpoint folder."

@@ -137,7 +137,9 @@ def _sweep_range(job: _SweepJob, source: Source, start: int, stop: int) -> tuple
     """Sweep a block of rows, once for each temperature; return the rows as bits, the changes of SᵀS and XᵀS, and the flips."""
     b = len(job.members)
     s = np.unpackbits(job.packed[start:stop], axis=1, count=b)
-    together, crossed, members = job.together.copy(), job.crossed.copy(), job.members.copy()
+    together = job.together.copy()
+    crossed = job.crossed.copy()
+    members = job.members.copy()
     x = read_rows(source, start, stop).astype(np.float64)
     flips = 0
     for heat, key in zip(job.heats, job.keys, strict=True):
@@ -247,7 +249,8 @@ class _Search:
     def of(cls, start: Concepts, scores: Scores, settings: DescentSettings, engine: Engine) -> Self:
         ranges = _blocks(scores.points, settings.blocks)
         few = FewPoints.where_they_pay(scores, start.shape[1]) if len(ranges) == 1 else None
-        state, size = state_of(start, scores, engine), unit_weight(scores, start.shape[1])
+        state = state_of(start, scores, engine)
+        size = unit_weight(scores, start.shape[1])
         return cls(state, scores, settings, engine, ranges, size, few)
 
     def sweep_once(self, weights: Matrix, now: _Standing, numbers: range) -> Matrix:
@@ -293,7 +296,8 @@ class _Search:
         heats = np.array([settings.heat(number) for number in numbers])
         if heats[0] > FITTED:
             weights = np.maximum(weights, self.size)
-        keys, scale = keys_of(settings.seed, numbers), 1 / (self.scores.points * self.size**2)
+        keys = keys_of(settings.seed, numbers)
+        scale = 1 / (self.scores.points * self.size**2)
         if self.few is not None:
             self.engine.heed_stop()
             return self.few.sweep(state, weights, heats, keys, settings.penalty, scale)

@@ -108,13 +108,21 @@ def sweeps(
     """
     p, b = s.shape
     wide, others = -(-b // LANES) * LANES, p - 1
-    mean, work, f, spread = np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide)
+    mean = np.empty(wide)
+    work = np.empty(wide)
+    f = np.empty(wide)
+    spread = np.empty(wide)
     row, after = np.zeros(wide), np.empty(wide, np.uint64)
-    alone, bound, slack, words = np.empty(wide), np.empty(wide), np.empty(wide), np.empty(wide, np.uint64)
+    alone = np.empty(wide)
+    bound = np.empty(wide)
+    slack = np.empty(wide)
+    words = np.empty(wide, np.uint64)
     gone, come = np.empty(wide, np.uint64), np.empty(wide, np.uint64)
     pairs, counts, pi = np.zeros((wide, wide)), np.zeros(wide), np.zeros(wide)
     pairs[:b, :b], counts[:b], pi[:b] = together, members, weights
-    rows, places, listed_in = np.zeros((p, wide)), np.empty((p, wide), np.uint64), np.empty(p, np.int64)
+    rows = np.zeros((p, wide))
+    places = np.empty((p, wide), np.uint64)
+    listed_in = np.empty(p, np.int64)
     rows[:, :b] = s
     for i in range(p):
         listed_in[i] = listed(rows[i], places[i])

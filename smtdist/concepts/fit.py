@@ -94,7 +94,8 @@ def _searched_above(
 ) -> tuple[Concepts, list[Sweep], dict[str, Any]]:
     """Search above the kernel's floor where it has one and Algorithm 2 is asked for; the points stand for the floor."""
     descends = settings.method in ("hopfield", "hybrid")
-    whole, scores = scores, leading(scores, settings.kernel_rank, engine, folder=folder)
+    whole = scores
+    scores = leading(scores, settings.kernel_rank, engine, folder=folder)
     floor = floor_of(scores, settings.n_concepts) if descends and settings.floor else 0.0
     given = np.zeros((scores.points, 0), np.uint8)
     if floor:

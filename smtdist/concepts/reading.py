@@ -63,7 +63,8 @@ def parallelism(
     b, n = s.shape[1], source.shape[1]
     sums, total = np.zeros((b, b, n)), np.zeros(n)
     for start, stop in _ranges(source):
-        rows, part = read_rows(source, start, stop).astype(np.float64), s[start:stop].astype(np.float64)
+        rows = read_rows(source, start, stop).astype(np.float64)
+        part = s[start:stop].astype(np.float64)
         total += rows.sum(0)
         for a in range(b):
             inside = part[:, a] > 0

@@ -91,8 +91,14 @@ def sweep(
     """
     b, others = s.shape[1], points - 1
     mean, work, f, spread = np.empty(b), np.empty(b), np.empty(b), np.empty(b)
-    held, row, before, after = np.empty(b), np.empty(b), np.empty(b, np.uint64), np.empty(b, np.uint64)
-    alone, bound, slack, words = np.empty(b), np.empty(b), np.empty(b), np.empty(b, np.uint64)
+    held = np.empty(b)
+    row = np.empty(b)
+    before = np.empty(b, np.uint64)
+    after = np.empty(b, np.uint64)
+    alone = np.empty(b)
+    bound = np.empty(b)
+    slack = np.empty(b)
+    words = np.empty(b, np.uint64)
     gone, come = np.empty(b, np.uint64), np.empty(b, np.uint64)
     centred, weighed = np.empty(x.shape[1]), np.empty(x.shape[1])
     flips = 0
@@ -221,8 +227,14 @@ def infer(
     """Find the units of new points x (m, r), each beside the p points of the sums, which stay as they are."""
     b = s.shape[1]
     mean, work, f, spread = np.empty(b), np.empty(b), np.empty(b), np.empty(b)
-    held, row, new, places = np.zeros(b), np.empty(b), np.empty(b), np.empty(b, np.uint64)
-    alone, bound, slack, words = np.empty(b), np.empty(b), np.empty(b), np.empty(b, np.uint64)
+    held = np.zeros(b)
+    row = np.empty(b)
+    new = np.empty(b)
+    places = np.empty(b, np.uint64)
+    alone = np.empty(b)
+    bound = np.empty(b)
+    slack = np.empty(b)
+    words = np.empty(b, np.uint64)
     gone, come = np.empty(b, np.uint64), np.empty(b, np.uint64)
     centred, weighed = np.empty(x.shape[1]), np.empty(x.shape[1])
     square = weighed_sums(together, members, weights, spread)

@@ -157,7 +157,8 @@ def sample(scores: Scores, settings: SamplingSettings, engine: Engine, *, shard:
     iterate = _by_candidates if shard == "candidates" else _by_rows
     rows = read_rows(scores.source)[:, :used].copy() if shard == "candidates" else None
     inverse = 1 / (scores.grid[:used] * scores.singular[:used])
-    found, progress = _Accepted(scores.points, settings), Progress(engine.checkpoint, "sampling")
+    found = _Accepted(scores.points, settings)
+    progress = Progress(engine.checkpoint, "sampling")
     push = found.resume(progress.load(), used)
     while found.goes_on:
         block = _Block(inverse, used, push, settings)
@@ -213,7 +214,8 @@ def _iterate_range(shared: Any, source: Source, start: int, stop: int) -> _Fixed
     rows, bounds, block, first = shared
 
     def passed(aim: NDArray[np.float32], annealing: Annealing | None) -> tuple[Any, Any]:
-        projected, total = np.zeros(aim.shape, np.int64), np.zeros(aim.shape[1], np.int64)
+        projected = np.zeros(aim.shape, np.int64)
+        total = np.zeros(aim.shape[1], np.int64)
         for begin, end in pairwise(bounds):
             part, count = project(rows[begin:end], aim, begin, annealing)
             projected += part
@@ -329,7 +331,8 @@ class _Accepted:
     def _choose(self, found: Packed, quality: Matrix, candidates: int) -> Packed:
         """Accept in the order found; without a tolerance, the best of all rounds stay."""
         held = len(self.packed)
-        pool, worth = np.concatenate([self.packed, found]), np.concatenate([self.quality, quality])
+        pool = np.concatenate([self.packed, found])
+        worth = np.concatenate([self.quality, quality])
         order = (
             np.argsort(-worth, kind="stable") if self.settings.tolerance is None else np.arange(len(pool))
         )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.source import Reader, Source
+from smtdist.data.source import Derived, Reader, Source
 from smtdist.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
-class First(Source):
+class First(Derived):
     """The first n samples of a source, aligned as they are there.
 
     >>> from smtdist.data.array import ArraySource
@@ -27,43 +26,28 @@ class First(Source):
 
     source: Source
     count: int
-    name: str = field(init=False)
-    shape: tuple[int, ...] = field(init=False)
-    dtype: np.dtype[Any] = field(init=False)
-    chunk_samples: int = field(init=False)
-    file_bytes: int | None = field(init=False)
 
     def __post_init__(self) -> None:
-        source = self.source
-        if not 1 <= self.count <= source.n_samples:
+        if not 1 <= self.count <= self.source.n_samples:
             raise DataError(
-                f"{source.name} has {source.n_samples:,} samples, not {self.count:,}; ask for at most so many, and at least one."
+                f"{self.source.name} has {self.source.n_samples:,} samples, not {self.count:,}; ask for at most so many, and at "
+                f"least one."
             )
-        # frozen: these follow from the source, once
-        object.__setattr__(self, "name", f"the first {self.count:,} of {source.name}")
-        object.__setattr__(self, "shape", (self.count, *source.shape[1:]))
-        for same in ("dtype", "chunk_samples", "file_bytes"):
-            object.__setattr__(self, same, getattr(source, same))
 
     @property
-    def damage_samples(self) -> int:
-        """Samples that cannot be read if one of them cannot."""
-        return self.source.damage_samples
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it."""
+        return f"the first {self.count:,} of {self.source.name}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
+        """So many samples."""
+        return self.count, *self.source.shape[1:]
 
     @property
     def stored_bytes(self) -> int:
         """Bytes that reading every sample once takes from storage; encoded ones differ, so it is their share then."""
         return self.source.stored_bytes * self.count // self.source.n_samples
-
-    @property
-    def reader_bytes(self) -> int:
-        """Bytes that an open reader may hold on top of the arrays it returns."""
-        return self.source.reader_bytes
-
-    @property
-    def thread_bytes(self) -> int:
-        """Bytes that each thread of a reader may need on top of `reader_bytes`."""
-        return self.source.thread_bytes
 
     def describe(self) -> dict[str, Any]:
         """Return what the source is, and how many of its samples these are."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.source import Reader, Source
+from smtdist.data.source import Derived, Reader, Source
 
 
 @dataclass(frozen=True, eq=False)
-class WithLabels(Source):
+class WithLabels(Derived):
     """The samples of a source as rows (F,), and behind each the number of its class: (F + 1,) float32, or float64 as they are.
 
     Class numbers up to 2^24 are exact in float32. Memory: the labels.
@@ -28,27 +28,21 @@ class WithLabels(Source):
 
     source: Source
     labels: npt.NDArray[np.int64]
-    name: str = field(init=False)
-    shape: tuple[int, ...] = field(init=False)
-    dtype: np.dtype[Any] = field(init=False)
-    chunk_samples: int = field(init=False)
-    file_bytes: int | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        source = self.source
-        features = source.sample_bytes // source.dtype.itemsize
-        dtype = np.dtype(np.float64 if source.dtype == np.float64 else np.float32)
-        # frozen: these follow from the source, once
-        object.__setattr__(self, "name", f"{source.name} with labels")
-        object.__setattr__(self, "shape", (source.n_samples, features + 1))
-        object.__setattr__(self, "dtype", dtype)
-        for same in ("chunk_samples", "file_bytes"):
-            object.__setattr__(self, same, getattr(source, same))
 
     @property
-    def damage_samples(self) -> int:
-        """Samples that cannot be read if one of them cannot."""
-        return self.source.damage_samples
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it."""
+        return f"{self.source.name} with labels"
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
+        """Rows of one number more."""
+        return self.source.n_samples, self.source.sample_bytes // self.source.dtype.itemsize + 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
+        """float64 of float64, else float32."""
+        return np.dtype(np.float64 if self.source.dtype == np.float64 else np.float32)
 
     @property
     def stored_bytes(self) -> int:
@@ -59,11 +53,6 @@ class WithLabels(Source):
     def reader_bytes(self) -> int:
         """Bytes that an open reader may hold on top of the arrays it returns: the rows as they are stored."""
         return self.source.reader_bytes + self.source.chunk_bytes
-
-    @property
-    def thread_bytes(self) -> int:
-        """Bytes that each thread of a reader may need on top of `reader_bytes`."""
-        return self.source.thread_bytes
 
     def describe(self) -> dict[str, Any]:
         """Return what the rows are, and that labels are with them."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.source import Reader, Source
+from smtdist.data.source import Derived, Reader, Source
 
 
 @dataclass(frozen=True, eq=False)
-class WithMirrored(Source):
+class WithMirrored(Derived):
     """N samples of a source as they are, and then the same N mirrored left to right; nothing is held in memory.
 
     >>> from smtdist.data.array import ArraySource
@@ -25,39 +24,21 @@ class WithMirrored(Source):
     """
 
     source: Source
-    name: str = field(init=False)
-    shape: tuple[int, ...] = field(init=False)
-    dtype: np.dtype[Any] = field(init=False)
-    chunk_samples: int = field(init=False)
-    file_bytes: int | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        source = self.source
-        # frozen: these follow from the source, once
-        object.__setattr__(self, "name", f"{source.name} with mirror images")
-        object.__setattr__(self, "shape", (2 * source.n_samples, *source.shape[1:]))
-        for same in ("dtype", "chunk_samples", "file_bytes"):
-            object.__setattr__(self, same, getattr(source, same))
 
     @property
-    def damage_samples(self) -> int:
-        """Samples that cannot be read if one of them cannot."""
-        return self.source.damage_samples
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
+        """What messages call it."""
+        return f"{self.source.name} with mirror images"
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]  # likewise
+        """Twice as many samples."""
+        return 2 * self.source.n_samples, *self.source.shape[1:]
 
     @property
     def stored_bytes(self) -> int:
         """Bytes that reading every sample once takes from storage: twice those of the images."""
         return 2 * self.source.stored_bytes
-
-    @property
-    def reader_bytes(self) -> int:
-        """Bytes that an open reader may hold on top of the arrays it returns."""
-        return self.source.reader_bytes
-
-    @property
-    def thread_bytes(self) -> int:
-        """Bytes that each thread of a reader may need on top of `reader_bytes`."""
-        return self.source.thread_bytes
 
     def describe(self) -> dict[str, Any]:
         """Return what the images are, and that they are there twice."""

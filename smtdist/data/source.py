@@ -89,6 +89,42 @@ class Source:
         raise NotImplementedError
 
 
+class Derived(Source):
+    """A source made of the samples of another, `source`, whose way of being stored it has."""
+
+    source: Source
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # a field of the base class, that of the other here
+        """Of a number."""
+        return self.source.dtype
+
+    @property
+    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
+        """Samples that are stored together."""
+        return self.source.chunk_samples
+
+    @property
+    def file_bytes(self) -> int | None:  # type: ignore[override]  # likewise
+        """Size that the file had."""
+        return self.source.file_bytes
+
+    @property
+    def damage_samples(self) -> int:
+        """Samples that cannot be read if one of them cannot."""
+        return self.source.damage_samples
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes that an open reader may hold on top of the arrays it returns."""
+        return self.source.reader_bytes
+
+    @property
+    def thread_bytes(self) -> int:
+        """Bytes that each thread of a reader may need on top of `reader_bytes`."""
+        return self.source.thread_bytes
+
+
 class Reader:
     """Reads ranges of samples from an open source and counts what it read.
 

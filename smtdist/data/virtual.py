@@ -50,7 +50,8 @@ def pieces_of(stored: Any, path: str) -> list[Piece]:
     Raises DataError for parts that have no bounds, or are named by a pattern, and for samples that no part
     gives.
     """
-    name, folder = f"{path}:{stored.name.strip('/')}", os.path.dirname(os.path.abspath(path))
+    name = f"{path}:{stored.name.strip('/')}"
+    folder = os.path.dirname(os.path.abspath(path))
     pieces, values = [], 0
     for source in stored.virtual_sources():
         if "%b" in source.file_name or "%b" in source.dset_name:

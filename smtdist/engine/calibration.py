@@ -87,7 +87,8 @@ def _mean_pace(paces: Sequence[Pace]) -> Pace:
         )
         for at in range(points)
     )
-    read, start = statistics.fmean(pace.read for pace in paces), max(pace.start for pace in paces)
+    read = statistics.fmean(pace.read for pace in paces)
+    start = max(pace.start for pace in paces)
     return Pace(read, add, start, max((pace.basis for pace in paces), key=len))
 
 

@@ -154,7 +154,8 @@ def _slurm(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
         def site(key: str, default: Any = None) -> Any:
             return dask.config.get(f"jobqueue.slurm.{key}", None) or default
 
-        processes, cores = int(site("processes", 1)), int(site("job-cpu", 0)) or int(site("cores", 0))
+        processes = int(site("processes", 1))
+        cores = int(site("job-cpu", 0)) or int(site("cores", 0))
         if not cores or not site("memory"):
             raise ConfigurationError(
                 "A SLURM job needs a size; give cores and memory in the section jobqueue.slurm of --cluster-config."

@@ -63,7 +63,9 @@ def sentence(facts: dict[str, Any]) -> str:
     start = f"worker {facts['worker']} was lost during {facts['pass']}"
     if facts["cause"]:
         start += f" ({facts['cause']})"
-    in_use, limit, projected = facts["in_use"], facts["limit_bytes"], facts["projected_bytes"]
+    in_use = facts["in_use"]
+    limit = facts["limit_bytes"]
+    projected = facts["projected_bytes"]
     if not in_use:
         return f"{start}; it had not reported yet: its log may say why"
     memory = f"it had {readable(in_use)}" + (f" of {readable(limit)}" if limit else "") + " in use"

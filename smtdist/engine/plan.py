@@ -300,7 +300,8 @@ def _leaves_per_task(n_leaves: int, work_per_leaf: float, state_bytes: int, work
     """Return how many leaves travel together: 64 tasks a pass, or 16 a worker; little time spent on checkpoints."""
     leaves = math.ceil(n_leaves / max(MAX_TASKS, TASKS_PER_WORKER * workers))
     if work_per_leaf:
-        writing, computing = state_bytes / DISK_BYTES_PER_SECOND, work_per_leaf / MULTIPLICATIONS_PER_SECOND
+        writing = state_bytes / DISK_BYTES_PER_SECOND
+        computing = work_per_leaf / MULTIPLICATIONS_PER_SECOND
         leaves = max(leaves, math.ceil(10 * writing / computing))
     return max(1, min(leaves, n_leaves))
 

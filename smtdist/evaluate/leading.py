@@ -160,7 +160,9 @@ def _of_features(z: Any, count: int) -> tuple[Float64, Float64, Float64, float, 
     """Return mean, leading eigenvalues and -vectors of the scatter of the rows, its trace, and how many rows counted."""
     features = int(np.prod(z.shape[1:]))
     n = rows_that_count(len(z), features)
-    shift, total, scatter = np.zeros(0, np.float32), np.zeros(features), np.zeros((features, features))
+    shift = np.zeros(0, np.float32)
+    total = np.zeros(features)
+    scatter = np.zeros((features, features))
     for _, rows in _spaced_rows(z, n):
         if not len(shift):
             # nearly the mean: float32 holds little of rows that lie far off beside their distance

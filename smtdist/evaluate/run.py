@@ -149,13 +149,13 @@ def evaluated(
 ) -> Found:
     """Represent both groups and classify the second by the first; `others` are concatenated to the representation."""
 
-    features, dtype = feature_count(model, components, drop, others), np.dtype(model.dtype)
-    both = known.source.n_samples + asked.source.n_samples
+    features = feature_count(model, components, drop, others)
+    dtype = np.dtype(model.dtype)
+    sample = features * dtype.itemsize
+    in_memory = _held((known.source.n_samples + asked.source.n_samples) * sample)
 
     def pieces(source: Source) -> Pieces:
-        held = (
-            source.n_samples * features * dtype.itemsize if _held(both * features * dtype.itemsize) else 0
-        )
+        held = source.n_samples * sample if in_memory else 0
         return transform(
             model, source, engine, n_components=components, drop=drop, others=others, held_bytes=held
         )
@@ -240,7 +240,8 @@ def classified(
 ) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
     names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
-    name, total = names[type(settings)], len(test_y if isinstance(settings, Neighbours) else train_y)
+    name = names[type(settings)]
+    total = len(test_y if isinstance(settings, Neighbours) else train_y)
     engine.events.started(name, total)
 
     def progress(part: int, every: int) -> None:

@@ -252,7 +252,8 @@ def evaluate_svm(
     for block, here in _plain(test_z, asked, "test", memory_bytes).blocks(*_UNCHANGED):
         scores = np.full((len(block), n_classes), -np.inf)
         scores[:, fitted.classes] = fitted.scores(block)
-        first, five = first + int(hits(scores, here, 1).sum()), five + int(hits(scores, here, 5).sum())
+        first = first + int(hits(scores, here, 1).sum())
+        five = five + int(hits(scores, here, 5).sum())
         confusion += confusion_matrix(scores.argmax(axis=1), here, n_classes)
     n = len(asked)
     return SvmEvaluation(
@@ -286,7 +287,8 @@ def fold_numbers(labels: Int64, folds: int, seed: int) -> Int64:
     """
     if folds < 2:
         raise ConfigurationError(f"There are {folds} folds; cross-validation needs at least 2.")
-    result, generator = np.zeros(len(labels), np.int64), np.random.default_rng([seed, len(labels)])
+    result = np.zeros(len(labels), np.int64)
+    generator = np.random.default_rng([seed, len(labels)])
     for offset, label in enumerate(np.unique(labels)):
         rows = generator.permutation(np.flatnonzero(labels == label))
         # classes start at different folds, so that small ones do not all lie in the first

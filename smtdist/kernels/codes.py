@@ -45,7 +45,8 @@ def gq_codes(
     """
     check_atoms(len(grid), atoms)
     body = cpu if is_host(grid) else gpu
-    best_constant, best_zero = constant_patch == "activate_best", zero_code == "activate_best"
+    best_constant = constant_patch == "activate_best"
+    best_zero = zero_code == "activate_best"
     result: Codes = body.gq_codes(grid, like(grid, atoms), int(cut), constant, best_constant, best_zero)
     result.sites = sites(result.indptr, constant, constant_patch, zero_code)
     return result
@@ -205,7 +206,8 @@ def _on_grid(
     images: Array, encoder: Encoder, mirror: bool, capacity: int | None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Codes of all positions, those off the stride empty."""
-    at, n = lattice_positions(encoder.whitener, len(images)), encoder.whitener.geometry.positions
+    at = lattice_positions(encoder.whitener, len(images))
+    n = encoder.whitener.geometry.positions
     for first, count, codes in _pieces(images, encoder, mirror, capacity, at):
         yield first, count, codes if at is None else on_grid(codes, at[first : first + count], n)
 
@@ -240,7 +242,8 @@ def _host_pieces(
     images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Slices of images go from pixels to bits without ever meeting."""
-    atoms, n = encoder.atoms, encoder.whitener.geometry.positions if at is None else at.shape[1]
+    atoms = encoder.atoms
+    n = encoder.whitener.geometry.positions if at is None else at.shape[1]
     check_atoms(encoder.whitener.geometry.pixels, atoms)
     rule = cpu.Rule(
         np.ascontiguousarray(atoms.T),

@@ -209,7 +209,9 @@ def _proximal_tile(
     penalty = problem.penalty.astype(np.float64)
     at = xp.arange(len(x))
     here, a = x, codes.copy()
-    ahead, momentum, factors = a.copy(), xp.full(len(x), 1.0 if fast else 0.0), xp.zeros(len(x), x.dtype)
+    ahead = a.copy()
+    momentum = xp.full(len(x), 1.0 if fast else 0.0)
+    factors = xp.zeros(len(x), x.dtype)
     fit = a @ problem.atoms
     before, best = fit.copy(), xp.full(len(x), -np.inf)
     for count in range(problem.most + 1):

@@ -21,7 +21,8 @@ def lattice(geometry: Geometry, stride: int) -> NDArray[np.int32]:
     >>> lattice(Geometry(4, 5, 1, 2), 2).tolist()
     [0, 2, 8, 10]
     """
-    rows, columns = np.arange(0, geometry.rows, stride), np.arange(0, geometry.columns, stride)
+    rows = np.arange(0, geometry.rows, stride)
+    columns = np.arange(0, geometry.columns, stride)
     return (rows[:, None] * geometry.columns + columns).reshape(-1).astype(np.int32)
 
 

@@ -126,7 +126,8 @@ class WordTable:
             low = int(np.searchsorted(ranked, ranked[at], side="left"))
             high = int(np.searchsorted(ranked, ranked[at], side="right"))
             order[low:high] = sorted(order[low:high], key=self._word)
-        blob, offsets = np.empty(self.n_bytes, np.uint8), np.zeros(self.n_words + 1, np.int64)
+        blob = np.empty(self.n_bytes, np.uint8)
+        offsets = np.zeros(self.n_words + 1, np.int64)
         cpu.gather(self._blob, self._offsets, order, blob, offsets)
         return blob, offsets, ranked, self._counts[order]
 

@@ -67,7 +67,8 @@ def whitening_matrices(covariance: Array, ridge: float) -> tuple[Array, Array]:
         raise DataError("The covariance of the patches has entries that are not finite; check the pixels.")
     values, vectors = np.linalg.eigh((host + host.T) / 2)
     values = np.maximum(values, 0.0) + ridge  # rounding may leave a null direction slightly negative
-    whiten, unwhiten = (vectors * values**-0.5) @ vectors.T, (vectors * values**0.5) @ vectors.T
+    whiten = (vectors * values**-0.5) @ vectors.T
+    unwhiten = (vectors * values**0.5) @ vectors.T
     return like(covariance, (whiten + whiten.T) / 2), like(covariance, (unwhiten + unwhiten.T) / 2)
 
 

@@ -6,11 +6,11 @@ as the dictionary will be, so codes are as dense as they will be.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from smtdist.engine.forecast import Curve, Pace
 from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.errors import DataError
 from smtdist.kernels.threads import set_threads
-from smtdist.kernels.types import Whitener
+from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.dictionary import moved_once
 from smtdist.models.fit import whitening_of
 from smtdist.models.growth import Batch, predicted
@@ -84,17 +84,50 @@ def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict
         statistic = fitted(step.statistic, whitener, grid)
         curve, basis, state = _curve(statistic, images, batch, samples, tiles, due, question.processes)
         paces[step.name] = Pace(reading, curve, start, basis)
-        if isinstance(statistic, PatchMoment):
-            with contextlib.suppress(DataError):  # all patches of the sample are constant
-                found = whitening_of(state, statistic.whitener, question.settings, step.source.name)
-                whitener = whitened(statistic.whitener, found)
-        elif isinstance(statistic, Candidates):
-            # some more than once where the sample has fewer
-            vectors = state["vector"].astype(np.float32)
-            grid = _repeated(vectors, question.settings.dictionary) if len(vectors) else None
-        elif isinstance(statistic, Centroids):
-            grid = moved_once(statistic.encoder.atoms, state, question.settings)
+        whitener, grid = _learnt(statistic, state, question.settings, step.source.name, whitener, grid)
     return paces, baselines
+
+
+Learnt = tuple[Whitener | None, NDArray[np.float32] | None]
+
+
+@singledispatch
+def _learnt(
+    statistic: Statistic,
+    state: State,
+    settings: Configuration,
+    name: str,
+    whitener: Whitener | None,
+    grid: NDArray[np.float32] | None,
+) -> Learnt:
+    """Return the whitening and the atoms that the passes after this one begin with."""
+    return whitener, grid
+
+
+@_learnt.register
+def _(
+    moments: PatchMoment, state: State, settings: Configuration, name: str, whitener: Any, grid: Any
+) -> Learnt:
+    try:
+        return whitened(moments.whitener, whitening_of(state, moments.whitener, settings, name)), grid
+    except DataError:  # all patches of the sample are constant
+        return whitener, grid
+
+
+@_learnt.register
+def _(
+    sketch: Candidates, state: State, settings: Configuration, name: str, whitener: Any, grid: Any
+) -> Learnt:
+    # some more than once where the sample has fewer
+    vectors = state["vector"].astype(np.float32)
+    return whitener, _repeated(vectors, settings.dictionary) if len(vectors) else None
+
+
+@_learnt.register
+def _(
+    moved: Centroids, state: State, settings: Configuration, name: str, whitener: Any, grid: Any
+) -> Learnt:
+    return whitener, moved_once(moved.encoder.atoms, state, settings)
 
 
 def probed(question: Asked) -> dict[str, int]:
@@ -113,19 +146,35 @@ def _probed(step: Step, threads: int) -> tuple[int, float]:
     return in_use, time.perf_counter() - started
 
 
+@singledispatch
 def fitted(statistic: Statistic, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Statistic:
     """Return the statistic with the whitening and the atoms found so far, or given, in place of placeholders."""
-    if isinstance(statistic, Candidates) and whitener is not None:
-        return replace(statistic, whitener=whitener)
-    if not isinstance(statistic, Centroids | CodeSums):
-        return statistic
-    encoder = replace(statistic.encoder, whitener=whitener or statistic.encoder.whitener)
-    encoder = encoder if grid is None else replace(encoder, atoms=grid)
-    if isinstance(statistic, CodeSums):
-        return replace(statistic, encoder=encoder)
-    return replace(statistic, encoder=encoder, spares=replace(statistic.spares, whitener=encoder.whitener))
+    return statistic
 
 
+@fitted.register
+def _(sketch: Candidates, whitener: Whitener | None, grid: Any) -> Statistic:
+    return replace(sketch, whitener=whitener or sketch.whitener)
+
+
+@fitted.register
+def _(sums: CodeSums, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Statistic:
+    return replace(sums, encoder=_encoder(sums.encoder, whitener, grid))
+
+
+@fitted.register
+def _(moved: Centroids, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Statistic:
+    encoder = _encoder(moved.encoder, whitener, grid)
+    return replace(moved, encoder=encoder, spares=replace(moved.spares, whitener=encoder.whitener))
+
+
+def _encoder(encoder: Encoder, whitener: Whitener | None, grid: NDArray[np.float32] | None) -> Encoder:
+    return replace(
+        encoder, whitener=whitener or encoder.whitener, atoms=encoder.atoms if grid is None else grid
+    )
+
+
+@singledispatch
 def _curve(
     statistic: Statistic,
     images: NDArray[Any],
@@ -136,10 +185,6 @@ def _curve(
     processes: int,
 ) -> tuple[Curve, str, State]:
     """Return the seconds a sample takes, along the pass where that changes, how they were found, and a state."""
-    if isinstance(statistic, Candidates):
-        return _sketch_curve(statistic, images, batch, samples, due)
-    if isinstance(statistic, CodeSums):
-        return _sums_curve(statistic, images, batch, tiles, due, processes)
     state = statistic.zero()
     statistic.update(state, images[:1], 0)  # touches memory and warms kernels
 
@@ -156,8 +201,15 @@ def _repeated(images: NDArray[Any], size: int) -> NDArray[Any]:
     return images[:size] if size <= len(images) else images[np.arange(size) % len(images)]
 
 
-def _sketch_curve(
-    sketch: Candidates, images: NDArray[Any], batch: int, samples: int, due: Deadline
+@_curve.register
+def _(
+    sketch: Candidates,
+    images: NDArray[Any],
+    batch: int,
+    samples: int,
+    tiles: int,
+    due: Deadline,
+    processes: int,
 ) -> tuple[Curve, str, State]:
     """Return the falling cost of a sketch: the more samples it has seen, the fewer patches are small enough to be made.
 
@@ -194,8 +246,15 @@ def _sketch_curve(
     return (*points, (float(samples), last)), basis, kept
 
 
-def _sums_curve(
-    sums: CodeSums, images: NDArray[Any], batch: int, tiles: int, due: Deadline, processes: int
+@_curve.register
+def _(
+    sums: CodeSums,
+    images: NDArray[Any],
+    batch: int,
+    samples: int,
+    tiles: int,
+    due: Deadline,
+    processes: int,
 ) -> tuple[Curve, str, State]:
     """Return the cost of the sums, or of one of so many tiles of their rows, at the real K and batch.
 

@@ -105,7 +105,8 @@ def described_coded(feature: str) -> dict[str, dict[str, Any]]:
     steps = (code_of(feature).settings, _coder_names(feature)), (ManifoldSettings(), EMBEDDING)
     found = {}
     for settings, names in steps:
-        meanings, hints = configuration.meanings_of(type(settings)), get_type_hints(type(settings))
+        meanings = configuration.meanings_of(type(settings))
+        hints = get_type_hints(type(settings))
         for name, own in names.items():
             found[name] = {
                 "default": getattr(settings, own),

@@ -204,7 +204,8 @@ def _as_used(grid: NDArray[np.float32], settings: Configuration) -> NDArray[np.f
 
 def moved_once(atoms: NDArray[np.float32], state: State, settings: Configuration) -> NDArray[np.float32]:
     """Return atoms on the grid after one round of Lloyd from `atoms`, as a fit with these settings would use them."""
-    spherical, zeros = settings.dictionary_method == "spherical", np.zeros(len(atoms), np.int64)
+    spherical = settings.dictionary_method == "spherical"
+    zeros = np.zeros(len(atoms), np.int64)
     start = _Centres(atoms.astype(np.float64), atoms, zeros, zeros)
     return _as_used((updated(start, state, spherical, mini_batch=False) or start).grid, settings)
 

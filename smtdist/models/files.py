@@ -83,7 +83,8 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
             provenance, ensure_ascii=False
         ).encode()  # damaged text may be no Unicode, which files cannot hold
         embedding = read_solution(file["embedding"]) if "embedding" in file else None
-        whitening, dictionary = _read_whitening(file["whitening"]), _read_dictionary(file["dictionary"])
+        whitening = _read_whitening(file["whitening"])
+        dictionary = _read_dictionary(file["dictionary"])
         model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
         if statistics and "statistics" in file:
             model = replace(model, statistics=_read_statistics(file["statistics"], model))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,8 +181,7 @@ class Planner:
         steps, whitener = self.steps(), None
         grid = None if atoms is None else np.asarray(atoms, np.float32)
         if encoder is not None:
-            sums, known = steps[-1].statistic, encoder.whitener
-            assert isinstance(sums, CodeSums)
+            sums, known = cast(CodeSums, steps[-1].statistic), encoder.whitener
             whitener = replace(sums.encoder.whitener, whiten=known.whiten, global_mean=known.global_mean)
             grid = encoder.atoms
         sizes = tuple(
@@ -201,7 +200,9 @@ class Planner:
 
     def plan(self, calibration: Calibration | None) -> FitPlan:
         """Return the plan, with times where something was measured; what cannot fit is refused, with what would do."""
-        machines, checkpointed, costs = self.machines, self.checkpointed, self.costs()
+        machines = self.machines
+        checkpointed = self.checkpointed
+        costs = self.costs()
         if calibration is not None:
             distributed = not machines.worker.alone
             costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed)
@@ -222,7 +223,8 @@ class Planner:
             return MOST_ATOMS
         fewest = self.settings.n_components + self.settings.drop
         # what is planned fits or does not, whatever tiles of other sizes do
-        good, bad = self.settings.dictionary if self._fits() else fewest - 1, MOST_ATOMS
+        good = self.settings.dictionary if self._fits() else fewest - 1
+        bad = MOST_ATOMS
         while bad - good > 1:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if self._of(middle)._fits() else (good, middle)

@@ -204,7 +204,8 @@ class Model:
         """Return atoms as patches (n, patch, patch, channels): unwhitened, the mean patch not added; all by default."""
         grid = self.dictionary.grid
         chosen = grid if atoms is None else grid[np.asarray(atoms, np.int64)]
-        side, channels = self.geometry.patch, 1 if self.settings.grey else self.geometry.channels
+        side = self.geometry.patch
+        channels = 1 if self.settings.grey else self.geometry.channels
         patches = np.asarray(chosen, np.float64) @ self.whitening.unwhiten
         return patches.reshape(-1, side, side, channels)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,8 +133,7 @@ def plan_steps(
     steps: list[Step], settings: Configuration, machines: Machines, *, checkpointed: bool
 ) -> list[PassCost]:
     """Return the cost of every pass and of the solve: arithmetic alone. Raises MemoryBudgetError for what cannot fit."""
-    sums = steps[-1].statistic
-    assert isinstance(sums, CodeSums)
+    sums = cast(CodeSums, steps[-1].statistic)
     spilled = spills(
         sums.n_atoms, settings, sums.finished_bytes(), machines.driver_baseline, machines.driver_limit
     )
@@ -217,9 +216,7 @@ def fit_steps(
 
 def finished_bytes(source: Source, settings: Configuration) -> int:
     """Return the bytes of the K x K sums that the driver holds when it solves."""
-    sums = fit_steps(source, settings, reused=True)[-1].statistic
-    assert isinstance(sums, CodeSums)
-    return sums.finished_bytes()
+    return cast(CodeSums, fit_steps(source, settings, reused=True)[-1].statistic).finished_bytes()
 
 
 def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> list[Step]:
@@ -232,7 +229,8 @@ def _dictionary(source: Source, settings: Configuration, encoder: Encoder) -> li
         spares = Candidates(whitener, settings.flip, SPARES_PER_ROUND, settings.seed)
         nearest = Encoder(whitener, encoder.atoms, "vq", 0, method == "kmeans", "leave_out", "leave_out")
         batch = chunk_subset(source, settings.dictionary_samples, settings.seed)
-        moved, rounds = Centroids(nearest, settings.flip, spares), settings.dictionary_rounds
+        moved = Centroids(nearest, settings.flip, spares)
+        rounds = settings.dictionary_rounds
         centres = 48 * pixels * settings.dictionary
         steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
     return steps
@@ -247,8 +245,7 @@ def _placeholder(whitener: Whitener) -> Whitener:
 
 def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> Step:
     """Return the statistics pass as a worker can hold it."""
-    sums = step.statistic
-    assert isinstance(sums, CodeSums)
+    sums = cast(CodeSums, step.statistic)
     tiles = row_tiles(
         sums,
         step.source,

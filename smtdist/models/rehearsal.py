@@ -32,8 +32,6 @@ from smtdist.models.plan import Machines, PassCost, PlannedCluster, Step, step_c
 from smtdist.models.records import Record
 from smtdist.models.ways import SOLVE, Way, solve_plan
 from smtdist.statistics.base import State, Statistic
-from smtdist.statistics.patch_rows import RowSample
-from smtdist.statistics.values import ValueSums
 
 T = TypeVar("T")
 
@@ -87,9 +85,8 @@ class Rehearsal(Engine):
             held_bytes=held_bytes,
         )
         cost = step_cost(step, self.machines, checkpointed=self.checkpointed)
-        if isinstance(statistic, ValueSums):
-            self.n_atoms = statistic.encoder.size
         partial, pace = self._some(statistic, source, limits, cost.plan.batch, fingerprint)
+        self.n_atoms = len(partial.state.get("activity", ())) or self.n_atoms
         self.costs.append(cost)
         self.paces[name] = replace(pace, start=start)
         return partial, {"name": name, "n_skipped": 0, "projected_bytes": cost.plan.projected_bytes}
@@ -101,9 +98,7 @@ class Rehearsal(Engine):
 
         A small batch has the costs of a whole one, and the first of its kind may be compiled.
         """
-        if isinstance(statistic, RowSample):
-            # of fewer images as many patches each as give the same number
-            statistic = replace(statistic, each=statistic.patches.positions)
+        statistic = statistic.rehearsed()
         set_threads(limits.threads)
         due = self.deadline.share(SHARE)
         state: State = statistic.zero()
@@ -186,7 +181,8 @@ def planned_run(
     machines = replace(engine.machines, driver_baseline=max(machines.driver_baseline, resident_bytes()))
     if not timed:
         return FitPlan(tuple(engine.costs), machines, checkpoint is not None, None, None)
-    deadline, solved = Deadline.after(0.3 * timing.SECONDS), (engine.n_atoms, n_components, False)
+    deadline = Deadline.after(0.3 * timing.SECONDS)
+    solved = (engine.n_atoms, n_components, False)
     speed = None
     if any(cost.name == SOLVE for cost in engine.costs):
         speed = timing.solve_speed(*solved, deadline.share(0.8))

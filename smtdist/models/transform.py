@@ -189,7 +189,8 @@ def transform(
     engine.events.started(
         "transform", source.n_samples, len(ranges), workers=slots, projected_bytes=projected
     )
-    how, left_out = (represent, engine.on_bad_chunk == "skip"), list[tuple[int, int]]()
+    how = (represent, engine.on_bad_chunk == "skip")
+    left_out = list[tuple[int, int]]()
     for (start, stop), (result, bad, highest) in engine.map(_represented, how, source, ranges):
         left_out.extend(bad)
         done, peak = done + stop - start, max(peak, highest)

@@ -166,7 +166,9 @@ def spill_of(sums: CodeSums, settings: Configuration, engine: Engine) -> Spill |
 
 def require_solvable(n_atoms: int, settings: Configuration, held_bytes: int, engine: Engine) -> None:
     """Refuse, before any data is read, a solve that cannot be; raises as `solve_way` and `spread` do."""
-    baseline, limit, on_workers = resident_bytes(), memory_limit(), engine.solve_on == "workers"
+    baseline = resident_bytes()
+    limit = memory_limit()
+    on_workers = engine.solve_on == "workers"
     if on_workers:
         require_workers(engine.executor)
     tiled = spills(n_atoms, settings, held_bytes, baseline, limit) or None

@@ -11,6 +11,7 @@ import base64
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, Final
 
 import numpy as np
@@ -72,20 +73,16 @@ def preview(
     are uint8 in base64.
     """
     try:
-        if isinstance(statistic, CodeSums):
-            if statistic.rows is not None:
-                return None  # a tile of rows has no spectrum
-            return _codes(statistic, look, chosen, calm)
-        if isinstance(statistic, PatchMoment) and statistic.whitener.geometry.pixels <= MOST_PIXELS:
-            return _covariance(statistic, look, calm)
-        if isinstance(statistic, Candidates):
-            return _candidates(statistic, look, chosen, calm)
-        if isinstance(statistic, Centroids):
-            return _centroids(statistic, look, chosen, calm)
+        return _seen(statistic, look, chosen, calm)
     except (SmtdistError, ArithmeticError, np.linalg.LinAlgError):
         return None  # too few samples yet for a statistic to have a meaning
     except (KeyError, RuntimeError):
         return None  # the pass has ended meanwhile, and whoever finishes its sum takes it apart
+
+
+@singledispatch
+def _seen(statistic: Statistic, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
+    """Return what a statistic shows; by default nothing."""
     return None
 
 
@@ -123,7 +120,10 @@ def _sum(statistic: Statistic, parts: list[tuple[Cover, State]]) -> State:
     return total
 
 
-def _codes(sums: CodeSums, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
+@_seen.register
+def _(sums: CodeSums, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
+    if sums.rows is not None:
+        return None  # a tile of rows has no spectrum
     if chosen.atoms is None:
         counted = look(part, ("activity",), None)
         total = _sum(sums, counted)["activity"] if counted else np.zeros(0)
@@ -194,7 +194,8 @@ def _neighbours(
 def packed(patches: NDArray[np.float64]) -> dict[str, Any]:
     """Return pictures (patches, height, width, channels) as plain types, each stretched to 0 to 255."""
     flat = patches.reshape(len(patches), -1)
-    low, high = flat.min(1, keepdims=True, initial=np.inf), flat.max(1, keepdims=True, initial=-np.inf)
+    low = flat.min(1, keepdims=True, initial=np.inf)
+    high = flat.max(1, keepdims=True, initial=-np.inf)
     grey = np.rint(255 * (flat - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
     return {"shape": list(patches.shape), "pixels": base64.b64encode(grey.tobytes()).decode("ascii")}
 
@@ -204,7 +205,10 @@ def unpacked(pictured: dict[str, Any]) -> NDArray[np.uint8]:
     return np.frombuffer(base64.b64decode(pictured["pixels"]), np.uint8).reshape(pictured["shape"])
 
 
-def _covariance(moments: PatchMoment, look: Look, calm: Calm) -> dict[str, Any] | None:
+@_seen.register
+def _(moments: PatchMoment, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
+    if moments.whitener.geometry.pixels > MOST_PIXELS:
+        return None
     parts = look(part, None, None)
     counts = _counts(parts)
     if not counts["n_positions"]:
@@ -215,7 +219,8 @@ def _covariance(moments: PatchMoment, look: Look, calm: Calm) -> dict[str, Any] 
     return {**counts, "spectrum": [float(value) for value in values[:COMPONENTS]]}
 
 
-def _candidates(sketch: Candidates, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
+@_seen.register
+def _(sketch: Candidates, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
     """Show the patches with the smallest hashes so far: the first atoms of a random dictionary, if nothing smaller comes."""
     parts = look(part, ("n_samples", "n_positions", "hash", "vector"), PATCHES)
     if not parts:
@@ -227,7 +232,8 @@ def _candidates(sketch: Candidates, look: Look, chosen: Chosen, calm: Calm) -> d
         return {**_counts(parts), "patches": chosen.pictures(sketch.whitener, vectors[first])}
 
 
-def _centroids(round_: Centroids, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
+@_seen.register
+def _(round_: Centroids, look: Look, chosen: Chosen, calm: Calm) -> dict[str, Any] | None:
     """Show the atoms that a k-means round has used so far, the busiest ones as they were when it began."""
     parts = look(part, ("n_samples", "n_positions", "counts"), None)
     if not parts:

@@ -194,7 +194,8 @@ class RunState:
         seconds = one["seconds"]
         if seconds is None:
             seconds = max(0.0, (now or 0.0) - (one["started"] or 0.0))
-        total, done = one["n_samples"], min(one["n_samples"], one["already"] + one["samples"])
+        total = one["n_samples"]
+        done = min(one["n_samples"], one["already"] + one["samples"])
         left = None
         if one["status"] == "running" and one["samples"] and seconds > 0:
             left = seconds * (total - done) / one["samples"]

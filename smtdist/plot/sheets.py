@@ -38,7 +38,8 @@ def stretched(pictures: NDArray[Any]) -> NDArray[np.uint8]:
     """
     values = np.asarray(pictures, np.float64)
     flat = values.reshape(len(values), -1)
-    low, high = flat.min(1, keepdims=True, initial=np.inf), flat.max(1, keepdims=True, initial=-np.inf)
+    low = flat.min(1, keepdims=True, initial=np.inf)
+    high = flat.max(1, keepdims=True, initial=-np.inf)
     grey = np.rint(255 * (flat - low) / np.where(high > low, high - low, 1)).astype(np.uint8)
     return coloured(grey.reshape(values.shape))
 

@@ -97,7 +97,9 @@ def _votes(settings: dict[str, Any]) -> str:
 
 
 def _model_readable(facts: Facts) -> list[tuple[str, str]]:
-    geometry, provenance, spectrum = facts["geometry"], facts["provenance"], facts["spectrum"]
+    geometry = facts["geometry"]
+    provenance = facts["provenance"]
+    spectrum = facts["spectrum"]
     source = provenance.get("source", {})
     shape = " x ".join(f"{length:,}" for length in source.get("shape", []))
     versions = provenance.get("versions", {})

@@ -54,7 +54,8 @@ class ContrastSums(Statistic):
                     known, at = self._pool, self.triplets.places(first, len(tile))
                 else:
                     anchors, positives, negatives = self.triplets(tile, first)
-                    known, at = feature_maps.map_rows(self.features, negatives), np.arange(len(tile))
+                    known = feature_maps.map_rows(self.features, negatives)
+                    at = np.arange(len(tile))
                 feature_maps.map_rows(self.features, anchors, left)
                 feature_maps.map_rows(self.features, positives, right)
                 subtract_from(known, at, right)

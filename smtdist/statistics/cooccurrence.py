@@ -100,7 +100,9 @@ class CodeSums(Statistic):
 
     def layout(self) -> Layout:
         """Return the sums that are kept, each in the smallest type that holds it."""
-        n_atoms, one_hot, whole = self.n_atoms, self.encoder.form == "labels", self._reach is None
+        n_atoms = self.n_atoms
+        one_hot = self.encoder.form == "labels"
+        whole = self._reach is None
         low, high = self.rows or (0, n_atoms)
         matrix = (high - low, n_atoms - low)
         drawn = self.encoder.whitener.drawn

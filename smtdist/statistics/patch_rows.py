@@ -203,6 +203,10 @@ class RowSample(Statistic):
         """Return an empty sample."""
         return {"hash": ((0,), np.uint64), "rows": ((0, self.patches.n_inputs), np.float32)}
 
+    def rehearsed(self) -> RowSample:
+        """Return what takes as many patches from fewer images: all of each."""
+        return replace(self, each=self.patches.positions)
+
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Keep what is drawn of a batch; return how many it was drawn from."""
         digests = sample_digests(images)
@@ -245,7 +249,8 @@ class RowSample(Statistic):
 
 
 def _keep(state: State, hashes: NDArray[np.uint64], rows: Float32, size: int) -> None:
-    joined, both = np.concatenate([state["hash"], hashes]), np.concatenate([state["rows"], rows])
+    joined = np.concatenate([state["hash"], hashes])
+    both = np.concatenate([state["rows"], rows])
     # equal images have equal hashes: their patches are kept once
     _, first = np.unique(joined, return_index=True)
     state["hash"], state["rows"] = joined[first[:size]], both[first[:size]]

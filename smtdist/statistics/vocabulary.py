@@ -109,7 +109,9 @@ def most_frequent(state: State, size: int, min_count: int = 1) -> Vocabulary:
     >>> most_frequent(state, 3).words, most_frequent(state, 9, min_count=2).words
     (('a', 'b', 'c'), ('a', 'b'))
     """
-    counts, offsets, spelling = state["count"], state["offsets"], state["spelling"].tobytes()
+    counts = state["count"]
+    offsets = state["offsets"]
+    spelling = state["spelling"].tobytes()
     enough = np.flatnonzero(counts >= min_count)
     if not len(enough):
         raise ModelError(

@@ -118,7 +118,8 @@ def read_idx_header(path: Path) -> IdxFile:
         shape = struct.unpack(f">{rank}I", take(stream, 4 * rank, str(path)))
     header, dtype = 4 + 4 * rank, np.dtype(_TYPES[start[2]])
     if not is_gzip(path):
-        expected, size = header + math.prod(shape) * dtype.itemsize, os.stat(path).st_size
+        expected = header + math.prod(shape) * dtype.itemsize
+        size = os.stat(path).st_size
         if size != expected:
             raise DataError(
                 f"{path} has {size:,} bytes, but its header says {expected:,}; copy or download it again."

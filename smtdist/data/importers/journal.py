@@ -111,7 +111,8 @@ class JournalledFile:
         if self._pages:
             for number in range(start // PAGE, -(-(start + len(view)) // PAGE)):
                 if number in self._pages:
-                    low, high = max(start, number * PAGE), min(start + len(view), (number + 1) * PAGE)
+                    low = max(start, number * PAGE)
+                    high = min(start + len(view), (number + 1) * PAGE)
                     page = self._pages[number]
                     view[low - start : high - start] = page[low - number * PAGE : high - number * PAGE]
         self._position = start + len(view)

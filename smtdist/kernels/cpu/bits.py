@@ -62,7 +62,8 @@ def list_part(
     """Write, for each atom of a block, where in `n_rows` rows from words[base:] its bit is set, to offsets[begin:end]."""
     starts, counts, offsets = lists  # starts and counts (K,)
     tiles = (n_rows + TILE - 1) // TILE
-    tile, columns = np.empty(TILE * BLOCK_WORDS, np.uint64), np.empty(BLOCK * tiles, np.uint64)
+    tile = np.empty(TILE * BLOCK_WORDS, np.uint64)
+    columns = np.empty(BLOCK * tiles, np.uint64)
     for number in range(tiles):
         there = base + TILE * number * BLOCK_WORDS
         inside = min(TILE, n_rows - TILE * number) * BLOCK_WORDS

@@ -42,7 +42,8 @@ def add_neighbours(
         for entry in range(starts[atom], starts[atom + 1]):
             patch = members[entry]
             row, column = patch // columns % rows, patch % columns
-            left, right = max(0, column - d) - column, min(columns, column + d + 1) - column
+            left = max(0, column - d) - column
+            right = min(columns, column + d + 1) - column
             for down in range(max(0, row - d) - row, min(rows, row + d + 1) - row):
                 beside = patch + down * columns
                 for other in range(indptr[beside + left], indptr[beside + right]):

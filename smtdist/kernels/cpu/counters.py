@@ -112,7 +112,9 @@ def count_columns(
     """Add to counts[g] (K,) in how many of the patches g x step to (g + 1) x step each atom is active, start <= g < stop."""
     words, n_rows, first = bits
     n_atoms = counts.shape[1]
-    planes, tail, rows = new_planes(), np.empty(16, np.int32), np.empty(step, np.int32)
+    planes = new_planes()
+    tail = np.empty(16, np.int32)
+    rows = np.empty(step, np.int32)
     for row in range(step):
         rows[row] = row * BLOCK_WORDS
     used, flat = planes_for(step), counts.reshape(-1)

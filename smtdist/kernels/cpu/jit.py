@@ -97,7 +97,8 @@ def score_block(_typing: Any, values: Any, index: Any, norms: Any, at: Any, best
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, norm_array, norm_index, best_array = arguments
-        floats, whole = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(I32, LANES)
+        floats = ir.VectorType(ir.FloatType(), LANES)
+        whole = ir.VectorType(I32, LANES)
         target = pointer(context, builder, signature.args[4], best_array, I64(0), whole)
         top = builder.load(target, align=4)
         for part in range(64 // LANES):
@@ -182,7 +183,8 @@ def row_adder(depth: int) -> Callable[..., Any]:
                 if level < 0:
                     return row(offset)
                 half = 1 << level
-                left, right = carry_of(level - 1, offset), carry_of(level - 1, offset + half)
+                left = carry_of(level - 1, offset)
+                right = carry_of(level - 1, offset + half)
                 sums[level], carry = full_adder(context, builder, sums[level], left, right)
                 return carry
 

@@ -286,7 +286,9 @@ def _descend(
 ) -> int:
     """Sweep over the working set until its own duality gap is `aim`; return the sweeps."""
     count = len(work)
-    q, a, cut = np.empty(count, own.dtype), np.empty(count, own.dtype), np.empty(count, own.dtype)
+    q = np.empty(count, own.dtype)
+    a = np.empty(count, own.dtype)
+    cut = np.empty(count, own.dtype)
     for i in range(count):
         q[i], a[i], cut[i] = pulls[work[i]], code[work[i]], penalty[work[i]]
     done = 0

@@ -102,7 +102,8 @@ def add_rows(
     n_atoms = out.shape[1]
     parts = len(starts)
     flat = out.reshape(-1)
-    planes, tail = np.zeros((high - low) * PLANES_WORDS, np.uint64), np.empty(16, np.int32)
+    planes = np.zeros((high - low) * PLANES_WORDS, np.uint64)
+    tail = np.empty(16, np.int32)
     totals, used = np.zeros(high - low, np.int64), np.empty(high - low, np.int64)
     for atom in range(low, high):
         for part in range(parts):

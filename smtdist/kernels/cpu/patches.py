@@ -22,7 +22,9 @@ def subtract_context(grid: Array, size: int, reach: int, first: int, last: int, 
     for image in range(first, last):
         integrate(grid[image], total)
         for pixel in range(out.shape[0]):
-            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            down = pixel // channels // size
+            across = pixel // channels % size
+            channel = pixel % channels
             for row in range(rows):
                 upper = total[channel, max(0, row - reach) + down]
                 bottom = min(rows, row + reach + 1)
@@ -48,7 +50,9 @@ def subtract_image_mean(grid: Array, size: int, first: int, last: int, out: Arra
     for image in range(first, last):
         integrate(grid[image], total)
         for pixel in range(out.shape[0]):
-            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            down = pixel // channels // size
+            across = pixel // channels % size
+            channel = pixel % channels
             upper, lower = total[channel, down], total[channel, down + rows]
             box = (lower[across + columns] - upper[across + columns]) - (lower[across] - upper[across])
             mean = (2 * box + count) // (2 * count)
@@ -77,7 +81,9 @@ def copy_patches(grid: Array, size: int, first: int, last: int, out: Array) -> N
     rows, columns = height - size + 1, width - size + 1
     for image in range(first, last):
         for pixel in range(out.shape[0]):
-            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            down = pixel // channels // size
+            across = pixel // channels % size
+            channel = pixel % channels
             for row in range(rows):
                 at = (image * rows + row) * columns
                 for column in range(columns):
@@ -98,12 +104,15 @@ def subtract_chosen_context(
         split_positions(at[image], columns, places)
         integrate(grid[image], total)
         for pixel in range(out.shape[0]):
-            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            down = pixel // channels // size
+            across = pixel // channels % size
+            channel = pixel % channels
             sums = total[channel]
             for patch in range(chosen):
                 row, column = places[0, patch], places[1, patch]
                 top, bottom = max(0, row - reach), min(rows, row + reach + 1)
-                left, right = max(0, column - reach), min(columns, column + reach + 1)
+                left = max(0, column - reach)
+                right = min(columns, column + reach + 1)
                 count = (bottom - top) * (right - left)
                 box = sums[bottom + down, right + across] - sums[top + down, right + across]
                 box -= sums[bottom + down, left + across] - sums[top + down, left + across]
@@ -128,7 +137,9 @@ def copy_chosen(grid: Array, size: int, at: Array, first: int, last: int, out: A
     for image in range(first, last):
         split_positions(at[image], columns, places)
         for pixel in range(out.shape[0]):
-            down, across, channel = pixel // channels // size, pixel // channels % size, pixel % channels
+            down = pixel // channels // size
+            across = pixel // channels % size
+            channel = pixel % channels
             for patch in range(chosen):
                 row, column = places[0, patch], places[1, patch]
                 out[pixel, image * chosen + patch] = grid[image, row + down, column + across, channel]

@@ -20,10 +20,14 @@ def add_rows(indices: Array, first: int, last: int, table: Array, line: Array) -
     length, entry = line.shape[0], first
     line[:] = 0
     while entry + 8 <= last:
-        one, two = table[np.int64(indices[entry])], table[np.int64(indices[entry + 1])]
-        three, four = table[np.int64(indices[entry + 2])], table[np.int64(indices[entry + 3])]
-        five, six = table[np.int64(indices[entry + 4])], table[np.int64(indices[entry + 5])]
-        seven, eight = table[np.int64(indices[entry + 6])], table[np.int64(indices[entry + 7])]
+        one = table[np.int64(indices[entry])]
+        two = table[np.int64(indices[entry + 1])]
+        three = table[np.int64(indices[entry + 2])]
+        four = table[np.int64(indices[entry + 3])]
+        five = table[np.int64(indices[entry + 4])]
+        six = table[np.int64(indices[entry + 5])]
+        seven = table[np.int64(indices[entry + 6])]
+        eight = table[np.int64(indices[entry + 7])]
         for column in range(length):
             total = (line[column] + one[column]) + two[column]
             total = (total + three[column]) + four[column]

@@ -212,7 +212,8 @@ def add_tile(out: Array, tile: Array, top: int, left: int) -> None:
     for row in range(tile.shape[0]):
         first = max(0, top + row - left)
         # slices that both begin with the loop: only then does it become a vector's
-        line, values = out[top + row, left + first : left + tile.shape[1]], tile[row, first:]
+        line = out[top + row, left + first : left + tile.shape[1]]
+        values = tile[row, first:]
         for column in range(len(line)):
             line[column] += out.dtype.type(values[column])
 

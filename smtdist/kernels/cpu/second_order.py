@@ -37,14 +37,17 @@ def fill_weights(
     """Fill in the weights of patches start to stop, as `generic.context.window_weights` has them."""
     rows, columns = inverse.shape[1], inverse.shape[2]
     for patch in range(start, stop):
-        image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
+        image = patch // (rows * columns)
+        row = patch // columns % rows
+        column = patch % columns
         own = weights[image, row, column]
         own[:] = 0
         if inverse[image, row, column] == 0:
             continue
         sums, ahead = total[image], square[image, row, column]
         for down in range(max(-2 * d, -row), min(2 * d, rows - 1 - row) + 1):
-            top, bottom = max(0, row + max(0, down) - d), min(rows, row + min(0, down) + d + 1)
+            top = max(0, row + max(0, down) - d)
+            bottom = min(rows, row + min(0, down) + d + 1)
             for across in range(max(-2 * d, -column), min(2 * d, columns - 1 - column) + 1):
                 beside = inverse[image, row + down, column + across]
                 if beside == 0:
@@ -68,7 +71,9 @@ def add_around(line: Array, patch: int, codes: tuple[Array, Array], weights: Arr
     """Add to `line` (K,) weight x atoms of all patches within reach of one; weights (N, rows, columns, 2 r + 1, 2 r + 1)."""
     indptr, indices = codes
     rows, columns, reach = weights.shape[1], weights.shape[2], weights.shape[3] // 2
-    image, row, column = patch // (rows * columns), patch // columns % rows, patch % columns
+    image = patch // (rows * columns)
+    row = patch // columns % rows
+    column = patch % columns
     for down in range(max(-reach, -row), min(reach, rows - 1 - row) + 1):
         for across in range(max(-reach, -column), min(reach, columns - 1 - column) + 1):
             weight = weights[image, row, column, down + reach, across + reach]
@@ -143,7 +148,8 @@ def add_second_order(out: Array, codes: Codes, kept: Array, reach: int | None) -
     n, d = kept[0].size, reach
     step = max(1, SHIFT_BYTES // (4 * n * (4 * d + 1) ** 2))
     for start, stop in even_ranges(len(kept), step):
-        part, weights = part_of(codes, start * n, stop * n), weights_of(kept[start:stop], d)
+        part = part_of(codes, start * n, stop * n)
+        weights = weights_of(kept[start:stop], d)
         (_by_sums if pays(part, kept.shape, d) else _by_pairs)(out, part, weights)
 
 

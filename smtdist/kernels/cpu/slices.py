@@ -77,7 +77,9 @@ def pool_image(
     for number in range(len(starts)):
         begin, length = starts[number], stops[number] - starts[number]
         for patch in range(sums.shape[0]):
-            weight, line, unit = weights[patch, number], sums[patch, begin : begin + length], units[patch]
+            weight = weights[patch, number]
+            line = sums[patch, begin : begin + length]
+            unit = units[patch]
             for component in range(length):
                 unit[component] = np.float32(weight * np.float64(line[component]))
         for pooled in range(rows * across):
@@ -118,7 +120,8 @@ def pooled_slices(
 
     def work(begin: int, end: int) -> None:
         sums = np.empty((n, components_t.shape[1]), np.float32)
-        weights, units = np.empty((n, len(slices))), np.empty((n, int(np.max(stops - starts))), np.float32)
+        weights = np.empty((n, len(slices)))
+        units = np.empty((n, int(np.max(stops - starts))), np.float32)
         for image in range(begin, end):
             embed_image(indptr, indices, components_t, image * n, sums)
             slice_weights(sums, edges, first, last, weights)

@@ -171,7 +171,8 @@ def step_s(
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at, unit, units = arguments[4:7]
         lanes = _Lanes(context, builder, signature, arguments, 3, unit, units)
-        eta, rho = splat(builder, arguments[7], LANES), splat(builder, arguments[8], LANES)
+        eta = splat(builder, arguments[7], LANES)
+        rho = splat(builder, arguments[8], LANES)
         h, s, pull = (lanes.load(array, at) for array in range(3))
         own = builder.fmul(lanes.column("gains"), builder.fmul(h, s))
         s = lanes.moved_slab(s, pull, own, eta, rho)

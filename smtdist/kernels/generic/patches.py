@@ -69,7 +69,8 @@ def context_level(grid: Array, geometry: Geometry, reach: int) -> Array:
         (rows, rows + geometry.patch),
         (columns, columns + geometry.patch),
     )
-    down, across = _interval(xp, geometry.rows, reach), _interval(xp, geometry.columns, reach)
+    down = _interval(xp, geometry.rows, reach)
+    across = _interval(xp, geometry.columns, reach)
     count = (down[1] - down[0])[:, None] * (across[1] - across[0]) * geometry.pixels
     return _rounded(_boxes(own, down, across), count)
 

@@ -92,7 +92,8 @@ class Tables:
     @property
     def image_bytes(self) -> int:
         """Memory one image of a batch takes, at most about: patches in float64, products with all atoms, embeddings."""
-        coded, every = self.positions[0] * self.positions[1], self.grid[0] * self.grid[1]
+        coded = self.positions[0] * self.positions[1]
+        every = self.grid[0] * self.grid[1]
         atoms, length = (int(size) for size in self.components_t.shape)
         return coded * (24 * self.pixels + 9 * atoms + 20 * length) + 8 * every * length
 

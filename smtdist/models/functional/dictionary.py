@@ -76,7 +76,8 @@ def learn_dictionary(
     def update(state: _Learned, sums: State, number: int) -> _Learned:
         second, cross = sums["second"], sums["cross"]
         if state.second is not None and state.cross is not None:
-            second, cross = second + FORGET * state.second, cross + FORGET * state.cross
+            second = second + FORGET * state.second
+            cross = cross + FORGET * state.cross
         fresh = quick_codes.dictionary_step(state.atoms, second, cross, sweeps=1)
         dead = np.flatnonzero(second.diagonal() <= 1e-8 * second.diagonal().max(initial=0.0))
         if len(dead) and len(spares):

@@ -66,7 +66,8 @@ class Triangulated(Features):
         return codes
 
     def _on_rim(self, codes: Float64, rows: NDArray[np.intp], points: Float64, rim: Any) -> None:
-        start, along = self.points[rim[:, 0]], self.points[rim[:, 1]] - self.points[rim[:, 0]]
+        start = self.points[rim[:, 0]]
+        along = self.points[rim[:, 1]] - self.points[rim[:, 0]]
         part = np.einsum("ijk,jk->ij", points[:, None] - start, along) / (along * along).sum(axis=1)
         part = np.clip(part, 0.0, 1.0)
         away = points[:, None] - (start + part[..., None] * along)

@@ -99,7 +99,8 @@ def clusters(codes: Float64, landmarks: Float64, count: int, width: float) -> Fl
     if not len(active):
         return np.zeros((count, 2))
     places, mass = landmarks[active], codes[active].astype(np.float64)
-    left, near = mass.copy(), feature_kernels.squared_distances(places, places) <= width * width
+    left = mass.copy()
+    near = feature_kernels.squared_distances(places, places) <= width * width
     centres: list[Float64] = []
     for _ in range(count):
         own = near[int((near @ left).argmax())] & (left > 0)

@@ -109,7 +109,8 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         for name in variables
     }
     settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
-    atoms, pixels = settings.atoms, settings.patch**2 if below is None else len(below.components)
+    atoms = settings.atoms
+    pixels = settings.patch**2 if below is None else len(below.components)
     embedding = file_groups.read_solution(file["embedding"])
     wanted = {
         "atoms": (atoms, pixels),

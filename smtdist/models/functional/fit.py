@@ -97,7 +97,9 @@ def fit_whitening(
         raise ConfigurationError(f"The whitening is {kind!r}; choose zca or scale.")
     width = source.shape[2] if width is None else width
     partial, record = engine.reduce("whitening", FrameMoments(width, through), source)
-    count, total, moment = int(partial.state["n"]), partial.state["total"], partial.state["moment"]
+    count = int(partial.state["n"])
+    total = partial.state["total"]
+    moment = partial.state["moment"]
     mean = total / count
     covariance = moment / count - np.outer(mean, mean)
     level = float(covariance.trace()) / width

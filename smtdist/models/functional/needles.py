@@ -90,7 +90,8 @@ def _moments(envelope: Float64) -> tuple[Float64, Float64]:
     weights = np.where(envelope >= HALF_WIDTH * peak, envelope, 0.0) ** 2
     weights /= np.maximum(weights.sum(axis=(1, 2), keepdims=True), 1e-300)
     place = np.arange(side, dtype=np.float64)
-    row, column = np.einsum("kij,i->k", weights, place), np.einsum("kij,j->k", weights, place)
+    row = np.einsum("kij,i->k", weights, place)
+    column = np.einsum("kij,j->k", weights, place)
     away = place[None, :] - row[:, None], place[None, :] - column[:, None]
     covariance = np.empty((len(envelope), 2, 2))
     covariance[:, 0, 0] = np.einsum("kij,ki->k", weights, away[0] ** 2)

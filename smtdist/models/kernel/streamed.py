@@ -219,7 +219,8 @@ def _autoencoder(
     weights, convergence, records = _descended(
         source, settings, engine, start, statistic, ridge / ready.n_samples, ["first", "second"]
     )
-    encoder, decoder = FeatureEncoder(encode, weights[0], unit=True), FeatureDecoder(decode, weights[1])
+    encoder = FeatureEncoder(encode, weights[0], unit=True)
+    decoder = FeatureDecoder(decode, weights[1])
     return KernelModel(settings, encoder, ready.shape, decoder, None, convergence, ridge), records
 
 

@@ -151,7 +151,9 @@ def members_of(
 def slices_of(members: tuple[Member, ...], engine: Engine) -> Slices:
     """Choose the batch within a worker's budget."""
     longest = members[0].encoder
-    geometry, n_atoms, form = longest.whitener.geometry, len(longest.atoms), longest.form
+    geometry = longest.whitener.geometry
+    n_atoms = len(longest.atoms)
+    form = longest.form
     raw_bytes, threads = longest.whitener.scale.raw_bytes, engine.executor.threads()
     encoders = len({id(member.encoder) for member in members})
     components = max(len(member.components.T) for member in members)

@@ -83,7 +83,8 @@ def fill(
 ) -> None:
     """Write the representations of the samples of a source within `span`, the first of them at the room's beginning."""
     begin, end = span
-    step, sample = source.chunk_samples, sum(member.sample_bytes for member in slices.members)
+    step = source.chunk_samples
+    sample = sum(member.sample_bytes for member in slices.members)
     if room.flat is not None and isinstance(engine.executor, SerialExecutor):
         # tasks of this process write where their results belong
         slices = replace(slices, room=Room(room.flat, len(room.views[0][0]), begin))

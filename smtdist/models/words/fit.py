@@ -43,7 +43,9 @@ def fit_words(
     ((7, 2), 'a', ['vocabulary', 'statistics', 'solve'])
     """
     records: list[Record] = []
-    given, asked, words = vocabulary is not None, settings, None if vocabulary is None else vocabulary.words
+    given = vocabulary is not None
+    asked = settings
+    words = None if vocabulary is None else vocabulary.words
     steps = [*([] if given else ["vocabulary"]), "statistics", "solve"]
     with engine.run(steps, lambda: words_facts(source, asked, words)):
         if vocabulary is None:
@@ -80,7 +82,8 @@ def plan_words(
     pairs += sum(statistic.most_pairs for _, statistic in counted)
     costs = []
     for name, statistic in [*passes, *counted]:
-        limits, checkpointed = engine.limits(statistic, source), engine.checkpoint is not None
+        limits = engine.limits(statistic, source)
+        checkpointed = engine.checkpoint is not None
         plan = pass_plan.plan_pass(name, statistic, source, limits, checkpointed=checkpointed)
         costs.append(PassCost(name, plan))
     working = solve_bytes(pairs, len(model.vocabulary), model.settings)
