@@ -28,7 +28,6 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
 from smtdist.evaluate import run
-from smtdist.evaluate.run import Labelled, Neighbours
 from smtdist.models import files
 from smtdist.models.fit import fit
 from smtdist.monitor import tables
@@ -53,8 +52,8 @@ SETTINGS = Configuration(
     pool_size=2,
     pool_stride=1,
 )
-NEIGHBOURS = Neighbours(k=10, temperature=0.03)
-RAW_NEIGHBOURS = Neighbours(k=3, temperature=0.03)
+NEIGHBOURS = run.Neighbours(k=10, temperature=0.03)
+RAW_NEIGHBOURS = run.Neighbours(k=3, temperature=0.03)
 
 
 def demo(
@@ -94,7 +93,7 @@ def demo(
 def _run(folder: Path, out: Path, where: Where, overwrite: bool) -> dict[str, Any]:
     data = folder / "digits.h5"
     write_digits(data)
-    known, asked = Labelled.open(data, "train"), Labelled.open(data, "test")
+    known, asked = run.Labelled.open(data, "train"), run.Labelled.open(data, "test")
     with engine_for(where, known.source) as engine:
         model, records = fit(known.source, SETTINGS, engine)
         written = files.save(model, out, overwrite=overwrite)
@@ -125,6 +124,6 @@ def write_digits(path: Path) -> None:
             file.create_dataset(f"{group}/labels", data=digits.target[rows].astype(np.int64))
 
 
-def _pixels(part: Labelled) -> Any:
+def _pixels(part: run.Labelled) -> Any:
     with part.source.opened() as reader:
         return reader.read(0, part.source.n_samples).reshape(part.source.n_samples, -1).astype(np.float32)

@@ -22,10 +22,8 @@ from smtdist.data.table import as_table
 from smtdist.errors import DataError
 from smtdist.evaluate import run, stored
 from smtdist.evaluate.probe import LinearEvaluation
-from smtdist.evaluate.run import Directions, Found, Kernel, Labelled, Linear, Neighbours, Settings, Svm
-from smtdist.evaluate.stored import is_stored
+from smtdist.models import readout
 from smtdist.models.model import Model
-from smtdist.models.readout import layout_of, with_readout, without_mirrored
 from smtdist.models.transform import Represents, feature_count, represented
 from smtdist.monitor import tables
 
@@ -79,7 +77,7 @@ def evaluate(
         typer.Option(
             min=2,
             help="Folds of the cross-validation that chooses the penalty (svm).",
-            show_default=str(Svm.folds),
+            show_default=str(run.Svm.folds),
         ),
     ] = None,
     validation: Annotated[
@@ -87,7 +85,7 @@ def evaluate(
         typer.Option(
             callback=_share,
             help="Share of the training images that chooses the penalty (linear).",
-            show_default=str(Linear.validation),
+            show_default=str(run.Linear.validation),
         ),
     ] = None,
     labels: Annotated[
@@ -155,8 +153,9 @@ def evaluate(
     if draws is not None and not labels:
         raise WrongUsage("--draws is for --labels; give --labels too.")
     where = Where(workers, cluster, quiet)
-    seen = None if leading is None else Directions(leading, Directions.whiten if whiten is None else whiten)
-    if is_stored(model):
+    power = run.Directions.whiten if whiten is None else whiten
+    seen = None if leading is None else run.Directions(leading, power)
+    if stored.is_stored(model):
         given = (components, drop, with_, set_, labels, features, pool, limit, train, test, seen)
         if any(one is not None and one != [] for one in given) or len(data) > 1:
             raise WrongUsage(
@@ -192,8 +191,8 @@ def evaluate(
         [fitted, *opt.other_models(with_)], opt.features(features), pool, metric, mirrored
     )
     settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
-    if isinstance(settings, Kernel):
-        settings = Kernel(settings.temperature, layout_of(fitted, components, drop, others))
+    if isinstance(settings, run.Kernel):
+        settings = run.Kernel(settings.temperature, readout.layout_of(fitted, components, drop, others))
     if labels:
         sweep = _few_labels(
             fitted,
@@ -224,7 +223,7 @@ def _evaluate_files(
     where: Where,
     mirrored: bool | None,
     json: bool,
-    settings_of: Callable[[Configuration], Settings],
+    settings_of: Callable[[Configuration], run.Settings],
 ) -> None:
     """Classify representations in one file by those in another."""
     rows = as_table((known, "z"))
@@ -235,15 +234,15 @@ def _evaluate_files(
             raise WrongUsage(
                 f"{known} has no features of mirror images; write it with smtdist transform --mirrored."
             )
-        if isinstance(settings, Kernel):
+        if isinstance(settings, run.Kernel):
             mirrored = near.has_mirrored if mirrored is None else mirrored
-            layout = near.layout if mirrored else without_mirrored(near.layout)
-            settings = Kernel(settings.temperature, layout)
+            layout = near.layout if mirrored else readout.without_mirrored(near.layout)
+            settings = run.Kernel(settings.temperature, layout)
             found = run.classified(near.rows, near.labels, far.rows, far.labels, engine, settings)
         else:
             if mirrored is None:
                 mirrored = (
-                    isinstance(settings, Neighbours) and near.votes.mirrored_votes and near.has_mirrored
+                    isinstance(settings, run.Neighbours) and near.votes.mirrored_votes and near.has_mirrored
                 )
             train, test = near.views(mirrored), far.views(False)
             run.require_neighbours(settings, len(train[1]))
@@ -257,7 +256,7 @@ def _as_seen(
     """Return the models as the classifier sees them: the kernel both parts of binary codes, and mirror images with them."""
     kernel = metric is Metric.kernel
     return [
-        with_readout(
+        readout.with_readout(
             one,
             "both" if features is None and kernel and isinstance(one, Model) else features,
             pool,
@@ -274,7 +273,7 @@ def _few_labels(
     train: str,
     test: str,
     where: Where,
-    settings: Settings,
+    settings: run.Settings,
     counts: list[int],
     draws: int,
     components: int | None,
@@ -282,9 +281,9 @@ def _few_labels(
     limit: int | None,
 ) -> list[dict[str, Any]]:
     """Classify the second group by few labels of the first, several draws of them; features of both are held in memory."""
-    from smtdist.evaluate.few_labels import kernel_sweep, label_sweep
+    from smtdist.evaluate import few_labels
 
-    known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
+    known, asked = (run.Labelled.open(data, group, fitted.scaling) for group in (train, test))
     known = known.first(limit)
     sources = [known.source, asked.source]
     features = feature_count(fitted, components, drop, others)
@@ -296,8 +295,8 @@ def _few_labels(
             )
             for one in sources
         )
-    if isinstance(settings, Kernel):
-        return kernel_sweep(
+    if isinstance(settings, run.Kernel):
+        return few_labels.kernel_sweep(
             settings.sets(z),
             known.labels,
             settings.sets(far),
@@ -306,8 +305,8 @@ def _few_labels(
             temperature=settings.temperature,
             draws=draws,
         )
-    folds = settings.folds if isinstance(settings, Svm) else Svm.folds
-    return label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
+    folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
+    return few_labels.label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
 
 
 def _say_sweep(sweep: list[dict[str, Any]], metric: Metric, json: bool) -> None:
@@ -328,12 +327,12 @@ def _opened(
     train: str,
     test: str,
     fitted: Represents,
-    settings: Settings,
+    settings: run.Settings,
     mirrored: bool,
     limit: int | None,
-) -> tuple[Labelled, Labelled]:
+) -> tuple[run.Labelled, run.Labelled]:
     """Return the images to learn from, mirrored ones too if asked, and those to judge by."""
-    known, asked = (Labelled.open(data, group, fitted.scaling) for group in (train, test))
+    known, asked = (run.Labelled.open(data, group, fitted.scaling) for group in (train, test))
     known = known.first(limit)
     known = known.and_mirrored() if mirrored else known
     run.require_neighbours(settings, known.source.n_samples)
@@ -348,14 +347,16 @@ def _settings(
     vote: Vote | None,
     folds: int | None,
     validation: float | None,
-) -> Settings:
+) -> run.Settings:
     """Return the settings of the metric: as given, else as the model says."""
     if metric is Metric.knn:
-        return Neighbours.of(of, neighbours, temperature, vote and vote.value)
+        return run.Neighbours.of(of, neighbours, temperature, vote and vote.value)
     if metric is Metric.kernel:
-        return Kernel(temperature or Kernel.temperature)
+        return run.Kernel(temperature or run.Kernel.temperature)
     return (
-        Svm(folds=folds or Svm.folds) if metric is Metric.svm else Linear(validation or Linear.validation)
+        run.Svm(folds=folds or run.Svm.folds)
+        if metric is Metric.svm
+        else run.Linear(validation or run.Linear.validation)
     )
 
 
@@ -367,7 +368,7 @@ def _is_kernel_model(path: Path) -> bool:
 
 
 def _evaluate_kernel(
-    model: Path, data: str, train: str, test: str, settings: Settings, where: Where, json: bool
+    model: Path, data: str, train: str, test: str, settings: run.Settings, where: Where, json: bool
 ) -> None:
     from smtdist.cli.kernel import judged
 
@@ -375,11 +376,11 @@ def _evaluate_kernel(
 
 
 def say_evaluation(
-    found: Found,
+    found: run.Found,
     model: Path,
     what: str,
     as_json: bool,
-    seen: Directions | None = None,
+    seen: run.Directions | None = None,
     mirrored: bool = False,
 ) -> None:
     """Print an accuracy."""

@@ -34,7 +34,6 @@ from smtdist.engine.memory import size_of
 from smtdist.errors import DataError
 from smtdist.evaluate import run
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import Found, Linear, Neighbours, Settings
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, embedded, fit_model
@@ -202,7 +201,9 @@ def evaluate(
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
     opt.refuse_idle(metric, neighbours=neighbours)
-    settings: Settings = Linear() if metric is Metric.linear else Neighbours(k=neighbours or Neighbours.k)
+    settings: run.Settings = (
+        run.Linear() if metric is Metric.linear else run.Neighbours(k=neighbours or run.Neighbours.k)
+    )
     found = judged(model, data, train, test, settings, Where(workers, cluster, quiet))
     if json:
         print_json({**found.to_dict(), "model": str(model.absolute())})
@@ -211,7 +212,9 @@ def evaluate(
     result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
 
 
-def judged(model: Path, data: str, train: str, test: str, settings: Settings, where: Where) -> Found:
+def judged(
+    model: Path, data: str, train: str, test: str, settings: run.Settings, where: Where
+) -> run.Found:
     """Return how well classes are told apart in the embedding of a kernel model, held in memory."""
     fitted = load_kernel(model)
     parts = [(samples_of((data, name)), name) for name in (train, test)]

@@ -14,7 +14,7 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data.look import class_names
 from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
-from smtdist.evaluate.run import Labelled
+from smtdist.evaluate import run
 from smtdist.models import kinds, loading
 from smtdist.models.tuning.split import limited
 from smtdist.monitor import tables
@@ -75,7 +75,7 @@ def report(
 
 def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
     fitted = loading.load_transform(model, statistics=False)
-    labelled = [Labelled.open([str(data)], group, fitted.scaling) for group in groups]
+    labelled = [run.Labelled.open([str(data)], group, fitted.scaling) for group in groups]
     parts = [limited(one.source, limit, fitted.settings.seed) for one in labelled]
     known, asked = (
         (part.source, one.labels[part.samples]) for part, one in zip(parts, labelled, strict=True)

@@ -17,13 +17,12 @@ from smtdist.cli import options as opt
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
-from smtdist.data.first import First, limited
+from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError
-from smtdist.models import provenance
-from smtdist.models.readout import layout_of, with_readout
+from smtdist.models import provenance, readout
 from smtdist.models.representations import save_representation
 from smtdist.models.transform import Represents, feature_count
 from smtdist.models.transform import transform as transformed
@@ -65,7 +64,7 @@ def transform(
     check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
 
     def seen(one: Represents) -> Represents:
-        return with_readout(one, opt.features(features), pool, mirrored=mirrored)
+        return readout.with_readout(one, opt.features(features), pool, mirrored=mirrored)
 
     write_representations(
         seen(encoder_at(model, set_)),
@@ -85,11 +84,10 @@ def transform(
     )
 
 
-def _labels(data: Location, dataset: str, source: Source) -> NDArray[np.int64] | None:
+def _labels(data: Location, dataset: str, source: Source, limit: int | None) -> NDArray[np.int64] | None:
     """Return the labels of samples where the data have some."""
-    whole = source.source if isinstance(source, First) else source
     try:
-        return opening.open_labels(data, dataset, whole)[: source.n_samples]
+        return opening.open_labels(data, dataset, source)[:limit]
     except DataError:
         return None
 
@@ -117,9 +115,8 @@ def write_representations(
         [seen(one) if seen else one for one in opt.other_models(list(beside or []))],
     )
     skip = on_bad_chunk == "skip"
-    source = limited(
-        opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip), limit
-    )
+    whole = opening.open_source(data, dataset, model.scaling, fitted=True, skip_damaged=skip)
+    source = limited(whole, limit)
     shape = model.representation_shape(components, drop)
     if others:
         shape = (feature_count(model, components, drop, others),)
@@ -132,7 +129,7 @@ def write_representations(
     }
     if drop is not None:
         attributes["drop"] = drop
-    layout = layout_of(model, components, drop, others)
+    layout = readout.layout_of(model, components, drop, others)
     attributes["parts"] = dumps([[part.to_dict() for part in columns] for columns in layout])
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = on_bad_chunk
@@ -146,7 +143,7 @@ def write_representations(
             attributes,
             overwrite=overwrite,
             ending=lambda: {"skipped": dumps(listed(source, engine))},
-            labels=_labels(data, dataset, source),
+            labels=_labels(data, dataset, whole, limit),
         )
         skipped = listed(source, engine)
     features = math.prod(shape)

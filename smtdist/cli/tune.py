@@ -28,7 +28,6 @@ from smtdist.errors import ConfigurationError
 from smtdist.evaluate import knn, run
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
-from smtdist.evaluate.run import Found, Linear, Neighbours
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
 from smtdist.models.tuning.split import limited, split, whole
@@ -93,7 +92,7 @@ def tune(
         raise WrongUsage("Learned codes are tuned without --preset and --atoms; leave them out.")
     settings, values, trials = _learnt(set_, grid) if is_learnt else _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, settings)
-    votes = Neighbours.of(settings, neighbours)
+    votes = run.Neighbours.of(settings, neighbours)
     if metric is Metric.knn:
         run.require_neighbours(votes, known[0].n_samples)
 
@@ -101,8 +100,10 @@ def tune(
     # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself
     at_once = max(1, budget // knn.BLOCK_BYTES) if metric is Metric.knn else 1
 
-    def probe(train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]) -> Found:
-        return run.judged(train_z, train_y, test_z, test_y, Linear())
+    def probe(
+        train_z: Any, train_y: NDArray[np.int64], test_z: Any, test_y: NDArray[np.int64]
+    ) -> run.Found:
+        return run.judged(train_z, train_y, test_z, test_y, run.Linear())
 
     nearest = SoftNeighbours(
         votes.k, votes.temperature, votes.vote, block_bytes=min(knn.BLOCK_BYTES, budget)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import DataError
-from smtdist.kernels.mirror_kernel import add_cosine_kernel, add_mirror_kernel, halves
+from smtdist.kernels import mirror_kernel
 from smtdist.kernels.threads import even_ranges
-from smtdist.models.readout import Layout
+from smtdist.models import readout
 
 Float32 = NDArray[np.float32]
 
@@ -44,7 +44,7 @@ class Part:
         return Part(np.asarray(self.rows)[chosen], mirrored, self.standardise)
 
 
-def parts_of(rows: Any, layout: Layout) -> list[list[Part]]:
+def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
     """Return the parts of representations (n, F), anything that is sliced by rows: counts of codes are standardised."""
     return [
         [
@@ -158,7 +158,11 @@ class Comparer:
             if parts[0].mirrored is None:
                 found.append((own, None))
             else:
-                found.append(halves(own, self._joined([part.mirrored for part in parts], scales, chosen)))
+                found.append(
+                    mirror_kernel.halves(
+                        own, self._joined([part.mirrored for part in parts], scales, chosen)
+                    )
+                )
         return found
 
     @staticmethod
@@ -178,9 +182,9 @@ class Comparer:
                     f"{other.shape[1]:,} {'without' if other_odd is None else 'and'} them; give features of the same kinds."
                 )
             if odd is None or other_odd is None:
-                add_cosine_kernel(out, own, other, self.temperature)
+                mirror_kernel.add_cosine_kernel(out, own, other, self.temperature)
             else:
-                add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
+                mirror_kernel.add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
         return out
 
     def bytes(self, sets: Sets, rows: int) -> int:

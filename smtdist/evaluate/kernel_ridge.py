@@ -17,7 +17,7 @@ from smtdist.errors import DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
-from smtdist.solve.conjugate import Nystrom, nystrom, solve
+from smtdist.solve import conjugate
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -221,7 +221,7 @@ def fit_kernel_ridge(
             found = _direct(kernel, targets, places, shifts)
         else:
             drawn = np.random.default_rng([seed, 1]).permutation(n)[: max(1, min(held_out, n // 10))]
-            before = nystrom(kernel.product, n, rank, seed)
+            before = conjugate.nystrom(kernel.product, n, rank, seed)
             found = _iterated(kernel, targets, places, shifts, np.sort(drawn), before)
     return KernelRidge(
         classes=classes,
@@ -295,7 +295,7 @@ def _iterated(
     places: Int64,
     shifts: dict[float, float],
     held: NDArray[np.intp],
-    before: Nystrom,
+    before: conjugate.Nystrom,
 ) -> _Found:
     """Solve by conjugate gradients; the images `held` choose the penalty, and are then used as well."""
     kept = np.ones((kernel.size, 1))
@@ -311,7 +311,7 @@ def _iterated(
     found: tuple[float, Float64, Float64] | None = None
     start = None
     for penalty, shift in shifts.items():
-        start = solve(without, rest, shift, before, start=start, tolerance=TOLERANCE).rows * kept
+        start = conjugate.solve(without, rest, shift, before, start=start, tolerance=TOLERANCE).rows * kept
         decision = kernel.product(start)[held] + mean
         path.append(_judged(penalty, decision, targets[held], places[held]))
         if found is None or _wins(path):
@@ -319,7 +319,7 @@ def _iterated(
     assert found is not None
     penalty, start, decision = found
     whole = targets - targets.mean(axis=0)
-    last = solve(kernel.product, whole, shifts[penalty], before, start=start, tolerance=TOLERANCE)
+    last = conjugate.solve(kernel.product, whole, shifts[penalty], before, start=start, tolerance=TOLERANCE)
     return _Found(last.rows, penalty, path, decision, places[held], "held out", last.steps, last.residual)
 
 

@@ -24,9 +24,8 @@ from smtdist.errors import DataError
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.kernels.threads import even_ranges
 from smtdist.solve.ridge import Ridge
-from smtdist.statistics import limbs
+from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
-from smtdist.statistics.labelled import LabelledSums, LargestFeature, class_numbers
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -59,7 +58,7 @@ class LeftOut(Statistic):
         """Judge a batch of labelled rows."""
         rows = images.reshape(len(images), -1)
         classes = len(self.ridge.target_mean)
-        labels = class_numbers(rows[:, -1], classes, first_sample)
+        labels = labelled.class_numbers(rows[:, -1], classes, first_sample)
         for start, stop in even_ranges(len(rows), BLOCK):
             own = labels[start:stop]
             targets = np.where(own[:, None] == np.arange(classes), 1.0, -1.0)
@@ -124,7 +123,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             engine = Engine(executor, checkpoint=self.checkpoint)
             facts = self._facts(table, labels)
             with engine.run(["look", "sums", "left-out"], facts):
-                looked, _ = engine.reduce("look", LargestFeature(len(self.classes_)), table)
+                looked, _ = engine.reduce("look", labelled.LargestFeature(len(self.classes_)), table)
                 largest = float(looked.state["largest"]) or 1.0
                 self.step_ = 2.0 ** math.ceil(math.log2(largest)) / STEPS
                 self.sums_ = self._summed(table, engine)
@@ -179,12 +178,12 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _summed(self, table: Source, engine: Engine) -> State:
-        sums = LabelledSums(table.shape[1] - 1, len(self.classes_), self.step_)
+        sums = labelled.LabelledSums(table.shape[1] - 1, len(self.classes_), self.step_)
         return engine.reduce("sums", sums, table)[0].state
 
     def _changed(self, X: Any, y: Any, withdraw: bool) -> Self:
         table = self._table(_rows(X), checked_labels(y, len(np.asarray(y)), "labels"))
-        sums = LabelledSums(len(self.coef_), len(self.classes_), self.step_)
+        sums = labelled.LabelledSums(len(self.coef_), len(self.classes_), self.step_)
         self._require_features(table.shape[1] - 1)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = Engine(executor, checkpoint=self.checkpoint)

@@ -32,7 +32,7 @@ from smtdist.evaluate.leading import leading_bytes, leading_directions, require_
 from smtdist.evaluate.metrics import Evaluation, checked_labels
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
-from smtdist.models.readout import Block, Columns, Layout
+from smtdist.models import readout
 from smtdist.models.transform import Represents, feature_count, transform
 
 MEMORY_SHARE = 4
@@ -105,11 +105,11 @@ class Kernel:
     """
 
     temperature: float = 0.5
-    layout: Layout | None = None
+    layout: readout.Layout | None = None
 
     def sets(self, rows: Any) -> list[list[Part]]:
         """Return the parts of representations (n, F), in memory or in a file."""
-        whole = [[Columns(Block("embedding", (rows.shape[1],)), 0)]]
+        whole = [[readout.Columns(readout.Block("embedding", (rows.shape[1],)), 0)]]
         return parts_of(rows, self.layout or whole)
 
 

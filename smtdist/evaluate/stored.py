@@ -17,8 +17,8 @@ from smtdist.configuration import Configuration
 from smtdist.data import hdf5
 from smtdist.errors import DataError
 from smtdist.evaluate.metrics import checked_labels
+from smtdist.models import readout
 from smtdist.models.kinds import kind_in
-from smtdist.models.readout import Columns, Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class StoredFeatures:
     path: str
     rows: Any
     labels: NDArray[np.int64]
-    layout: Layout
+    layout: readout.Layout
     votes: Configuration
     asked: tuple[str, ...]
 
@@ -62,7 +62,7 @@ class _Views:
     """Features of images, and behind them those of their mirror images if asked, sliced by rows as a stored array is."""
 
     rows: Any
-    layout: Layout
+    layout: readout.Layout
     mirrored: bool
 
     @property
@@ -118,7 +118,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[StoredFeatures]:
             raise DataError(
                 f"Some samples of {name} could not be read and have no representation; transform sound data."
             )
-        layout = [[Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
+        layout = [[readout.Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
         votes = _votes(str(about["configuration"]))
         asked = tuple(str(about[key]) for key in ("configuration", "model_fingerprint", "parts"))
         z: h5py.Dataset = file["z"]

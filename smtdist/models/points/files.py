@@ -14,14 +14,7 @@ from typing import Any, Final
 
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
-from smtdist.kernels.features import (
-    Features,
-    Interpolation,
-    Landmarks,
-    Quadratic,
-    RadialBasis,
-    RandomFourier,
-)
+from smtdist.kernels import features
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models import groups as file_groups
 from smtdist.models import plugins, valued
@@ -36,8 +29,8 @@ POINTS: Final = "points"
 _KINDS: Final[dict[str, Any]] = {
     one.__name__: one
     for one in (
-        *(Landmarks, Threshold, PositiveCodes, Pursuit),
-        *(Interpolation, RadialBasis, RandomFourier, Quadratic),
+        *(features.Landmarks, Threshold, PositiveCodes, Pursuit),
+        *(features.Interpolation, features.RadialBasis, features.RandomFourier, features.Quadratic),
     )
 }
 
@@ -131,10 +124,10 @@ def _means_group(means: SecondOrder) -> Group:
     )
 
 
-def _read_features(group: Any) -> Features:
+def _read_features(group: Any) -> features.Features:
     kind = str(group.attrs["kind"])
     if kind not in _KINDS:
         raise ValueError(f"features are of the unknown kind {kind}")
     given = {"points": group["points"][()]} if POINTS in group else {}
-    features: Features = _KINDS[kind](**given, **json.loads(group.attrs["numbers"]))
-    return features
+    found: features.Features = _KINDS[kind](**given, **json.loads(group.attrs["numbers"]))
+    return found

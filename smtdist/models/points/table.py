@@ -16,14 +16,7 @@ from smtdist.data.table import as_table, read_rows
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
-from smtdist.kernels.features import (
-    Features,
-    Interpolation,
-    Landmarks,
-    Quadratic,
-    RadialBasis,
-    RandomFourier,
-)
+from smtdist.kernels import features
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models import rows as row_embedding
 from smtdist.models.points.contexts import (
@@ -182,12 +175,12 @@ def some_rows(source: Source, kind: SiteKind) -> tuple[NDArray[np.float64], int]
     return np.concatenate(parts), sites
 
 
-def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Features:
+def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> features.Features:
     """Return the features that settings name, with their landmarks among the rows."""
     if settings.features == "quadratic":
-        return Quadratic(rows.shape[1])
+        return features.Quadratic(rows.shape[1])
     if settings.features == "fourier":
-        return RandomFourier(rows.shape[1], settings.size, settings.width, settings.seed)
+        return features.RandomFourier(rows.shape[1], settings.size, settings.width, settings.seed)
     if settings.size > len(rows):
         raise ConfigurationError(
             f"size is {settings.size}, but landmarks are among the {len(rows)} points; ask for fewer."
@@ -197,13 +190,13 @@ def chosen_features(rows: NDArray[np.float64], settings: PointSettings) -> Featu
             f"neighbours is {settings.neighbours}, but there are {settings.size} landmarks; ask for fewer."
         )
     landmarks = spread_points(rows, settings.size)
-    made: dict[str, Callable[[], Features]] = {
-        "landmarks": lambda: Landmarks(landmarks),
+    made: dict[str, Callable[[], features.Features]] = {
+        "landmarks": lambda: features.Landmarks(landmarks),
         "threshold": lambda: Threshold(landmarks, settings.threshold),
         "l1": lambda: PositiveCodes(landmarks, settings.penalty),
         "omp": lambda: Pursuit(landmarks, settings.active),
-        "interpolation": lambda: Interpolation(landmarks, settings.neighbours),
-        "rbf": lambda: RadialBasis(landmarks, settings.width),
+        "interpolation": lambda: features.Interpolation(landmarks, settings.neighbours),
+        "rbf": lambda: features.RadialBasis(landmarks, settings.width),
     }
     return made[settings.features]()
 
