@@ -146,6 +146,10 @@ def evaluate(
         folds=folds,
         validation=validation,
     )
+    if leading is not None and metric is Metric.kernel:
+        raise WrongUsage(
+            "The kernel compares images by all that is seen of them; leave out --leading, or judge by another metric."
+        )
     if labels and (metric in (Metric.knn, Metric.linear) or leading):
         raise WrongUsage("--labels goes with --metric svm or kernel, and without --leading.")
     if labels and metric is Metric.svm and (mirrored or with_):

@@ -187,10 +187,11 @@ class Comparer:
                 mirror_kernel.add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
         return out
 
-    def bytes(self, sets: Sets, rows: int) -> int:
-        """Return the memory of the views of so many images, while the last of them is made."""
-        widths = [sum(part.rows.shape[1] for part in parts) for parts in sets]
-        return int(4 * rows * (2 * sum(widths) + 4 * max(widths)))
+
+def view_bytes(sets: Sets, rows: int) -> int:
+    """Return the memory of the views of so many images, while the last of them is made."""
+    widths = [sum(part.rows.shape[1] for part in parts) for parts in sets]
+    return int(4 * rows * (2 * sum(widths) + 4 * max(widths)))
 
 
 def require_alike(sets: Sets) -> int:

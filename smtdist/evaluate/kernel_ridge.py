@@ -14,7 +14,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.errors import DataError
-from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike
+from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.solve import conjugate
@@ -28,12 +28,15 @@ PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 """Penalties that are tried, as shares of the kernel's mean diagonal, the largest first."""
 DIRECT: Final = 4096
 """Images up to which the kernel is decomposed, and every penalty is judged by leaving out each image in turn."""
-HEIGHT: Final = 4096
-"""Rows of a tile of the kernel."""
+TILE_BYTES: Final = 2**28
+"""Of a tile of the kernel, at most; its height follows from the number of images alone."""
+BLOCK_BYTES: Final = 2**28
+"""Of the features of a block of images, while they are made; so do the images of a block from the number of features."""
+MOST_ROWS: Final = 1024
 PIECE: Final = 512
 """Rows or columns of a product that one thread makes."""
 RANK: Final = 2000
-"""Of the preconditioner."""
+"""Of the preconditioner, at most; of few images a quarter of them."""
 HELD_OUT: Final = 1000
 """Images that choose the penalty where there are many; a tenth at most."""
 TOLERANCE: Final = 1e-3
@@ -131,12 +134,10 @@ class KernelRidge:
     steps: int = 0
     residual: float = 0.0
 
-    def decision(
-        self, sets: Sets, *, memory_bytes: int = 2**30, progress: Progress | None = None
-    ) -> Float64:
-        """Return f, (m, c), for images with the same kinds of features. Memory: blocks within `memory_bytes`."""
+    def decision(self, sets: Sets, *, progress: Progress | None = None) -> Float64:
+        """Return f, (m, c), for images with the same kinds of features. Memory: two blocks of features."""
         n, m = require_alike(self.known), require_alike(sets)
-        step = _rows_within(self.comparer, sets, memory_bytes)
+        step = block_rows(sets)
         found = np.tile(self.mean, (m, 1))
         duals = self.duals.astype(np.float32)
         kernel = np.empty((min(step, m), min(step, n)), np.float32)
@@ -193,10 +194,9 @@ def fit_kernel_ridge(
     ended; then all images are used. A `comparer` that was made of more images, whose labels are not known, has
     the temperature and scales features as they say.
 
-    Memory: K is 2 n² bytes; where it is more than half of `memory_bytes` its tiles are files, in `folder` (which
-    keeps them, so that a fit that was killed goes on) or in one of temporary files. Beside it blocks of features
-    within `memory_bytes`, and 24 n `rank` bytes while the preconditioner is made. Time: n² F products, 2 n² `rank`
-    for the preconditioner, and 2 n² c for each step.
+    Memory: `planned_bytes`. K is 2 n² bytes; where that is more than half of `memory_bytes` its tiles are files, in
+    `folder` (which keeps them, so that a fit that was killed goes on) or in one of temporary files; neither
+    changes a bit. Time: n² F products, 2 n² `rank` for the preconditioner, and 2 n² c for each step.
 
     Raises DataError for labels that do not match the features, or a single class.
     """
@@ -207,13 +207,9 @@ def fit_kernel_ridge(
         raise DataError("The training labels have one class alone; a classifier needs at least two.")
     comparer = comparer or Comparer.of(known, temperature)
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
-    step = _rows_within(comparer, known, memory_bytes)
     with _kernel_folder(n, memory_bytes, folder) as place:
         kernel = KernelTiles.made(
-            n,
-            min(n, HEIGHT),
-            lambda start, stop: _tile(comparer, known, start, stop, step, progress),
-            place,
+            n, tile_height(n), lambda start, stop: _tile(comparer, known, start, stop, progress), place
         )
         unit = kernel.diagonal_mean()
         shifts = {float(one): float(one) * unit for one in sorted(penalties, reverse=True)}
@@ -221,7 +217,7 @@ def fit_kernel_ridge(
             found = _direct(kernel, targets, places, shifts)
         else:
             drawn = np.random.default_rng([seed, 1]).permutation(n)[: max(1, min(held_out, n // 10))]
-            before = conjugate.nystrom(kernel.product, n, rank, seed)
+            before = conjugate.nystrom(kernel.product, n, min(rank, n // 4), seed)
             found = _iterated(kernel, targets, places, shifts, np.sort(drawn), before)
     return KernelRidge(
         classes=classes,
@@ -239,11 +235,10 @@ def fit_kernel_ridge(
     )
 
 
-def _tile(
-    comparer: Comparer, known: Sets, start: int, stop: int, step: int, progress: Progress | None
-) -> Float32:
+def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Progress | None) -> Float32:
     """Return rows start to stop of the kernel, from column `start` on."""
     n = require_alike(known)
+    step = block_rows(known)
     tile = np.empty((stop - start, n - start), np.float32)
     for top, bottom in even_ranges(stop - start, step):
         left = comparer.views(known, slice(start + top, start + bottom))
@@ -353,12 +348,34 @@ def fitted_heat(decision: Float64, places: Int64) -> float:
     return float(np.exp(found.x))
 
 
-def _rows_within(comparer: Comparer, sets: Sets, memory_bytes: int) -> int:
-    """Return rows of a block: two blocks of views and their kernel are within `memory_bytes`; at least 64."""
-    rows = HEIGHT
-    while rows > 64 and 2 * comparer.bytes(sets, rows) + 12 * rows * rows > memory_bytes:
+def block_rows(sets: Sets) -> int:
+    """Return the images of a block, at least 64: those whose features take `BLOCK_BYTES` at most while they are made."""
+    rows = MOST_ROWS
+    while rows > 64 and view_bytes(sets, rows) > BLOCK_BYTES:
         rows //= 2
     return rows
+
+
+def tile_height(n: int) -> int:
+    """Return the rows of a tile of the kernel of n images: a multiple of 64 that takes `TILE_BYTES` at most, or 64.
+
+    >>> tile_height(50_000), tile_height(1000)
+    (1280, 1000)
+    """
+    return min(n, max(64, TILE_BYTES // (4 * n) // 64 * 64))
+
+
+def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RANK) -> int:
+    """Return the memory that `fit_kernel_ridge` takes at most beside the features: blocks, tiles, and the solution.
+
+    K in memory is 2 n² bytes, decomposed it is 40 n² more; the preconditioner takes 32 n r bytes while it is made.
+    """
+    n = require_alike(known)
+    step, tile = block_rows(known), 4 * tile_height(n) * n
+    making = 2 * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
+    kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
+    solving = 40 * n * n if n <= DIRECT else 32 * n * min(rank, n // 4) + 96 * n * n_classes
+    return kernel + max(making, solving)
 
 
 @contextlib.contextmanager
@@ -424,7 +441,7 @@ def evaluate_kernel_ridge(
     if not len(labels):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     fitted = fit_kernel_ridge(known, train_y, memory_bytes=memory_bytes, **settings)
-    decision = fitted.decision(asked, memory_bytes=memory_bytes)
+    decision = fitted.decision(asked)
     n_classes = int(max(fitted.classes.max(), labels.max())) + 1
     scores = np.full((len(labels), n_classes), -np.inf)
     scores[:, fitted.classes] = decision

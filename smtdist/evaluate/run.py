@@ -22,11 +22,12 @@ from smtdist.data.mirrored import WithMirrored
 from smtdist.data.opening import EncodedSettings
 from smtdist.data.source import Source
 from smtdist.data.writing import lenient
-from smtdist.engine.memory import memory_limit, readable, resident_bytes
+from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
+from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.evaluate.cosine_rows import Part, parts_of
-from smtdist.evaluate.kernel_ridge import KernelEvaluation, evaluate_kernel_ridge
+from smtdist.evaluate.kernel_ridge import KernelEvaluation, evaluate_kernel_ridge, planned_bytes
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
@@ -177,6 +178,8 @@ def evaluated_pieces(
     if isinstance(settings, Svm):
         require_folds(known.source.n_samples, settings.folds)
     require_neighbours(settings, known.source.n_samples)
+    if isinstance(settings, Kernel):
+        _require_kernel(settings, features, known.source.n_samples, known.labels)
     if directions is not None:
         _require_directions(directions, features, dtype, known, asked)
     with _room(features, dtype, (known, asked), engine) as (train_z, test_z):
@@ -195,6 +198,21 @@ def require_neighbours(settings: Settings, n_known: int) -> None:
             f"There are {n_known:,} training samples, fewer than {settings.k:,} neighbours; give more samples, or ask for "
             f"fewer neighbours."
         )
+
+
+def _require_kernel(settings: Kernel, features: int, n_known: int, labels: NDArray[np.int64]) -> None:
+    """Refuse a kernel that there is no memory for: before anything is represented."""
+    needed = resident_bytes() + _kernel_bytes(settings, (n_known, features), labels)
+    if needed > memory_limit():
+        raise MemoryBudgetError(
+            f"Kernel ridge regression on {n_known:,} images of {features:,} numbers needs {readable(needed)}, and "
+            f"{readable(memory_limit())} may be used; learn from fewer images (--limit), or pool more."
+        )
+
+
+def _kernel_bytes(settings: Kernel, shape: tuple[int, int], labels: NDArray[np.int64]) -> int:
+    sets = settings.sets(np.broadcast_to(np.float32(0), shape))
+    return planned_bytes(sets, len(np.unique(labels)), memory_limit() // MEMORY_SHARE)
 
 
 def _require_directions(
@@ -242,14 +260,19 @@ def classified(
     names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
     name = names[type(settings)]
     total = len(test_y if isinstance(settings, Neighbours) else train_y)
-    engine.events.started(name, total)
+    projected = 0
+    if isinstance(settings, Kernel):
+        projected = resident_bytes() + _kernel_bytes(settings, train_z.shape, train_y) + ALLOWANCE
+        reset_peak()
+    engine.events.started(name, total, projected_bytes=projected)
 
     def progress(part: int, every: int) -> None:
         done = total * part // every
         engine.events.progress(name, done, done)
 
     found = judged(train_z, train_y, test_z, test_y, settings, progress)
-    engine.events.emit("pass_finished", **{"pass": name}, n_samples=total)
+    about = {"projected_bytes": projected, "peak_bytes": peak_bytes()} if projected else {}
+    engine.events.emit("pass_finished", **{"pass": name}, n_samples=total, **about)
     return found
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge as Peer
 
+from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.errors import DataError
 from smtdist.evaluate import kernel_ridge
 from smtdist.evaluate.cosine_rows import Comparer, Part
@@ -131,11 +132,26 @@ def test_threads_and_blocks_change_nothing_that_matters(images):
     set_threads(before)
     assert (found[0].duals == found[1].duals).all()
     small = fit_kernel_ridge(known, labels, direct=10, rank=20, memory_bytes=2**16)
-    np.testing.assert_allclose(small.duals, found[0].duals, atol=1e-3)
+    assert (small.duals == found[0].duals).all()  # its tiles are files
+
+
+@pytest.mark.parametrize("n", [2000, 5000])
+def test_memory_is_as_planned(n):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2, n, 400)).astype(np.float32)
+    known = [[Part(rows[0], rows[1])]]
+    labels = rng.integers(0, 10, n)
+    fit_kernel_ridge([[Part(rows[0, :300], rows[1, :300])]], labels[:300])  # what is loaded stays
+    planned = kernel_ridge.planned_bytes(known, 10, 2**30)
+    before = resident_bytes()
+    reset_peak()
+    fit_kernel_ridge(known, labels, penalties=[0.1, 0.01])
+    taken = peak_bytes() - before
+    assert 0.25 * planned < taken <= planned + 32 * 2**20
 
 
 def test_a_kernel_in_a_folder_is_made_once(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_ridge, "HEIGHT", 64)
+    monkeypatch.setattr(kernel_ridge, "TILE_BYTES", 4 * 64 * 200)
     known, labels = parts(images, TRAIN), images[2][TRAIN]
     seen = []
     whole = fit_kernel_ridge(known, labels, folder=tmp_path, progress=lambda done, every: seen.append(done))
