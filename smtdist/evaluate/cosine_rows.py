@@ -104,10 +104,15 @@ class Scale:
                 total += block.sum(axis=0)
                 squares += np.einsum("nf,nf->f", block, block)
                 count += len(block)
+        return cls.from_sums(total, squares, count)
+
+    @classmethod
+    def from_sums(cls, total: NDArray[np.float64], squares: NDArray[np.float64], count: int) -> Scale:
+        """Return the scale of `count` rows from Σ x and Σ x² of their features."""
         mean = total / count
         variance = squares / count - mean**2
         varies = variance > 1e-12 * np.maximum(squares / count, 1e-300)
-        inverse = np.divide(1.0, np.sqrt(np.abs(variance)), out=np.zeros(width), where=varies)
+        inverse = np.divide(1.0, np.sqrt(np.abs(variance)), out=np.zeros(len(mean)), where=varies)
         return cls(mean.astype(np.float32), inverse.astype(np.float32))
 
     def __call__(self, rows: Any) -> Float32:

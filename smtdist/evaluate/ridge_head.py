@@ -21,11 +21,15 @@ from smtdist.engine import session
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
+from smtdist.evaluate.cosine_rows import Comparer
+from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.kernels.threads import even_ranges
+from smtdist.models import readout
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
+from smtdist.statistics.rows import RowDraw
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -36,6 +40,8 @@ STEPS: Final = 2.0**21
 """Of the largest feature: products of 2,048 rows are exact in float64."""
 BLOCK: Final = 512
 """Rows that are judged at a time."""
+READ: Final = 4096
+"""Rows that are read at a time to be classified."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,7 @@ class LeftOut(Statistic):
 
     ridge: Ridge
     penalties: tuple[float, ...]
+    features: labelled.RowFeatures | None = None
     exact = False
 
     def layout(self) -> Layout:
@@ -62,7 +69,8 @@ class LeftOut(Statistic):
         for start, stop in even_ranges(len(rows), BLOCK):
             own = labels[start:stop]
             targets = np.where(own[:, None] == np.arange(classes), 1.0, -1.0)
-            found = self.ridge.left_out(rows[start:stop, :-1].astype(np.float64), targets, self.penalties)
+            seen = labelled.features_in(rows[start:stop], self.features)
+            found = self.ridge.left_out(seen, targets, self.penalties)
             state["error"] += ((found - targets) ** 2).sum(axis=(1, 2))
             state["hits"] += (found.argmax(axis=2) == own).sum(axis=1)
         state["n_samples"] += len(rows)
@@ -72,7 +80,8 @@ class LeftOut(Statistic):
         """Return the workspace of a batch: a block of rows in float64 along the eigenvectors, and their squares."""
         size, classes = len(self.ridge.mean), len(self.ridge.target_mean)
         rows = min(images, BLOCK)
-        return 8 * rows * (4 * size + (3 * len(self.penalties) + 3) * classes) + 24 * images
+        made = 0 if self.features is None else self.features.working_bytes(rows)
+        return made + 8 * rows * (4 * size + (3 * len(self.penalties) + 3) * classes) + 24 * images
 
 
 class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -85,6 +94,11 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     penalties : α as shares of the mean eigenvalue of the centred XᵀX.
+    landmarks : None for the rows as they are; m, for the kernel exp((cosine - 1) / T), through m training rows drawn by
+        `seed` (Nyström): m features in the place of F, whatever the number of rows.
+    layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
+        the row is one part.
+    temperature : T. seed : of the draw.
     cluster, workers, checkpoint : where the passes run, as for `smtdist.SMT`.
 
     Attributes
@@ -103,11 +117,19 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         penalties: Sequence[float] = PENALTIES,
+        landmarks: int | None = None,
+        layout: readout.Layout | None = None,
+        temperature: float = 0.5,
+        seed: int = 0,
         cluster: Any = None,
         workers: int | None = None,
         checkpoint: Any = None,
     ) -> None:
         self.penalties = penalties
+        self.landmarks = landmarks
+        self.layout = layout
+        self.temperature = temperature
+        self.seed = seed
         self.cluster = cluster
         self.workers = workers
         self.checkpoint = checkpoint
@@ -119,12 +141,18 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise DataError("The labels have one class alone; a classifier needs at least two.")
         table = self._table(source, labels)
+        self.n_features_in_ = table.shape[1] - 1
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = Engine(executor, checkpoint=self.checkpoint)
             facts = self._facts(table, labels)
-            with engine.run(["look", "sums", "left-out"], facts):
-                looked, _ = engine.reduce("look", labelled.LargestFeature(len(self.classes_)), table)
-                largest = float(looked.state["largest"]) or 1.0
+            first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
+            with engine.run([*first, "sums", "left-out"], facts):
+                self.features_ = None if self.landmarks is None else self._landmarks(table, engine)
+                if self.features_ is None:
+                    looked, _ = engine.reduce("look", labelled.LargestFeature(len(self.classes_)), table)
+                    largest = float(looked.state["largest"]) or 1.0
+                else:
+                    largest = self.features_.largest
                 self.step_ = 2.0 ** math.ceil(math.log2(largest)) / STEPS
                 self.sums_ = self._summed(table, engine)
                 self._solve()
@@ -145,9 +173,13 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Float64:
         """Return f (n, c) = X W + b: about 1 for the class of a row and -1 for others. A score, not a probability."""
         check_is_fitted(self)
-        rows = read_rows(_rows(X)).astype(np.float64)
-        self._require_features(rows.shape[1])
-        found: Float64 = rows @ self.coef_ + self.intercept_
+        source = _rows(X)
+        self._require_features(source.shape[1])
+        found = np.empty((source.n_samples, len(self.classes_)))
+        for start, stop in even_ranges(source.n_samples, READ):
+            rows = read_rows(source, start, stop)
+            seen = rows.astype(np.float64) if self.features_ is None else self.features_(rows)
+            found[start:stop] = seen @ self.coef_ + self.intercept_
         return found
 
     def predict(self, X: Any) -> Int64:
@@ -172,18 +204,31 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return WithLabels(source, places)
 
     def _require_features(self, found: int) -> None:
-        if found != len(self.coef_):
+        if found != self.n_features_in_:
             raise DataError(
-                f"The rows have {found:,} features, the head was fitted on {len(self.coef_):,}; give rows like those."
+                f"The rows have {found:,} features, the head was fitted on {self.n_features_in_:,}; give rows like those."
             )
 
+    def _landmarks(self, table: Source, engine: Engine) -> LandmarkFeatures:
+        size = table.shape[1] - 1
+        layout = self.layout or [[readout.Columns(readout.Block("embedding", (size,)), 0)]]
+        moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
+        drawn = RowDraw(int(self.landmarks or 1), size + 1, self.seed)
+        rows = engine.reduce("landmarks", drawn, table)[0].state["rows"][:, :-1]
+        comparer = Comparer(scales_of(layout, moments), self.temperature)
+        return LandmarkFeatures.of(np.ascontiguousarray(rows), layout, comparer)
+
+    def _statistic(self) -> labelled.LabelledSums:
+        size = self.n_features_in_ if self.features_ is None else self.features_.size
+        return labelled.LabelledSums(size, len(self.classes_), self.step_, self.features_)
+
     def _summed(self, table: Source, engine: Engine) -> State:
-        sums = labelled.LabelledSums(table.shape[1] - 1, len(self.classes_), self.step_)
+        sums = self._statistic()
         return engine.reduce("sums", sums, table)[0].state
 
     def _changed(self, X: Any, y: Any, withdraw: bool) -> Self:
         table = self._table(_rows(X), checked_labels(y, len(np.asarray(y)), "labels"))
-        sums = labelled.LabelledSums(len(self.coef_), len(self.classes_), self.step_)
+        sums = self._statistic()
         self._require_features(table.shape[1] - 1)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = Engine(executor, checkpoint=self.checkpoint)
@@ -194,7 +239,8 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _facts(self, table: Source, labels: Int64) -> Callable[[], Facts]:
-        settings = {"penalties": [float(share) for share in self.penalties]}
+        names = ("penalties", "landmarks", "temperature", "seed")
+        settings = {name: getattr(self, name) for name in names}
         return lambda: Facts.of(table, settings, {"the labels": array_hash(labels)})
 
     def _solve(self) -> None:
@@ -218,7 +264,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _choose(self, table: Source, engine: Engine) -> None:
         shares = sorted((float(share) for share in self.penalties), reverse=True)
-        judge = LeftOut(self.ridge_, tuple(share * self._unit() for share in shares))
+        judge = LeftOut(self.ridge_, tuple(share * self._unit() for share in shares), self.features_)
         state = engine.reduce("left-out", judge, table)[0].state
         n = int(state["n_samples"])
         errors = state["error"] / (n * len(self.classes_))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +27,36 @@ ROWS: Final = 2048
 """Rows that are multiplied at a time."""
 
 
+class RowFeatures(Protocol):
+    """What turns rows of numbers (n, p) into features (n, F), float64, the same bits however rows are cut."""
+
+    def __call__(self, rows: NDArray[np.generic]) -> Float64: ...  # noqa: D102
+
+    def working_bytes(self, rows: int) -> int:
+        """Return what so many rows take, the result too."""
+        ...
+
+
+def features_in(table: NDArray[np.generic], features: RowFeatures | None) -> Float64:
+    """Return the features of labelled rows (n, p + 1)."""
+    rows = table[:, :-1]
+    return rows.astype(np.float64) if features is None else features(rows)
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledSums(Statistic):
-    """Sums over rows (F features and, last, the number of the class) with features in whole steps of 1/`step`.
+    """Sums over rows (numbers and, last, that of the class) with F features in whole steps of `step`.
 
-    A row is x rounded to steps. State: n_samples; counts (c,), rows of each class; by_class (c, F), their sums;
-    moment (F, F) of all rows, in two limbs (`smtdist.statistics.limbs`). Exact, so it is the same in any order, and rows
-    that are taken away leave no trace. Memory: 16 F² + 8 c F bytes.
+    Features are the numbers of a row, or what `features` makes of them, rounded to steps. State: n_samples; counts
+    (c,), rows of each class; by_class (c, F), their sums; moment (F, F) of all rows, in two limbs
+    (`smtdist.statistics.limbs`). Exact, so it is the same in any order, and rows that are taken away leave no
+    trace. Memory: 16 F² + 8 c F bytes.
     """
 
     n_features: int
     n_classes: int
     step: float = STEP
+    features: RowFeatures | None = None
 
     def layout(self) -> Layout:
         """Return the sums: 16 F² + 8 c F bytes, and little more."""
@@ -52,7 +70,7 @@ class LabelledSums(Statistic):
         rows = images.reshape(len(images), -1)
         labels = class_numbers(rows[:, -1], self.n_classes, first_sample)
         for start, stop in even_ranges(len(images), ROWS):
-            steps = np.rint(rows[start:stop, :-1].astype(np.float64) / self.step)
+            steps = np.rint(features_in(rows[start:stop], self.features) / self.step)
             largest = float(np.abs(steps).max(initial=0.0))
             if not largest <= MOST:
                 raise DataError(
@@ -103,7 +121,8 @@ class LabelledSums(Statistic):
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: steps of `ROWS` rows, and a panel of the product and its limbs for each thread."""
         rows = min(images, ROWS)
-        return 24 * rows * self.n_features + 5 * 8 * PANEL * self.n_features * 2 + 32 * images
+        made = 0 if self.features is None else self.features.working_bytes(rows)
+        return made + 24 * rows * self.n_features + 5 * 8 * PANEL * self.n_features * 2 + 32 * images
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: the limbs' carries."""

@@ -3,10 +3,13 @@
 import h5py
 import numpy as np
 import pytest
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 
 from smtdist.errors import CheckpointError, DataError
+from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.ridge_head import RidgeHead
+from smtdist.models.readout import Block, Columns
 
 N = 700
 
@@ -91,3 +94,50 @@ def test_what_does_not_fit_is_refused(data, fitted):
         fitted.predict(rows[:, :3])
     with pytest.raises(DataError, match="3 features, the head was fitted on 20"):
         fitted.partial_fit(rows[:2, :3], labels[:2])
+
+
+def test_all_rows_as_landmarks_are_the_kernel(data):
+    rows, labels = data
+    head = RidgeHead(landmarks=N, penalties=[0.05]).fit(rows, labels)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    gram = np.exp((unit.astype(np.float64) @ unit.T.astype(np.float64) - 1) / 0.5)
+    targets = np.where(labels[:, None] == head.classes_, 1.0, -1.0)
+    # ridge regression has a constant of its own, so the kernel is centred as scikit-learn does it
+    centring = np.eye(N) - 1 / N
+    peer = KernelRidge(alpha=head.penalty_, kernel="precomputed").fit(
+        centring @ gram @ centring, targets - targets.mean(axis=0)
+    )
+    expected = centring @ gram @ centring @ peer.dual_coef_ + targets.mean(axis=0)
+    np.testing.assert_allclose(head.decision_function(rows), expected, atol=2e-4)
+
+
+def test_landmarks_give_the_same_bits_anywhere(data, tmp_path):
+    rows, labels = data
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file.create_dataset("z", data=rows, chunks=(64, 20))
+    whole = RidgeHead(landmarks=50).fit((tmp_path / "z.h5", "z"), labels)
+    two = RidgeHead(landmarks=50, workers=2).fit((tmp_path / "z.h5", "z"), labels)
+    assert all((whole.sums_[name] == two.sums_[name]).all() for name in whole.sums_)
+    assert (whole.coef_ == two.coef_).all()
+    assert whole.score((tmp_path / "z.h5", "z"), labels) > 0.6
+    features = whole.features_
+    one_by_one = np.concatenate([features(rows[at : at + 1]) for at in range(40)])
+    assert (features(rows[:40]) == one_by_one).all()
+    before = whole.coef_.copy()
+    whole.partial_fit(rows[:100], labels[:100]).withdraw(rows[:100], labels[:100])
+    assert (whole.coef_ == before).all()
+
+
+def test_landmarks_know_parts_and_mirror_images(data):
+    rows, labels = np.abs(data[0]), data[1]
+    layout = [
+        [Columns(Block("embedding", (6,)), 0, 10), Columns(Block("codes", (4,)), 6, 16)],
+    ]
+    head = RidgeHead(landmarks=N, layout=layout, penalties=[0.05]).fit(rows, labels)
+    sets = [[Part(rows[:, :6], rows[:, 10:16]), Part(rows[:, 6:10], rows[:, 16:], standardise=True)]]
+    comparer = Comparer.of(sets, 0.5)
+    views = comparer.views(sets, slice(None))
+    kernel = comparer.kernel(views, views, np.empty((N, N), np.float32))
+    found = head.features_(rows)
+    np.testing.assert_allclose(found @ found.T, kernel, atol=1e-4)
+    assert np.abs(found).max() < head.features_.largest

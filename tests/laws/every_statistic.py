@@ -13,6 +13,9 @@ from drawing import small_images
 from smtdist.concepts.projection import Annealing, Projection
 from smtdist.concepts.scores import TableSums
 from smtdist.configuration import Configuration
+from smtdist.evaluate.cosine_rows import Comparer, Scale
+from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures
+from smtdist.evaluate.ridge_head import LeftOut
 from smtdist.kernels.augment import Augmentation
 from smtdist.kernels.contrast import zca
 from smtdist.kernels.feature_maps import random_features
@@ -36,6 +39,8 @@ from smtdist.kernels.whitening import atoms_to_grid
 from smtdist.models.functional.fit import SparseCoder
 from smtdist.models.functional.fit import Whitening as RowWhitening
 from smtdist.models.model import Whitening, make_encoder, unwhitened, whitened
+from smtdist.models.readout import Block, Columns
+from smtdist.solve.ridge import Ridge
 from smtdist.statistics import contrast, sequences, sums, word_pairs
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates
@@ -323,6 +328,18 @@ def labelled(seed, n, width=6):
     return rows
 
 
+def by_landmarks(size=4):
+    """What turns rows of six numbers into landmark features."""
+    layout = [[Columns(Block("embedding", (6,)), 0)]]
+    rows = numbers(9, size).reshape(size, 6)
+    return LandmarkFeatures.of(rows, layout, Comparer(((Scale(),),), 0.5))
+
+
+def ridge_of(size):
+    values, vectors = np.linalg.eigh(np.cov(numbers(8, 99, size).reshape(99, size).T))
+    return Ridge(values, vectors, weights(size, 3).astype(float), np.zeros(size), np.array([9.0, 0, 0]), 99)
+
+
 def weights(*shape):
     return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
 
@@ -381,6 +398,15 @@ TABLES = {
     ),
     "labelled": Case(
         LabelledSums(6, 3), labelled, bulk=lambda: (LabelledSums(800, 3), labelled(4, 300, 800))
+    ),
+    "labelled-landmarks": Case(LabelledSums(4, 3, features=by_landmarks()), labelled),
+    "feature-moments": Case(
+        FeatureMoments(6), labelled, bulk=lambda: (FeatureMoments(9000), numbers(4, 300, 9001))
+    ),
+    "left-out": Case(
+        LeftOut(ridge_of(6), (0.1, 1.0)),
+        labelled,
+        bulk=lambda: (LeftOut(ridge_of(300), (0.1, 1.0)), labelled(4, 900, 300)),
     ),
     "largest-feature": Case(
         LargestFeature(3),
