@@ -336,7 +336,7 @@ def by_landmarks(size=4):
 
 
 def ridge_of(size):
-    values, vectors = np.linalg.eigh(np.cov(numbers(8, 99, size).reshape(99, size).T))
+    values, vectors = np.linalg.eigh(99 * np.cov(numbers(8, 99, size).reshape(99, size).T))
     return Ridge(values, vectors, weights(size, 3).astype(float), np.zeros(size), np.array([9.0, 0, 0]), 99)
 
 
