@@ -337,7 +337,7 @@ def by_landmarks(size=4):
 
 def ridge_of(size):
     values, vectors = np.linalg.eigh(99 * np.cov(numbers(8, 99, size).reshape(99, size).T))
-    return Ridge(values, vectors, weights(size, 3).astype(float), np.zeros(size), np.array([9.0, 0, 0]), 99)
+    return Ridge(values, vectors, weights(size, 3).astype(float), np.zeros(size), np.array([0, 0, 9.0]), 99)
 
 
 def weights(*shape):
