@@ -17,6 +17,7 @@ from smtdist.errors import DataError
 class First(Derived):
     """The first n samples of a source, aligned as they are there.
 
+    >>> import numpy as np
     >>> from smtdist.data.array import ArraySource
     >>> few = First(ArraySource(np.arange(4, dtype=np.uint8).reshape(4, 1, 1)), 2)
     >>> with few.opened() as reader:

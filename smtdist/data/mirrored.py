@@ -16,6 +16,7 @@ from smtdist.data.source import Derived, Reader, Source
 class WithMirrored(Derived):
     """N samples of a source as they are, and then the same N mirrored left to right; nothing is held in memory.
 
+    >>> import numpy as np
     >>> from smtdist.data.array import ArraySource
     >>> both = WithMirrored(ArraySource(np.array([[[1, 2]], [[3, 4]]], np.uint8)))
     >>> with both.opened() as reader:
