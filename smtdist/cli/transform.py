@@ -48,6 +48,7 @@ def transform(
     mirrored: Annotated[
         bool, typer.Option("--mirrored", help="Features of mirror images too, behind those of the images.")
     ] = False,
+    half: Annotated[bool, typer.Option("--half", help="Write float16, in half the bytes.")] = False,
     limit: opt.Limit = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
@@ -64,7 +65,7 @@ def transform(
     check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
 
     def seen(one: Represents) -> Represents:
-        return readout.with_readout(one, opt.features(features), pool, mirrored=mirrored)
+        return readout.with_readout(one, opt.features(features), pool, mirrored=mirrored, half=half)
 
     write_representations(
         seen(encoder_at(model, set_)),

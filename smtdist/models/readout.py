@@ -78,7 +78,7 @@ class Block:
 class ModelReadout:
     """A fitted model of images with another way to read its codes out; it represents images as the model does.
 
-    The shape of a representation is (F,), or (2, F) with mirror images. Codes and embedding come from one pass. Mirror
+    The shape of a representation is that of its part, (F,) of both, or (2, F) with mirror images. Codes and embedding come from one pass. Mirror
     images are for every model, counts of codes and grids for those of binary codes.
     """
 
@@ -150,9 +150,8 @@ class ModelReadout:
     def representation_shape(
         self, n_components: int | None = None, drop: int | None = None
     ) -> tuple[int, ...]:
-        """Return (F,), or (2, F) with mirror images."""
-        size = sum(block.size for block in self.blocks(n_components, drop))
-        return (2, size) if self.readout.mirrored else (size,)
+        """Return that of the only part; of both parts (F,), with mirror images (2, F)."""
+        return _shape(self.blocks(n_components, drop), self.readout.mirrored)
 
     def representer(
         self, source: Source, engine: Engine, n_components: int | None = None, drop: int | None = None
@@ -215,16 +214,22 @@ def without_mirrored(layout: Layout) -> Layout:
 
 
 def with_readout(
-    model: Represents, features: str | None, grid: int | None = None, *, mirrored: bool = False
+    model: Represents,
+    features: str | None,
+    grid: int | None = None,
+    *,
+    mirrored: bool = False,
+    half: bool = False,
 ) -> Represents:
     """Return the model with another way to read its codes out; the model itself where nothing is asked for.
 
     Without a grid embeddings are averaged on one of `GRID` x `GRID`, or as coarse as the model pools them, unless
     the embedding alone is asked for.
     """
-    if features is None and grid is None and not mirrored:
+    if features is None and grid is None and not (mirrored or half):
         return model
-    readout = Readout(features or "embedding", grid, mirrored=mirrored)
+    dtype = "float16" if half else None
+    readout = Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype)
     if grid is None and readout.features == "both":
         readout = replace(
             readout, grid=min(GRID, *ModelReadout(model, readout).model.representation_shape()[:2])
@@ -232,9 +237,16 @@ def with_readout(
     return ModelReadout(model, readout)
 
 
+def _shape(blocks: Sequence[Block], mirrored: bool) -> tuple[int, ...]:
+    size = sum(block.size for block in blocks)
+    if mirrored:
+        return 2, size
+    return blocks[0].shape if len(blocks) == 1 else (size,)
+
+
 @dataclass(frozen=True)
 class RepresentReadout:
-    """Images (B, H, W, C) to features (B, F), or (B, 2, F) with mirror images."""
+    """Images (B, H, W, C) to features (B, ...), as `ModelReadout.representation_shape` has them."""
 
     inner: Representer
     readout: Readout
@@ -256,7 +268,7 @@ class RepresentReadout:
         """Represent a batch."""
         own = self._features(images)
         if not self.readout.mirrored:
-            return own
+            return own.reshape(len(own), *_shape(self.blocks, False))
         return np.stack([own, self._features(np.ascontiguousarray(images[:, :, ::-1]))], axis=1)
 
     def _features(self, images: NDArray[np.generic]) -> NDArray[np.floating[Any]]:

@@ -59,7 +59,8 @@ def dense_codes(model, images):
 
 
 def z_of(model, images, **how):
-    return represented(ModelReadout(model, Readout(**how)), as_source(images), Engine(SerialExecutor(1)))
+    z = represented(ModelReadout(model, Readout(**how)), as_source(images), Engine(SerialExecutor(1)))
+    return z if how.get("mirrored") else z.reshape(len(z), -1)
 
 
 def test_codes_are_roots_of_counts_in_cells(model, images):
@@ -166,6 +167,18 @@ def test_transform_writes_them(model, images, stored):
         }
         assert (file["labels"][:] == stored[1][:9]).all()
         assert (file["z"][:] == z_of(model, images[:9], grid=2, mirrored=True).reshape(9, -1)).all()
+
+
+def test_transform_writes_half_the_bytes(model, images, stored):
+    folder, _ = stored
+    words = ("transform", folder / "m.h5", folder / "d.h5", "--dataset", "test/images", "--half", "--out")
+    run(*words, folder / "half.h5")
+    run(*words, folder / "both.h5", "--features", "both", "--with", folder / "m.h5")
+    plain = represented(model, as_source(images[20:]), Engine(SerialExecutor(1)))
+    with h5py.File(folder / "half.h5") as file, h5py.File(folder / "both.h5") as both:
+        assert file["z"].dtype == both["z"].dtype == np.float16
+        np.testing.assert_allclose(file["z"][:], plain.reshape(10, -1), rtol=1e-3, atol=1e-3)
+        assert file.attrs["feature_shape"].tolist() == [6, 5, 5]
 
 
 def test_evaluate_by_the_kernel(model, images, stored):
