@@ -78,8 +78,9 @@ class Block:
 class ModelReadout:
     """A fitted model of images with another way to read its codes out; it represents images as the model does.
 
-    The shape of a representation is that of its part, (F,) of both, or (2, F) with mirror images. Codes and embedding come from one pass. Mirror
-    images are for every model, counts of codes and grids for those of binary codes.
+    The shape of a representation is that of its part, (F,) of both, or (2, F) with mirror images. Codes and
+    embedding come from one pass. Mirror images are for every model, counts of codes and grids for those of binary
+    codes.
     """
 
     model: Represents
