@@ -160,7 +160,7 @@ def evaluate(
     power = run.Directions.whiten if whiten is None else whiten
     seen = None if leading is None else run.Directions(leading, power)
     if stored.is_stored(model):
-        given = (components, drop, with_, set_, labels, features, pool, limit, train, test, seen)
+        given = (components, drop, with_, set_, features, pool, limit, train, test, seen)
         if any(one is not None and one != [] for one in given) or len(data) > 1:
             raise WrongUsage(
                 "Two files of smtdist transform, one to learn from and one to judge by, are classified as they are; leave out "
@@ -173,6 +173,8 @@ def evaluate(
             mirrored,
             json,
             lambda votes: _settings(metric, votes, neighbours, temperature, vote, folds, validation),
+            labels or [],
+            draws or DRAWS,
         )
         return
     if train is None or test is None:
@@ -228,12 +230,16 @@ def _evaluate_files(
     mirrored: bool | None,
     json: bool,
     settings_of: Callable[[Configuration], run.Settings],
+    labels: list[int],
+    draws: int,
 ) -> None:
-    """Classify representations in one file by those in another."""
+    """Classify representations in one file by those in another, or by few of them."""
     rows = as_table((known, "z"))
     with stored.opened(known) as near, stored.opened(asked) as far, engine_for(where, rows) as engine:
         near.require_like(far)
         settings = settings_of(near.votes)
+        if labels and not isinstance(settings, run.Kernel):
+            raise WrongUsage("Files of smtdist transform are judged by few labels with --metric kernel.")
         if mirrored and not near.has_mirrored:
             raise WrongUsage(
                 f"{known} has no features of mirror images; write it with smtdist transform --mirrored."
@@ -242,6 +248,20 @@ def _evaluate_files(
             mirrored = near.has_mirrored if mirrored is None else mirrored
             layout = near.layout if mirrored else readout.without_mirrored(near.layout)
             settings = run.Kernel(settings.temperature, layout)
+            if labels:
+                from smtdist.evaluate import few_labels
+
+                sweep = few_labels.kernel_sweep(
+                    settings.sets(near.rows),
+                    near.labels,
+                    settings.sets(far.rows),
+                    far.labels,
+                    labels,
+                    temperature=settings.temperature,
+                    draws=draws,
+                )
+                _say_sweep(sweep, Metric.kernel, json)
+                return
             found = run.classified(near.rows, near.labels, far.rows, far.labels, engine, settings)
         else:
             if mirrored is None:

@@ -26,7 +26,8 @@ class Part:
 
     Attributes
     ----------
-    rows : (n, F) anything that is sliced by rows. mirrored : the same of the mirror images, or None.
+    rows : (n, F) anything that is sliced by rows, or by ascending numbers of rows. mirrored : the same of the mirror
+        images, or None.
     standardise : whether features are brought to mean 0 and deviation 1 of the training images first, as counts
         of codes are, most of which are far from 0.
     """
@@ -39,9 +40,9 @@ class Part:
         return len(self.rows)
 
     def of(self, chosen: NDArray[np.intp]) -> Part:
-        """Return the same of some images, in memory."""
-        mirrored = None if self.mirrored is None else np.asarray(self.mirrored)[chosen]
-        return Part(np.asarray(self.rows)[chosen], mirrored, self.standardise)
+        """Return the same of some images, whose numbers ascend, in memory."""
+        mirrored = None if self.mirrored is None else self.mirrored[chosen]
+        return Part(self.rows[chosen], mirrored, self.standardise)
 
 
 def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
@@ -74,11 +75,8 @@ class _Cut:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, chosen: slice) -> NDArray[Any]:
+    def __getitem__(self, chosen: slice | NDArray[np.intp]) -> NDArray[Any]:
         return np.asarray(self.rows[chosen, self.start : self.start + self.size])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self[:], dtype)
 
 
 @dataclass(frozen=True, eq=False)

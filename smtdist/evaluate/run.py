@@ -262,6 +262,8 @@ def classified(
     total = len(test_y if isinstance(settings, Neighbours) else train_y)
     projected = 0
     if isinstance(settings, Kernel):
+        import scipy.optimize  # noqa: F401  # before memory is measured
+
         projected = resident_bytes() + _kernel_bytes(settings, train_z.shape, train_y) + ALLOWANCE
         reset_peak()
     engine.events.started(name, total, projected_bytes=projected)

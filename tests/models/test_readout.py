@@ -292,6 +292,21 @@ def test_files_give_the_figures_of_the_images(written, options):
     assert {**told, "model": ""} == {**expected, "model": ""}
 
 
+def test_files_are_judged_by_few_labels(written):
+    words = ("--metric", "kernel", "--labels", 8, "--draws", 2, "--json", "--quiet")
+    images = (
+        "evaluate",
+        written / "m.h5",
+        written / "d.h5",
+        "--train",
+        "train/images",
+        "--test",
+        "test/images",
+    )
+    expected = json.loads(run(*images, *words).stdout)
+    assert json.loads(run("evaluate", written / "train.h5", written / "test.h5", *words).stdout) == expected
+
+
 def test_files_as_the_model_pools_them(written):
     images = (
         "evaluate",

@@ -1,0 +1,155 @@
+"""How far a head gets on one model of colour and one of grey images: the commands of README, each in a process of its own.
+
+    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 2000 10000 --json benchmarks/results
+    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 50000 --json benchmarks/results
+    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 10000 --labels 100 1000 --draws 3
+
+For each number of training images: `fit --preset cifar10-gq` with the dictionary asked for, once in colour and once in grey;
+`transform --features both --mirrored` of training and test images; `evaluate --metric kernel` of the two files. RUN keeps models,
+files and what each command took, so that the same command goes on where it ended. CPU seconds and peak memory of each command
+stand beside its figure; nothing is chosen on test images. Features take 229 KB an image: K = 2,048, both models, mirror images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from benchmarks.processes import watched
+from benchmarks.record import write_record
+from benchmarks.steps import Steps
+
+PRESET = ("--preset", "cifar10-gq")
+
+
+def run(words: Sequence[str]) -> dict[str, Any]:
+    """Run a command of smtdist; return what it printed as JSON, its seconds, CPU seconds and peak memory."""
+    found = watched([sys.executable, "-m", "smtdist", *words, "--json"])
+    shown = shlex.join(Path(word).name if "/" in word else word for word in words)
+    kept = {name: found[name] for name in ("seconds", "cpu_seconds", "peak_bytes")}
+    return {"command": f"smtdist {shown}", "said": json.loads("\n".join(found["lines"])), **kept}
+
+
+def first_images(data: Path, group: str, count: int, out: Path) -> None:
+    """Copy the first so many encoded images of a group, and their labels, as they are."""
+    with h5py.File(data) as file, h5py.File(out, "w") as copy:
+        source, target = file[group], copy.create_group(group)
+        if "offsets" in source:
+            offsets = source["offsets"][: count + 1]
+            target["offsets"] = offsets
+            target["bytes"] = source["bytes"][: int(offsets[-1])]
+        else:
+            target["images"] = source["images"][:count]
+        target["labels"] = source["labels"][:count]
+        for key, value in source.attrs.items():
+            target.attrs[key] = value
+
+
+def measured(arguments: argparse.Namespace, steps: Steps, count: int) -> dict[str, Any]:
+    """Return what the commands for so many training images took and found."""
+    name = f"{count}-{arguments.dictionary}"
+    settings = [
+        word for one in (f"dictionary={arguments.dictionary}", *arguments.set) for word in ("--set", one)
+    ]
+    some = steps.path(f"{name}-images.h5")
+    if not some.exists():
+        first_images(arguments.data, "train", count, some)
+    models, took = [], {}
+    for kind, more in (("colour", ()), ("grey", ("--set", "grey=true"))):
+        model = steps.path(f"{name}-{kind}.h5")
+        words = [
+            "fit",
+            str(some),
+            "--dataset",
+            arguments.train,
+            *PRESET,
+            *settings,
+            *more,
+            "--out",
+            str(model),
+        ]
+        took[f"fit {kind}"] = steps.facts(f"{name}-fit-{kind}.json", partial(run, [*words, "--overwrite"]))
+        models.append(str(model))
+    files = []
+    for group, path in ((arguments.train, some), (arguments.test, arguments.data)):
+        out = steps.path(f"{name}-{group.replace('/', '-')}-z.h5")
+        words = [
+            "transform",
+            models[0],
+            str(path),
+            "--dataset",
+            group,
+            "--with",
+            models[1],
+            "--features",
+            "both",
+            "--mirrored",
+        ]
+        took[f"transform {group}"] = steps.facts(
+            f"{name}-transform-{group.replace('/', '-')}.json",
+            partial(run, [*words, "--out", str(out), "--overwrite"]),
+        )
+        files.append(str(out))
+    took["kernel"] = steps.facts(
+        f"{name}-kernel.json", partial(run, ["evaluate", *files, "--metric", "kernel"])
+    )
+    for labels in arguments.labels:
+        words = [
+            "evaluate",
+            *files,
+            "--metric",
+            "kernel",
+            "--labels",
+            str(labels),
+            "--draws",
+            str(arguments.draws),
+        ]
+        took[f"{labels} labels"] = steps.facts(f"{name}-{labels}-labels.json", partial(run, words))
+    return {"images": count, "dictionary": arguments.dictionary, "took": took}
+
+
+def main() -> None:
+    """Run the benchmark, print its figures, and write a record if asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="file with the groups train and test")
+    parser.add_argument("--work", type=Path, required=True, help="folder that keeps what is done")
+    parser.add_argument("--images", type=int, nargs="+", default=[2000, 10_000], help="training images")
+    parser.add_argument("--dictionary", type=int, default=2048)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--labels", type=int, nargs="*", default=[], help="so few labels too, in several draws"
+    )
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--train", default="train")
+    parser.add_argument("--test", default="test")
+    parser.add_argument("--json", help="folder for the dated result")
+    arguments = parser.parse_args()
+    steps, results = Steps(arguments.work), []
+    for count in arguments.images:
+        found = measured(arguments, steps, count)
+        results.append(found)
+        for name, one in found["took"].items():
+            told = one["said"]
+            figure = f"{100 * told['top1']:.1f} %" if "top1" in told else ""
+            if "sweep" in told:
+                figure = f"{100 * told['sweep'][0]['mean']:.1f} %"
+            print(
+                f"{count:,} images, {name}: {figure} {one['cpu_seconds']:.0f} CPU s, {one['peak_bytes'] / 2**20:.0f} MiB",
+                flush=True,
+            )
+    if arguments.json:
+        print(write_record(arguments.json, "heads", {"rows": results}))
+
+
+if __name__ == "__main__":
+    main()
