@@ -234,8 +234,11 @@ def _evaluate_files(
     draws: int,
 ) -> None:
     """Classify representations in one file by those in another, or by few of them."""
-    rows = as_table((known, "z"))
-    with stored.opened(known) as near, stored.opened(asked) as far, engine_for(where, rows) as engine:
+    with (
+        stored.opened(known) as near,
+        stored.opened(asked) as far,
+        engine_for(where, as_table((known, "z"))) as engine,
+    ):
         near.require_like(far)
         settings = settings_of(near.votes)
         if labels and not isinstance(settings, run.Kernel):

@@ -202,9 +202,8 @@ def fit_kernel_ridge(
     """
     n = require_alike(known)
     y = checked_labels(labels, n, "training labels")
+    require_classes(y)
     classes, places = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise DataError("The training labels have one class alone; a classifier needs at least two.")
     comparer = comparer or Comparer.of(known, temperature)
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
     with _kernel_folder(n, memory_bytes, folder) as place:
@@ -346,6 +345,12 @@ def fitted_heat(decision: Float64, places: Int64) -> float:
 
     found = scipy.optimize.minimize_scalar(loss, bounds=(np.log(0.01), np.log(1000.0)), method="bounded")
     return float(np.exp(found.x))
+
+
+def require_classes(labels: Int64) -> None:
+    """Refuse labels of fewer than two classes."""
+    if len(np.unique(labels)) < 2:
+        raise DataError("The training labels have one class alone; a classifier needs at least two.")
 
 
 def block_rows(sets: Sets) -> int:

@@ -22,6 +22,7 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
 from smtdist.evaluate.cosine_rows import Comparer
+from smtdist.evaluate.kernel_ridge import require_classes
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.kernels.threads import even_ranges
@@ -140,8 +141,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class."""
         source, labels = _rows(X), checked_labels(y, len(np.asarray(y)), "labels")
         self.classes_ = np.unique(labels)
-        if len(self.classes_) < 2:
-            raise DataError("The labels have one class alone; a classifier needs at least two.")
+        require_classes(labels)
         table = self._table(source, labels)
         self.n_features_in_ = table.shape[1] - 1
         with session.executor_for(self.cluster, self.workers) as executor:

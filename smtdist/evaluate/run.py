@@ -27,7 +27,12 @@ from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.evaluate.cosine_rows import Part, parts_of
-from smtdist.evaluate.kernel_ridge import KernelEvaluation, evaluate_kernel_ridge, planned_bytes
+from smtdist.evaluate.kernel_ridge import (
+    KernelEvaluation,
+    evaluate_kernel_ridge,
+    planned_bytes,
+    require_classes,
+)
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
 from smtdist.evaluate.metrics import Evaluation, checked_labels
@@ -201,7 +206,8 @@ def require_neighbours(settings: Settings, n_known: int) -> None:
 
 
 def _require_kernel(settings: Kernel, features: int, n_known: int, labels: NDArray[np.int64]) -> None:
-    """Refuse a kernel that there is no memory for: before anything is represented."""
+    """Refuse labels of a single class, and a kernel that there is no memory for: before anything is represented."""
+    require_classes(labels)
     needed = resident_bytes() + _kernel_bytes(settings, (n_known, features), labels)
     if needed > memory_limit():
         raise MemoryBudgetError(

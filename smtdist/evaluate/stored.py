@@ -106,25 +106,43 @@ def is_stored(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[StoredFeatures]:
-    """Open a file of representations with labels; DataError for one that has none, or rows that could not be read."""
+    """Open a file of representations with labels; DataError for another file, or one that has none or is damaged."""
     name = os.fspath(path)
-    with hdf5.unlocked(path) as file:
+    if not os.path.isfile(path):
+        raise DataError(f"There is no file {name}; check the name.")
+    try:
+        file = hdf5.unlocked(path)
+    except OSError as error:
+        raise DataError(
+            f"{name} is not a readable HDF5 file ({error}); give one written by smtdist transform."
+        ) from error
+    with file:
+        if kind_in(file) != "representation":
+            raise DataError(f"{name} holds no representations; give a file written by smtdist transform.")
         if "labels" not in file:
             raise DataError(
                 f"{name} has no labels; transform a group that has some, with this version of smtdist."
             )
-        about = file.attrs
-        if json.loads(about["skipped"]):
+        try:
+            found = _read(name, file)
+        except hdf5.DAMAGE as error:
             raise DataError(
-                f"Some samples of {name} could not be read and have no representation; transform sound data."
-            )
-        layout = [[readout.Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
-        votes = _votes(str(about["configuration"]))
-        asked = tuple(str(about[key]) for key in ("configuration", "model_fingerprint", "parts"))
-        z: h5py.Dataset = file["z"]
-        yield StoredFeatures(
-            name, z, checked_labels(file["labels"][:], len(z), f"labels of {name}"), layout, votes, asked
+                f"{name} is not a whole file of representations ({error}); transform again."
+            ) from error
+        yield found
+
+
+def _read(name: str, file: Any) -> StoredFeatures:
+    about = file.attrs
+    if json.loads(about["skipped"]):
+        raise DataError(
+            f"Some samples of {name} could not be read and have no representation; transform sound data."
         )
+    z: h5py.Dataset = file["z"]
+    labels = checked_labels(file["labels"][:], len(z), f"labels of {name}")
+    layout = [[readout.Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
+    asked = tuple(str(about[key]) for key in ("configuration", "model_fingerprint", "parts"))
+    return StoredFeatures(name, z, labels, layout, _votes(str(about["configuration"])), asked)
 
 
 def _votes(text: str) -> Configuration:

@@ -90,8 +90,8 @@ class ModelReadout:
         plain = self.readout.features == "embedding" and self.readout.grid is None
         if not (plain or isinstance(self.model, Model)):
             raise ConfigurationError(
-                f"Counts of codes and grids are for models of images with feature=gq or feature=vq, not for "
-                f"{type(self.model).__name__}; use --features embedding without --pool."
+                "Counts of codes and grids are for models with feature=gq or feature=vq; use features=embedding without a grid "
+                "(--features embedding, no --pool)."
             )
 
     @property

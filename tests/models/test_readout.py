@@ -122,7 +122,7 @@ def test_what_is_not_there_is_refused(model):
         Readout(grid=0)
     with pytest.raises(ConfigurationError, match="finer than the 6 x 5 pooled positions"):
         ModelReadout(model, Readout(grid=6)).blocks()
-    with pytest.raises(ConfigurationError, match="feature=gq or feature=vq, not for str"):
+    with pytest.raises(ConfigurationError, match="feature=gq or feature=vq; use"):
         ModelReadout("model", Readout())
     assert with_readout(model, None) is model
 
@@ -332,6 +332,10 @@ def test_files_that_do_not_go_together_are_refused(written):
     one, other = written / "train.h5", written / "test.h5"
     assert "not written by the same model with the same options" in refused(one, written / "test-plain.h5")
     assert "leave out --train, --test" in refused(one, other, "--limit", 3)
+    assert "There is no file" in refused(one, written / "none.h5")
+    assert "holds no representations" in refused(one, written / "m.h5")
+    (written / "cut.h5").write_bytes(other.read_bytes()[:3000])
+    assert "is not a readable HDF5 file" in refused(one, written / "cut.h5")
     assert "no features of mirror images" in refused(
         written / "train-plain.h5", written / "test-plain.h5", "--mirrored"
     )
