@@ -178,7 +178,10 @@ def evaluate(
         )
         return
     if train is None or test is None:
-        raise WrongUsage("--train and --test say which groups to learn from and to judge by; give both.")
+        raise WrongUsage(
+            "--train and --test say which groups to learn from and to judge by; give both, or two whole files of "
+            "smtdist transform without them."
+        )
     if _is_kernel_model(model):
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:

@@ -9,13 +9,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import readout
 
 Float32 = NDArray[np.float32]
 
+TEMPERATURES: Final = (0.01, 100.0)
+"""Below, rounding of the cosines shows in the kernel; above, it is the same for all images."""
 BLOCK: Final = 2048
 """Rows whose mean and deviation are summed at a time."""
 
@@ -120,6 +122,10 @@ class Scale:
             block -= self.mean
             block *= self.inverse
         lengths = np.sqrt(np.einsum("nf,nf->n", block, block, dtype=np.float64))
+        if not np.isfinite(lengths).all():
+            raise DataError(
+                "Some features are not finite, or too large to be squared; give features of sound data."
+            )
         lengths[lengths == 0] = 1.0
         block /= lengths[:, None].astype(np.float32)
         return block
@@ -140,6 +146,13 @@ class Comparer:
 
     scales: tuple[tuple[Scale, ...], ...]
     temperature: float
+
+    def __post_init__(self) -> None:
+        low, high = TEMPERATURES
+        if not low <= self.temperature <= high:
+            raise ConfigurationError(
+                f"The temperature of the kernel is {self.temperature}; choose one from {low:g} to {high:g}."
+            )
 
     @classmethod
     def of(cls, sets: Sets, temperature: float) -> Comparer:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
@@ -198,11 +198,13 @@ def fit_kernel_ridge(
     `folder` (which keeps them, so that a fit that was killed goes on) or in one of temporary files; neither
     changes a bit. Time: n² F products, 2 n² `rank` for the preconditioner, and 2 n² c for each step.
 
-    Raises DataError for labels that do not match the features, or a single class.
+    Raises DataError for labels that do not match the features, a single class, or features that are not finite;
+    ConfigurationError for a penalty or a temperature that cannot be.
     """
     n = require_alike(known)
     y = checked_labels(labels, n, "training labels")
     require_classes(y)
+    ladder = checked_penalties(penalties)
     classes, places = np.unique(y, return_inverse=True)
     comparer = comparer or Comparer.of(known, temperature)
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
@@ -211,7 +213,7 @@ def fit_kernel_ridge(
             n, tile_height(n), lambda start, stop: _tile(comparer, known, start, stop, progress), place
         )
         unit = kernel.diagonal_mean()
-        shifts = {float(one): float(one) * unit for one in sorted(penalties, reverse=True)}
+        shifts = {one: one * unit for one in ladder}
         if n <= direct:
             found = _direct(kernel, targets, places, shifts)
         else:
@@ -345,6 +347,14 @@ def fitted_heat(decision: Float64, places: Int64) -> float:
 
     found = scipy.optimize.minimize_scalar(loss, bounds=(np.log(0.01), np.log(1000.0)), method="bounded")
     return float(np.exp(found.x))
+
+
+def checked_penalties(penalties: Sequence[float]) -> list[float]:
+    """Return penalties, the largest first; raise ConfigurationError where one is no positive number, or there is none."""
+    found = sorted({float(one) for one in np.ravel(np.asarray(penalties, np.float64))}, reverse=True)
+    if not found or not all(0 < one < np.inf for one in found):
+        raise ConfigurationError(f"The penalties are {penalties!r}; give positive numbers, at least one.")
+    return found
 
 
 def require_classes(labels: Int64) -> None:

@@ -66,7 +66,8 @@ class Evaluation:
 def hits(scores: Scores, labels: Labels, first: int) -> npt.NDArray[np.bool_]:
     """Return for each row of `scores` (m, classes) whether its label is among the `first` best classes.
 
-    Classes of equal score rank by number, lowest first, also those that nothing voted for. Memory: the scores
+    Classes of equal score rank by number, lowest first, also those that nothing voted for; a label whose score is -inf,
+    as that of a class which training lacks, is a miss. Memory: the scores
     once more as booleans, twice.
 
     >>> hits(np.array([[0.2, 0.5, 0.5]] * 3), np.array([0, 1, 2]), 1)
@@ -75,7 +76,8 @@ def hits(scores: Scores, labels: Labels, first: int) -> npt.NDArray[np.bool_]:
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     better = (scores > own).sum(axis=1)
     before = np.arange(scores.shape[1]) < labels[:, None]
-    return np.asarray(better + ((scores == own) & before).sum(axis=1) < first)
+    rank = better + ((scores == own) & before).sum(axis=1)
+    return np.asarray((rank < first) & (own[:, 0] > -np.inf))
 
 
 def top1(scores: Scores, labels: Labels) -> float:

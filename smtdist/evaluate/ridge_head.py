@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -20,9 +19,9 @@ from smtdist.data.table import as_table, read_rows
 from smtdist.engine import session
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer
-from smtdist.evaluate.kernel_ridge import require_classes
+from smtdist.evaluate.kernel_ridge import checked_penalties, require_classes
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.kernels.threads import even_ranges
@@ -139,7 +138,8 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class."""
-        source, labels = _rows(X), checked_labels(y, len(np.asarray(y)), "labels")
+        self._require_settings()
+        source, labels = _rows(X), _labels(y)
         self.classes_ = np.unique(labels)
         require_classes(labels)
         table = self._table(source, labels)
@@ -151,11 +151,11 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             with engine.run([*first, "sums", "left-out"], facts):
                 self.features_ = None if self.landmarks is None else self._landmarks(table, engine)
                 if self.features_ is None:
-                    looked, _ = engine.reduce("look", labelled.LargestFeature(len(self.classes_)), table)
-                    largest = float(looked.state["largest"]) or 1.0
+                    look = labelled.LargestFeature(self.n_features_in_, len(self.classes_))
+                    largest = engine.reduce("look", look, table)[0].state["largest"]
                 else:
-                    largest = self.features_.largest
-                self.step_ = 2.0 ** math.ceil(math.log2(largest)) / STEPS
+                    largest = np.full(self.features_.size, self.features_.largest)
+                self.step_ = steps_of(largest)
                 self.sums_ = self._summed(table, engine)
                 self._solve()
                 self._choose(table, engine)
@@ -168,7 +168,11 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._changed(X, y, withdraw=False)
 
     def withdraw(self, X: Any, y: Any) -> Self:
-        """Take rows out of the sums, as if they had never been added. Raises DataError where there are not so many."""
+        """Take rows out of the sums, as if they had never been added.
+
+        Sums do not name their rows. DataError where there are not so many of a class, where fewer than two classes
+        would be left, or where what is left could be the sums of no rows; the head then stays as it was.
+        """
         check_is_fitted(self)
         return self._changed(X, y, withdraw=True)
 
@@ -186,7 +190,8 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Int64:
         """Return the label of the largest f of each row."""
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
+        places = self.decision_function(X).argmax(axis=1)
+        return np.asarray(self.classes_[places])
 
     def _table(self, source: Source, labels: Int64) -> Source:
         if len(labels) != source.n_samples:
@@ -211,9 +216,29 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"The rows have {found:,} features, the head was fitted on {self.n_features_in_:,}; give rows like those."
             )
 
+    def _require_settings(self) -> None:
+        checked_penalties(self.penalties)
+        for name, least in (("landmarks", 1), ("seed", 0)):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and value >= least
+            if not whole and not (name == "landmarks" and value is None):
+                raise ConfigurationError(
+                    f"{name} is {value!r}; it must be a whole number of at least {least}."
+                )
+
     def _landmarks(self, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
         layout = self.layout or [[readout.Columns(readout.Block("embedding", (size,)), 0)]]
+        ends = [
+            place + one.block.size
+            for columns in layout
+            for one in columns
+            for place in (one.start, one.mirrored or 0)
+        ]
+        if max(ends) > size:
+            raise DataError(
+                f"The layout has parts up to column {max(ends):,}, the rows have {size:,}; give the layout of these rows."
+            )
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
         drawn = RowDraw(int(self.landmarks or 1), size + 1, self.seed)
         rows = engine.reduce("landmarks", drawn, table)[0].state["rows"][:, :-1]
@@ -229,27 +254,34 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return engine.reduce("sums", sums, table)[0].state
 
     def _changed(self, X: Any, y: Any, withdraw: bool) -> Self:
-        table = self._table(_rows(X), checked_labels(y, len(np.asarray(y)), "labels"))
+        table = self._table(_rows(X), _labels(y))
         sums = self._statistic()
         self._require_features(table.shape[1] - 1)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = Engine(executor, checkpoint=self.checkpoint)
             with engine.run(["sums"], self._facts(table, np.asarray(y))):
                 more = self._summed(table, engine)
-        self.sums_ = (sums.without if withdraw else sums.merge)(self.sums_, more)
+        kept = {name: array.copy() for name, array in self.sums_.items()}
+        if withdraw:
+            kept = sums.without(kept, more)
+            _require_rows(kept)
+        else:
+            kept = sums.merge(kept, more)
+        self.sums_ = kept
         self._solve()
         return self
 
     def _facts(self, table: Source, labels: Int64) -> Callable[[], Facts]:
-        names = ("penalties", "landmarks", "temperature", "seed")
-        settings = {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in ("landmarks", "temperature", "seed")}
+        settings["penalties"] = checked_penalties(self.penalties)
         return lambda: Facts.of(table, settings, {"the labels": array_hash(labels)})
 
     def _solve(self) -> None:
         """Decompose the sums, and take the coefficients of the penalty, if it has been chosen."""
         sums = self.sums_
         moment = limbs.rounded(sums["moment_high"], sums["moment_low"])
-        moment *= self.step_**2
+        moment *= self.step_
+        moment *= self.step_[:, None]
         self.ridge_ = Ridge.of(
             int(sums["n_samples"]), sums["counts"], sums["by_class"] * self.step_, moment
         )
@@ -262,10 +294,13 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_, self.intercept_ = self.ridge_.coefficients(self.penalty_)
 
     def _unit(self) -> float:
-        return max(float(self.ridge_.values.mean()), np.finfo(float).tiny)
+        # of rows that are all alike the variance is rounding, and any penalty gives the mean
+        ridge = self.ridge_
+        rounding = 1e-12 * ridge.n * float(ridge.mean @ ridge.mean) / len(ridge.mean)
+        return max(float(ridge.values.mean()), rounding) or 1.0
 
     def _choose(self, table: Source, engine: Engine) -> None:
-        shares = sorted((float(share) for share in self.penalties), reverse=True)
+        shares = checked_penalties(self.penalties)
         judge = LeftOut(self.ridge_, tuple(share * self._unit() for share in shares), self.features_)
         state = engine.reduce("left-out", judge, table)[0].state
         n = int(state["n_samples"])
@@ -276,6 +311,32 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for share, error, top in zip(shares, errors, tops, strict=True)
         ]
         self._take(min(self.path_, key=lambda one: one["error"])["penalty"])
+
+
+def steps_of(largest: Float64) -> Float64:
+    """Return a step for each feature, a power of two, so that the largest of it is at most `STEPS` of them.
+
+    >>> steps_of(np.array([3.0, 0.0])).tolist() == [4.0 / 2**21, 1.0 / 2**21]
+    True
+    """
+    exponents = np.ceil(np.log2(np.where(largest > 0, largest, 1.0))).astype(int)
+    return np.asarray(np.ldexp(1.0 / STEPS, exponents))
+
+
+def _require_rows(sums: State) -> None:
+    """Refuse sums that could not be of rows of two classes."""
+    if np.count_nonzero(sums["counts"]) < 2:
+        raise DataError("Fewer than two classes would be left; keep rows of two at least.")
+    squares = limbs.rounded(np.diag(sums["moment_high"]), np.diag(sums["moment_low"]))
+    total = sums["by_class"].sum(axis=0).astype(np.float64)
+    # Σ x² is at least (Σ x)² / n
+    if (squares * int(sums["n_samples"]) < total**2 * (1 - 1e-9)).any():
+        raise DataError("What is left would be the sums of no rows; withdraw rows that were added.")
+
+
+def _labels(y: Any) -> Int64:
+    labels = np.atleast_1d(np.asarray(y))
+    return checked_labels(labels, len(labels), "labels")
 
 
 def _rows(X: Any) -> Source:

@@ -121,7 +121,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[StoredFeatures]:
             raise DataError(f"{name} holds no representations; give a file written by smtdist transform.")
         if "labels" not in file:
             raise DataError(
-                f"{name} has no labels; transform a group that has some, with this version of smtdist."
+                f"{name} has no labels; transform a group whose labels are whole numbers, with this version of smtdist."
             )
         try:
             found = _read(name, file)
@@ -141,6 +141,14 @@ def _read(name: str, file: Any) -> StoredFeatures:
     z: h5py.Dataset = file["z"]
     labels = checked_labels(file["labels"][:], len(z), f"labels of {name}")
     layout = [[readout.Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
+    ends = [
+        place + one.block.size
+        for columns in layout
+        for one in columns
+        for place in (one.start, one.mirrored or 0)
+    ]
+    if not ends or any(not columns for columns in layout) or max(ends) != z.shape[1]:
+        raise ValueError(f"its parts do not make up its {z.shape[1]} columns")
     asked = tuple(str(about[key]) for key in ("configuration", "model_fingerprint", "parts"))
     return StoredFeatures(name, z, labels, layout, _votes(str(about["configuration"])), asked)
 

@@ -45,7 +45,7 @@ def features_in(table: NDArray[np.generic], features: RowFeatures | None) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class LabelledSums(Statistic):
-    """Sums over rows (numbers and, last, that of the class) with F features in whole steps of `step`.
+    """Sums over rows (numbers and, last, that of the class) with F features in whole steps, of all or of each.
 
     Features are the numbers of a row, or what `features` makes of them, rounded to steps. State: n_samples; counts
     (c,), rows of each class; by_class (c, F), their sums; moment (F, F) of all rows, in two limbs
@@ -55,7 +55,7 @@ class LabelledSums(Statistic):
 
     n_features: int
     n_classes: int
-    step: float = STEP
+    step: float | Float64 = STEP
     features: RowFeatures | None = None
 
     def layout(self) -> Layout:
@@ -74,8 +74,8 @@ class LabelledSums(Statistic):
             largest = float(np.abs(steps).max(initial=0.0))
             if not largest <= MOST:
                 raise DataError(
-                    f"Rows {first_sample + start:,} to {first_sample + stop - 1:,} have a feature of {largest * self.step:.3g}, "
-                    f"the sums take up to {MOST * self.step:g}; scale the features, to rows of unit length say."
+                    f"Rows {first_sample + start:,} to {first_sample + stop - 1:,} have a feature of {largest:.3g} steps, or one "
+                    f"that is not finite, and the sums take up to {MOST:.3g}; give features as large as those of the first rows."
                 )
             # so many rows that no sum of products exceeds 2^53
             height = max(1, int(EXACT // max(largest, 1.0) ** 2))
@@ -131,13 +131,14 @@ class LabelledSums(Statistic):
 
 @dataclass(frozen=True)
 class LargestFeature(Statistic):
-    """The largest |x| over labelled rows (F features and the class), and how many there are of each class."""
+    """The largest |x| of each feature over labelled rows (F features and the class), and how many there are of each class."""
 
+    n_features: int
     n_classes: int
 
     def layout(self) -> Layout:
-        """Return one number, and a count for each class."""
-        return {"largest": ((), np.float64), "counts": ((self.n_classes,), np.int64)}
+        """Return a number for each feature, and a count for each class."""
+        return {"largest": ((self.n_features,), np.float64), "counts": ((self.n_classes,), np.int64)}
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Look at a batch of rows."""
@@ -146,9 +147,8 @@ class LargestFeature(Statistic):
             class_numbers(rows[:, -1], self.n_classes, first_sample), minlength=self.n_classes
         )
         features = rows[:, :-1]
-        state["largest"] = np.maximum(
-            state["largest"], max(float(features.max(initial=0.0)), -float(features.min(initial=0.0)))
-        )
+        for extreme in (features.max(axis=0, initial=0.0), -features.min(axis=0, initial=0.0)):
+            np.maximum(state["largest"], extreme, out=state["largest"])
         return len(images)
 
     def merge(self, left: State, right: State) -> State:
@@ -160,7 +160,7 @@ class LargestFeature(Statistic):
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch, whose rows are looked at where they are."""
-        return 24 * images
+        return 24 * images + 24 * self.n_features
 
 
 def class_numbers(column: NDArray[np.generic], n_classes: int, first_sample: int) -> Int64:

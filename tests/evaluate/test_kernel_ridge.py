@@ -5,7 +5,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge as Peer
 
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
-from smtdist.errors import DataError
+from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import kernel_ridge
 from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.kernel_ridge import KernelTiles, fit_kernel_ridge
@@ -194,6 +194,14 @@ def test_what_cannot_be_compared_is_refused(images):
         fit_kernel_ridge([[Part(known[0][0].rows[:9]), known[0][1]]], labels)
     with pytest.raises(DataError, match="to all parts or to none"):
         fit_kernel_ridge([[Part(known[0][0].rows), known[0][1]]], labels)
+    with pytest.raises(ConfigurationError, match="penalties are"):
+        fit_kernel_ridge(known, labels, penalties=[0.1, -1])
+    with pytest.raises(ConfigurationError, match="choose one from"):
+        fit_kernel_ridge(known, labels, temperature=1e-9)
+    rows = known[0][0].rows.copy()
+    rows[3, 2] = np.nan
+    with pytest.raises(DataError, match="not finite"):
+        fit_kernel_ridge([[Part(rows)]], labels)
     fitted = fit_kernel_ridge(known, labels)
     with pytest.raises(DataError, match=r"without mirror images meet others with 17 and them"):
         fitted.decision(parts(images, TEST, mirrored=False))

@@ -3,10 +3,11 @@
 import h5py
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 
-from smtdist.errors import CheckpointError, DataError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models.readout import Block, Columns
@@ -70,6 +71,11 @@ def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
     assert (head.coef_ == before[1]).all()
     with pytest.raises(DataError, match="than there are"):
         head.withdraw(rows, labels)
+    with pytest.raises(DataError, match="sums of no rows"):
+        head.withdraw(rows[:50] + 90, labels[:50])
+    with pytest.raises(DataError, match="Fewer than two classes"):
+        head.withdraw(rows[:500], labels[:500])
+    assert (head.coef_ == before[1]).all()
 
 
 def test_a_killed_fit_goes_on(data, fitted, tmp_path):
@@ -86,6 +92,17 @@ def test_what_does_not_fit_is_refused(data, fitted):
     rows, labels = data
     with pytest.raises(DataError, match="one class alone"):
         RidgeHead().fit(rows, np.zeros(N, int))
+    with pytest.raises(ConfigurationError, match="penalties are"):
+        RidgeHead(penalties=(-1,)).fit(rows, labels)
+    with pytest.raises(ConfigurationError, match="landmarks is"):
+        RidgeHead(landmarks=2.5).fit(rows, labels)
+    with pytest.raises(ConfigurationError, match="temperature of the kernel is 0"):
+        RidgeHead(landmarks=5, temperature=0).fit(rows, labels)
+    layout = [[Columns(Block("embedding", (50,)), 0)]]
+    with pytest.raises(DataError, match="parts up to column 50"):
+        RidgeHead(landmarks=5, layout=layout).fit(rows, labels)
+    with pytest.raises(NotFittedError):
+        RidgeHead().predict(rows)
     with pytest.raises(DataError, match="700 rows and 9 labels"):
         RidgeHead().fit(rows, labels[:9])
     with pytest.raises(DataError, match="Row 1 has the class 4"):
@@ -141,3 +158,23 @@ def test_landmarks_know_parts_and_mirror_images(data):
     found = head.features_(rows)
     np.testing.assert_allclose(found @ found.T, kernel, atol=1e-4)
     assert np.abs(found).max() < head.features_.largest
+
+
+@pytest.mark.parametrize("landmarks", [None, 20])
+def test_rows_that_are_all_alike_get_the_largest_class(landmarks):
+    labels = np.arange(90) % 9 // 4  # 40, 40, 10
+    labels[:4] = 1
+    for rows in (np.ones((90, 4)), np.zeros((90, 4))):
+        head = RidgeHead(landmarks=landmarks).fit(rows, labels)
+        assert head.score(rows, labels) == (labels == 1).mean()
+
+
+def test_a_feature_of_another_size_does_not_drown_the_others(data):
+    rows, labels = data
+    wide = np.hstack([rows, np.zeros((N, 1), np.float32)])
+    wide[3, -1] = 1e6
+    expected = RidgeClassifier(alpha=1.0).fit(rows.astype(np.float64), labels).score(rows, labels)
+    shares = 1.0 / (np.var(wide.astype(np.float64), axis=0).sum() * N / 21)
+    assert RidgeHead(penalties=[shares]).fit(wide, labels).score(wide, labels) == pytest.approx(
+        expected, abs=0.02
+    )

@@ -409,10 +409,10 @@ TABLES = {
         bulk=lambda: (LeftOut(ridge_of(300), (0.1, 1.0)), labelled(4, 900, 300)),
     ),
     "largest-feature": Case(
-        LargestFeature(3),
+        LargestFeature(6, 3),
         labelled,
         drawn=("largest",),
-        bulk=lambda: (LargestFeature(3), labelled(4, 9000, 200)),
+        bulk=lambda: (LargestFeature(200, 3), labelled(4, 9000, 200)),
     ),
     "contrast": on_rows(contrast_of, 10, 600, rows=2000, finish=lambda state: contrast.finish(state, 10)),
     "contrast-triplets": on_rows(
