@@ -183,7 +183,7 @@ def evaluate(
             "smtdist transform without them."
         )
     if _is_kernel_model(model):
-        chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool)
+        chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
                 "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored, "
@@ -316,6 +316,7 @@ def _few_labels(
     known, asked = (run.Labelled.open(data, group, fitted.scaling) for group in (train, test))
     known = known.first(limit)
     sources = [known.source, asked.source]
+    few_labels.draw_labelled(known.labels, max(counts), 0, 0)  # refused before an image is coded
     features = feature_count(fitted, components, drop, others)
     require_room((features,), sources, "smtdist transform and a classifier")
     with engine_for(where, known.source) as engine:

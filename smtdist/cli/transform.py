@@ -132,6 +132,7 @@ def write_representations(
         attributes["drop"] = drop
     layout = readout.layout_of(model, components, drop, others)
     attributes["parts"] = dumps([[part.to_dict() for part in columns] for columns in layout])
+    attributes["identity"] = readout.identity_of(model, components, drop, others)
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = on_bad_chunk
         pieces = transformed(model, source, engine, n_components=components, drop=drop, others=others)

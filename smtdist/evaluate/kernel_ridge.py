@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
@@ -40,6 +41,8 @@ RANK: Final = 2000
 HELD_OUT: Final = 1000
 """Images that choose the penalty where there are many; a tenth at most."""
 TOLERANCE: Final = 1e-3
+LOOKED: Final = 64
+"""Images by whose features one kernel in a folder is told from another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +58,23 @@ class KernelTiles:
 
     @classmethod
     def made(
-        cls, size: int, height: int, make: Callable[[int, int], Float32], folder: Path | None
+        cls,
+        size: int,
+        height: int,
+        make: Callable[[int, int], Float32],
+        folder: Path | None,
+        called: str = "kernel",
     ) -> KernelTiles:
-        """Return the tiles that `make(start, stop)` returns, (stop - start, n - start); in a folder if one is given."""
+        """Return the tiles that `make(start, stop)` returns, (stop - start, n - start); in a folder if one is given.
+
+        Files are `called` so, which must tell one matrix from another.
+        """
         tiles = []
         for start, stop in even_ranges(size, height):
             if folder is None:
                 tiles.append(make(start, stop))
                 continue
-            path = folder / f"kernel-{start}.npy"
+            path = folder / f"{called}-{start}.npy"
             if not path.exists():
                 part = path.with_suffix(".part")
                 with part.open("wb") as file:
@@ -210,7 +221,11 @@ def fit_kernel_ridge(
     targets = np.where(places[:, None] == np.arange(len(classes)), 1.0, -1.0)
     with _kernel_folder(n, memory_bytes, folder) as place:
         kernel = KernelTiles.made(
-            n, tile_height(n), lambda start, stop: _tile(comparer, known, start, stop, progress), place
+            n,
+            tile_height(n),
+            lambda start, stop: _tile(comparer, known, start, stop, progress),
+            place,
+            f"kernel-{_digest(comparer, known)}",
         )
         unit = kernel.diagonal_mean()
         shifts = {one: one * unit for one in ladder}
@@ -347,6 +362,19 @@ def fitted_heat(decision: Float64, places: Int64) -> float:
 
     found = scipy.optimize.minimize_scalar(loss, bounds=(np.log(0.01), np.log(1000.0)), method="bounded")
     return float(np.exp(found.x))
+
+
+def _digest(comparer: Comparer, known: Sets) -> str:
+    """Return a hash of the kernel: of its temperature, how features are scaled, and the views of some images."""
+    n = require_alike(known)
+    arrays = [np.array([n, comparer.temperature])]
+    for scales in comparer.scales:
+        for one in scales:
+            arrays += [array for array in (one.mean, one.inverse) if array is not None]
+    for start in sorted({n * part // LOOKED for part in range(LOOKED)}):
+        for own, odd in comparer.views(known, slice(start, start + 1)):
+            arrays += [own] if odd is None else [own, odd]
+    return array_hash(*arrays)[:16]
 
 
 def checked_penalties(penalties: Sequence[float]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
@@ -145,7 +146,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         table = self._table(source, labels)
         self.n_features_in_ = table.shape[1] - 1
         with session.executor_for(self.cluster, self.workers) as executor:
-            engine = Engine(executor, checkpoint=self.checkpoint)
+            engine = self._engine(executor)
             facts = self._facts(table, labels)
             first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
             with engine.run([*first, "sums", "left-out"], facts):
@@ -216,6 +217,9 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"The rows have {found:,} features, the head was fitted on {self.n_features_in_:,}; give rows like those."
             )
 
+    def _engine(self, executor: Any) -> Engine:
+        return Engine(executor, checkpoint=None if self.checkpoint is None else Path(self.checkpoint))
+
     def _require_settings(self) -> None:
         checked_penalties(self.penalties)
         for name, least in (("landmarks", 1), ("seed", 0)):
@@ -258,7 +262,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sums = self._statistic()
         self._require_features(table.shape[1] - 1)
         with session.executor_for(self.cluster, self.workers) as executor:
-            engine = Engine(executor, checkpoint=self.checkpoint)
+            engine = self._engine(executor)
             with engine.run(["sums"], self._facts(table, np.asarray(y))):
                 more = self._summed(table, engine)
         kept = {name: array.copy() for name, array in self.sums_.items()}

@@ -28,7 +28,7 @@ class StoredFeatures:
     Attributes
     ----------
     path : of the file. rows : (n, F), read by slices. labels : (n,). layout : where parts are in a row.
-    votes : settings of the model, which say how neighbours vote. asked : the same as JSON, and the components.
+    votes : settings of the model, which say how neighbours vote. asked : what rows depend on, hashed, and their parts.
     """
 
     path: str
@@ -149,7 +149,7 @@ def _read(name: str, file: Any) -> StoredFeatures:
     ]
     if not ends or any(not columns for columns in layout) or max(ends) != z.shape[1]:
         raise ValueError(f"its parts do not make up its {z.shape[1]} columns")
-    asked = tuple(str(about[key]) for key in ("configuration", "model_fingerprint", "parts"))
+    asked = tuple(str(about[key]) for key in ("identity", "parts"))
     return StoredFeatures(name, z, labels, layout, _votes(str(about["configuration"])), asked)
 
 

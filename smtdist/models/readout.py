@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
@@ -209,6 +210,22 @@ def layout_of(
     return found
 
 
+def identity_of(
+    model: Represents,
+    n_components: int | None = None,
+    drop: int | None = None,
+    others: Sequence[Represents] = (),
+) -> str:
+    """Return a hash of what representations depend on beside the options: settings, atoms and components of each model."""
+    arrays: list[NDArray[Any]] = []
+    for one, how in ((model, (n_components, drop)), *((other, (None, None)) for other in others)):
+        inner = one.model if isinstance(one, ModelReadout) else one
+        arrays.append(np.frombuffer(f"{inner.asked}{inner.fingerprint}{how}".encode(), np.uint8))
+        if isinstance(inner, Model):
+            arrays += [inner.components(*how), inner.dictionary.grid]
+    return array_hash(*arrays)
+
+
 def without_mirrored(layout: Layout) -> Layout:
     """Return a layout whose features of mirror images are not looked at."""
     return [[replace(one, mirrored=None) for one in columns] for columns in layout]
@@ -229,6 +246,10 @@ def with_readout(
     """
     if features is None and grid is None and not (mirrored or half):
         return model
+    if features == "codes" and grid is not None:
+        raise ConfigurationError(
+            "Codes are counted in cells of their own; a grid (--pool) is for the embedding, so leave it out."
+        )
     dtype = "float16" if half else None
     readout = Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype)
     if grid is None and readout.features == "both":

@@ -79,7 +79,7 @@ def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
 
 
 def test_a_killed_fit_goes_on(data, fitted, tmp_path):
-    again = RidgeHead(checkpoint=tmp_path / "c").fit(*data)
+    again = RidgeHead(checkpoint=str(tmp_path / "c")).fit(*data)
     resumed = RidgeHead(checkpoint=tmp_path / "c").fit(*data)
     assert (again.coef_ == fitted.coef_).all()
     assert (resumed.coef_ == fitted.coef_).all()

@@ -124,6 +124,8 @@ def test_what_is_not_there_is_refused(model):
         ModelReadout(model, Readout(grid=6)).blocks()
     with pytest.raises(ConfigurationError, match="feature=gq or feature=vq; use"):
         ModelReadout("model", Readout())
+    with pytest.raises(ConfigurationError, match="leave it out"):
+        with_readout(model, "codes", 2)
     assert with_readout(model, None) is model
 
 
@@ -333,6 +335,13 @@ def test_files_that_do_not_go_together_are_refused(written):
     assert "not written by the same model with the same options" in refused(one, written / "test-plain.h5")
     assert "leave out --train, --test" in refused(one, other, "--limit", 3)
     assert "There is no file" in refused(one, written / "none.h5")
+    run("transform", written / "m.h5", written / "d.h5", "--dataset", "test/images", "--out", written / "dropped.h5",
+        "--features", "both", "--mirrored", "--components", 4, "--drop", 1)  # fmt: skip
+    run("transform", written / "m.h5", written / "d.h5", "--dataset", "train/images", "--out", written / "kept.h5",
+        "--features", "both", "--mirrored", "--components", 4)  # fmt: skip
+    assert "not written by the same model" in refused(
+        written / "kept.h5", written / "dropped.h5", "--metric", "kernel"
+    )
     assert "holds no representations" in refused(one, written / "m.h5")
     (written / "cut.h5").write_bytes(other.read_bytes()[:3000])
     assert "is not a readable HDF5 file" in refused(one, written / "cut.h5")
