@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.device import array_module, like
-from smtdist.kernels.spike_slab import tile_rows
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array
 
 Float64 = NDArray[np.float64]
+
+ROWS: Final = 256
+"""Of a product with all atoms: always so many, so that a row has the same bits whatever rows come with it."""
+
+
+def _each_tile(rows: Array, atoms: Array, use: Callable[[Array, int, int], None]) -> None:
+    """Call use(products, start, stop) for rows [start, stop) times all atoms, on all threads.
+
+    A matrix product takes another way for other numbers of rows, which shows in the last bit; the last tile is
+    filled up with zeros.
+    """
+    xp = array_module(rows)
+
+    def work(start: int, stop: int) -> None:
+        tile = rows[start:stop]
+        if stop - start < ROWS:
+            tile = xp.zeros((ROWS, rows.shape[1]), rows.dtype)
+            tile[: stop - start] = rows[start:stop]
+        use((tile @ atoms.T)[: stop - start], start, stop)
+
+    with single_blas():
+        run_ranges(work, even_ranges(len(rows), ROWS))
 
 
 def omp1(rows: Array, atoms: Array) -> tuple[Array, Array]:
@@ -26,14 +50,12 @@ def omp1(rows: Array, atoms: Array) -> tuple[Array, Array]:
     atoms = like(rows, atoms)
     index, value = xp.empty(len(rows), np.int64), xp.empty(len(rows), rows.dtype)
 
-    def work(start: int, stop: int) -> None:
-        products = rows[start:stop] @ atoms.T
+    def use(products: Array, start: int, stop: int) -> None:
         best = xp.abs(products).argmax(axis=1)
         index[start:stop] = best
         value[start:stop] = xp.take_along_axis(products, best[:, None], axis=1)[:, 0]
 
-    with single_blas():
-        run_ranges(work, even_ranges(len(rows), tile_rows(len(atoms))))
+    _each_tile(rows, atoms, use)
     return index, value
 
 
@@ -57,13 +79,11 @@ def soft_threshold(rows: Array, atoms: Array, threshold: float) -> Array:
     atoms = like(rows, atoms).astype(rows.dtype)
     result = xp.empty((len(rows), len(atoms)), rows.dtype)
 
-    def work(start: int, stop: int) -> None:
-        products = rows[start:stop] @ atoms.T
+    def use(products: Array, start: int, stop: int) -> None:
         shrunk = xp.maximum(xp.abs(products) - rows.dtype.type(threshold), 0)
         result[start:stop] = xp.copysign(shrunk, products)
 
-    with single_blas():
-        run_ranges(work, even_ranges(len(rows), tile_rows(len(atoms))))
+    _each_tile(rows, atoms, use)
     return result
 
 
