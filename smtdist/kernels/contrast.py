@@ -11,6 +11,7 @@ from smtdist.errors import DataError
 from smtdist.kernels.device import array_module, like
 from smtdist.kernels.hashing import keyed_hashes
 from smtdist.kernels.pixels import LUMINANCE
+from smtdist.kernels.products import each_tile
 from smtdist.kernels.types import Array
 
 CONTRAST_BIAS: Final = 10.0 / 255**2
@@ -123,4 +124,11 @@ def whitened(rows: Array, mean: Array, whiten: Array, bias: float = CONTRAST_BIA
     """Return raw patches (n, p) normalised, less the mean, times the ZCA matrix, in the rows' type."""
     xp = array_module(rows)
     shift: Any = like(rows, mean).astype(rows.dtype)
-    return xp.ascontiguousarray((normalised(rows, bias) - shift) @ like(rows, whiten).astype(rows.dtype))
+    matrix = like(rows, whiten).astype(rows.dtype)
+    result = xp.empty((len(rows), matrix.shape[1]), rows.dtype)
+
+    def use(products: Array, start: int, stop: int) -> None:
+        result[start:stop] = products
+
+    each_tile(normalised(rows, bias) - shift, matrix, use)
+    return result

@@ -18,6 +18,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import l1 as cpu
 from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.generic import l1 as generic
+from smtdist.kernels.products import filled
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.types import Array
 
@@ -33,8 +34,6 @@ TILE_ELEMENTS: Final = 512 * 1024
 """Codes of the rows that are worked on together: what a processor's second cache holds, a few times over."""
 GRAM_MOST: Final = 8192
 """Atoms up to which ΦᵀΦ is kept whole for coordinate descent."""
-GRAM_ROWS: Final = 64
-"""ΦᵀΦ is worth its price from K / 64 rows on."""
 
 
 @dataclass(frozen=True)
@@ -265,20 +264,21 @@ def _coordinate(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: 
         _sweeps(problem, x, codes, gaps, sweeps)
         return
     size = len(problem.atoms)
-    worth = size <= GRAM_MOST and GRAM_ROWS * len(x) >= size
-    gram = gram_matrix(problem.dictionary) if worth else np.empty((0, 0), x.dtype)
+    # by the atoms alone: the way must not follow the number of rows, nor must the bits
+    gram = gram_matrix(problem.dictionary) if size <= GRAM_MOST else np.empty((0, 0), x.dtype)
     penalty = problem.penalty.astype(np.float64)
+    height = tile_rows(size)
     with single_blas():
 
         def work(start: int, stop: int) -> None:
             part = slice(start, stop)
-            products = x[part] @ problem.dictionary
+            products = (filled(x[part], height) @ problem.dictionary)[: stop - start]
             cpu.coordinate_rows(
                 x[part], problem.atoms, gram, problem.dictionary, products, problem.inverse, penalty,
                 problem.signed, problem.gap, problem.most, codes[part], gaps[part], sweeps[part],
             )  # fmt: skip
 
-        run_ranges(work, even_ranges(len(x), tile_rows(size)))
+        run_ranges(work, even_ranges(len(x), height))
 
 
 def gram_matrix(dictionary: Array) -> Array:

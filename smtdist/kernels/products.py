@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.kernels.device import is_host, like, to_host
+from smtdist.kernels.device import array_module, is_host, like, to_host
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array
 
 Float64 = npt.NDArray[np.float64]
 
+TILE_ROWS: Final = 256
+"""Rows of a product whose bits do not depend on the rows beside them."""
 PIECES: Final = 16
 PIECE_ROWS: Final = 64
 PIECE_COLUMNS: Final = 256
@@ -33,6 +36,36 @@ def by_rows(left: Array, right: Array, step: int, dtype: npt.DTypeLike) -> npt.N
     with single_blas():
         run_ranges(work, even_ranges(len(left), step))
     return product
+
+
+def filled(tile: Array, height: int) -> Array:
+    """Return a tile of rows, filled up with rows of zeros to so many.
+
+    A matrix product takes another way for other numbers of rows, which shows in the last bit.
+    """
+    if len(tile) == height:
+        return tile
+    whole = array_module(tile).zeros((height, *tile.shape[1:]), tile.dtype)
+    whole[: len(tile)] = tile
+    return whole
+
+
+def each_tile(rows: Array, right: Array, use: Callable[[Array, int, int], None]) -> None:
+    """Call use(products, start, stop) with rows [start, stop) @ right, tile by tile on all threads, where the rows are.
+
+    A row has the same products whatever rows come with it: tiles are always of `TILE_ROWS`.
+
+    >>> seen = []
+    >>> each_tile(np.ones((300, 2)), np.ones((2, 1)), lambda products, start, stop: seen.append(products.sum()))
+    >>> sorted(map(float, seen))
+    [88.0, 512.0]
+    """
+
+    def work(start: int, stop: int) -> None:
+        use((filled(rows[start:stop], TILE_ROWS) @ right)[: stop - start], start, stop)
+
+    with single_blas():
+        run_ranges(work, even_ranges(len(rows), TILE_ROWS))
 
 
 def across(block: Array, weights: Float64) -> Float64:

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.kernels.device import array_module, like
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels.products import each_tile
 from smtdist.kernels.types import Array
 
 Float64 = NDArray[np.float64]
-
-ROWS: Final = 256
-"""Of a product with all atoms: always so many, so that a row has the same bits whatever rows come with it."""
-
-
-def _each_tile(rows: Array, atoms: Array, use: Callable[[Array, int, int], None]) -> None:
-    """Call use(products, start, stop) for rows [start, stop) times all atoms, on all threads.
-
-    A matrix product takes another way for other numbers of rows, which shows in the last bit; the last tile is
-    filled up with zeros.
-    """
-    xp = array_module(rows)
-
-    def work(start: int, stop: int) -> None:
-        tile = rows[start:stop]
-        if stop - start < ROWS:
-            tile = xp.zeros((ROWS, rows.shape[1]), rows.dtype)
-            tile[: stop - start] = rows[start:stop]
-        use((tile @ atoms.T)[: stop - start], start, stop)
-
-    with single_blas():
-        run_ranges(work, even_ranges(len(rows), ROWS))
 
 
 def omp1(rows: Array, atoms: Array) -> tuple[Array, Array]:
@@ -55,7 +30,7 @@ def omp1(rows: Array, atoms: Array) -> tuple[Array, Array]:
         index[start:stop] = best
         value[start:stop] = xp.take_along_axis(products, best[:, None], axis=1)[:, 0]
 
-    _each_tile(rows, atoms, use)
+    each_tile(rows, atoms.T, use)
     return index, value
 
 
@@ -83,7 +58,7 @@ def soft_threshold(rows: Array, atoms: Array, threshold: float) -> Array:
         shrunk = xp.maximum(xp.abs(products) - rows.dtype.type(threshold), 0)
         result[start:stop] = xp.copysign(shrunk, products)
 
-    _each_tile(rows, atoms, use)
+    each_tile(rows, atoms.T, use)
     return result
 
 
