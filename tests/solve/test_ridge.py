@@ -94,7 +94,7 @@ def test_large_features_are_summed_exactly_and_larger_ones_refused(data):
     exact = large.astype(np.int64).astype(object)
     expected = exact.T @ exact
     assert (limbs.exact(state["moment_high"], state["moment_low"]) == expected).all()
-    with pytest.raises(DataError, match="scale the features"):
+    with pytest.raises(DataError, match="give features as large"):
         sums.update(state, table(4 * large, labels), 0)
     with pytest.raises(DataError, match="Row 7 has the label 3"):
         sums.update(state, table(large, np.where(np.arange(N) == 7, 3, labels)), 0)
