@@ -236,10 +236,14 @@ def test_files_that_are_no_model_of_images_say_what_they_hold(model, tmp_path):
         refused(["transform", path, *images, "--out", out], tmp_path, sentence)
         refused(["export", path, "--format", "npz", "--out", out], tmp_path, sentence)
         refused(["update", path, *images], tmp_path, sentence)
-    judged = CliRunner().invoke(app, ["evaluate", str(z), str(data), "--train", "images", "--test", "images"])
+    judged = CliRunner().invoke(
+        app, ["evaluate", str(z), str(data), "--train", "images", "--test", "images"]
+    )
     assert judged.exit_code == 2
     assert "are classified as they are; leave out --train, --test" in judged.stderr
-    refused(["evaluate", z, z], tmp_path, "z.h5 has no labels; transform a group whose labels are whole numbers")
+    refused(
+        ["evaluate", z, z], tmp_path, "z.h5 has no labels; transform a group whose labels are whole numbers"
+    )
 
 
 def test_transform_of_other_images_leaves_nothing(model, tmp_path):
