@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.coders import require_room
@@ -255,17 +257,7 @@ def _evaluate_files(
             layout = near.layout if mirrored else readout.without_mirrored(near.layout)
             settings = run.Kernel(settings.temperature, layout)
             if labels:
-                from smtdist.evaluate import few_labels
-
-                sweep = few_labels.kernel_sweep(
-                    settings.sets(near.rows),
-                    near.labels,
-                    settings.sets(far.rows),
-                    far.labels,
-                    labels,
-                    temperature=settings.temperature,
-                    draws=draws,
-                )
+                sweep = _kernel_sweep(settings, near.rows, near.labels, far.rows, far.labels, labels, draws)
                 _say_sweep(sweep, Metric.kernel, json)
                 return
             found = run.classified(near.rows, near.labels, far.rows, far.labels, engine, settings)
@@ -327,17 +319,25 @@ def _few_labels(
             for one in sources
         )
     if isinstance(settings, run.Kernel):
-        return few_labels.kernel_sweep(
-            settings.sets(z),
-            known.labels,
-            settings.sets(far),
-            asked.labels,
-            counts,
-            temperature=settings.temperature,
-            draws=draws,
-        )
+        return _kernel_sweep(settings, z, known.labels, far, asked.labels, counts, draws)
     folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
     return few_labels.label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
+
+
+def _kernel_sweep(
+    settings: run.Kernel,
+    near: Any,
+    near_y: NDArray[np.int64],
+    far: Any,
+    far_y: NDArray[np.int64],
+    counts: list[int],
+    draws: int,
+) -> list[dict[str, Any]]:
+    """Classify representations, in memory or in a file, by few labelled ones."""
+    from smtdist.evaluate import few_labels
+
+    sets = settings.sets(near), near_y, settings.sets(far), far_y
+    return few_labels.kernel_sweep(*sets, counts, temperature=settings.temperature, draws=draws)
 
 
 def _say_sweep(sweep: list[dict[str, Any]], metric: Metric, json: bool) -> None:

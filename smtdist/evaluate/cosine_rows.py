@@ -54,7 +54,7 @@ def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
             Part(
                 _Cut(rows, one.start, one.block.size),
                 None if one.mirrored is None else _Cut(rows, one.mirrored, one.block.size),
-                standardise=one.block.name == "codes",
+                standardise=one.block.counts,
             )
             for one in columns
         ]

@@ -10,6 +10,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.evaluate.cosine_rows import Comparer, Scale, View, parts_of, view_bytes
+from smtdist.kernels import products
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.models import readout
 from smtdist.statistics.base import Layout, State, Statistic
@@ -61,7 +62,7 @@ def scales_of(layout: readout.Layout, moments: State) -> tuple[tuple[Scale, ...]
         for one in columns:
             places = [one.start] if one.mirrored is None else [one.start, one.mirrored]
             cuts = [slice(place, place + one.block.size) for place in places]
-            if one.block.name == "codes":
+            if one.block.counts:
                 sums, more = (np.sum([array[cut] for cut in cuts], axis=0) for array in (total, squares))
                 scales.append(Scale.from_sums(sums, more, n * len(cuts)))
             else:
@@ -109,8 +110,7 @@ class LandmarkFeatures:
         found = np.empty((len(rows), self.size))
         for start, stop in even_ranges(len(rows), ROWS):
             # always as many rows, so that a row has the same bits in whatever batch it comes
-            block = np.zeros((ROWS, rows.shape[1]), rows.dtype)
-            block[: stop - start] = rows[start:stop]
+            block = products.filled(rows[start:stop], ROWS)
             views = self.comparer.views(parts_of(block, self.layout), slice(None))
             kernel = self.comparer.kernel(views, near, np.empty((ROWS, self.size), np.float32))
             found[start:stop] = self._whitened(kernel)[: stop - start]

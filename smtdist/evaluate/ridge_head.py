@@ -140,7 +140,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class."""
         self._require_settings()
-        source, labels = _rows(X), _labels(y)
+        source, labels = as_table(X), _labels(y)
         self.classes_ = np.unique(labels)
         require_classes(labels)
         table = self._table(source, labels)
@@ -150,7 +150,9 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             facts = self._facts(table, labels)
             first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
             with engine.run([*first, "sums", "left-out"], facts):
-                self.features_ = None if self.landmarks is None else self._landmarks(table, engine)
+                self.features_ = (
+                    None if self.landmarks is None else self._landmarks(self.landmarks, table, engine)
+                )
                 if self.features_ is None:
                     look = labelled.LargestFeature(self.n_features_in_, len(self.classes_))
                     largest = engine.reduce("look", look, table)[0].state["largest"]
@@ -180,7 +182,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Float64:
         """Return f (n, c) = X W + b: about 1 for the class of a row and -1 for others. A score, not a probability."""
         check_is_fitted(self)
-        source = _rows(X)
+        source = as_table(X)
         self._require_features(source.shape[1])
         found = np.empty((source.n_samples, len(self.classes_)))
         for start, stop in even_ranges(source.n_samples, READ):
@@ -230,21 +232,16 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{name} is {value!r}; it must be a whole number of at least {least}."
                 )
 
-    def _landmarks(self, table: Source, engine: Engine) -> LandmarkFeatures:
+    def _landmarks(self, count: int, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
-        layout = self.layout or [[readout.Columns(readout.Block("embedding", (size,)), 0)]]
-        ends = [
-            place + one.block.size
-            for columns in layout
-            for one in columns
-            for place in (one.start, one.mirrored or 0)
-        ]
-        if max(ends) > size:
+        layout = self.layout or readout.whole_row(size)
+        needed = readout.width(layout)
+        if needed > size:
             raise DataError(
-                f"The layout has parts up to column {max(ends):,}, the rows have {size:,}; give the layout of these rows."
+                f"The layout has parts up to column {needed:,}, the rows have {size:,}; give the layout of these rows."
             )
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
-        drawn = RowDraw(int(self.landmarks or 1), size + 1, self.seed)
+        drawn = RowDraw(count, size + 1, self.seed)
         rows = engine.reduce("landmarks", drawn, table)[0].state["rows"][:, :-1]
         comparer = Comparer(scales_of(layout, moments), self.temperature)
         return LandmarkFeatures.of(np.ascontiguousarray(rows), layout, comparer)
@@ -258,7 +255,7 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return engine.reduce("sums", sums, table)[0].state
 
     def _changed(self, X: Any, y: Any, withdraw: bool) -> Self:
-        table = self._table(_rows(X), _labels(y))
+        table = self._table(as_table(X), _labels(y))
         sums = self._statistic()
         self._require_features(table.shape[1] - 1)
         with session.executor_for(self.cluster, self.workers) as executor:
@@ -341,8 +338,3 @@ def _require_rows(sums: State) -> None:
 def _labels(y: Any) -> Int64:
     labels = np.atleast_1d(np.asarray(y))
     return checked_labels(labels, len(labels), "labels")
-
-
-def _rows(X: Any) -> Source:
-    """Return rows as a source: an array, or (path, dataset)."""
-    return as_table(X)

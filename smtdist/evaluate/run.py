@@ -115,8 +115,7 @@ class Kernel:
 
     def sets(self, rows: Any) -> list[list[Part]]:
         """Return the parts of representations (n, F), in memory or in a file."""
-        whole = [[readout.Columns(readout.Block("embedding", (rows.shape[1],)), 0)]]
-        return parts_of(rows, self.layout or whole)
+        return parts_of(rows, self.layout or readout.whole_row(rows.shape[1]))
 
 
 @dataclass(frozen=True)

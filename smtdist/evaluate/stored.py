@@ -141,13 +141,7 @@ def _read(name: str, file: Any) -> StoredFeatures:
     z: h5py.Dataset = file["z"]
     labels = checked_labels(file["labels"][:], len(z), f"labels of {name}")
     layout = [[readout.Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
-    ends = [
-        place + one.block.size
-        for columns in layout
-        for one in columns
-        for place in (one.start, one.mirrored or 0)
-    ]
-    if not ends or any(not columns for columns in layout) or max(ends) != z.shape[1]:
+    if not layout or not all(layout) or readout.width(layout) != z.shape[1]:
         raise ValueError(f"its parts do not make up its {z.shape[1]} columns")
     asked = tuple(str(about[key]) for key in ("identity", "parts"))
     return StoredFeatures(name, z, labels, layout, _votes(str(about["configuration"])), asked)

@@ -74,6 +74,11 @@ class Block:
         """Numbers of an image."""
         return math.prod(self.shape)
 
+    @property
+    def counts(self) -> bool:
+        """Whether the numbers are counts of codes, which are standardised before images are compared by them."""
+        return self.name == "codes"
+
 
 @dataclass(frozen=True)
 class ModelReadout:
@@ -188,6 +193,21 @@ Layout = list[list[Columns]]
 """The parts of representations side by side, those of each model together."""
 
 
+def whole_row(size: int) -> Layout:
+    """Return the layout of rows that are one part."""
+    return [[Columns(Block("embedding", (size,)), 0)]]
+
+
+def width(layout: Layout) -> int:
+    """Return the numbers of a row that has all parts of a layout.
+
+    >>> width(whole_row(5))
+    5
+    """
+    parts = [one for columns in layout for one in columns]
+    return max(one.block.size + max(one.start, one.mirrored or 0) for one in parts)
+
+
 def layout_of(
     model: Represents,
     n_components: int | None = None,
@@ -251,12 +271,11 @@ def with_readout(
             "Codes are counted in cells of their own; a grid (--pool) is for the embedding, so leave it out."
         )
     dtype = "float16" if half else None
-    readout = Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype)
-    if grid is None and readout.features == "both":
-        readout = replace(
-            readout, grid=min(GRID, *ModelReadout(model, readout).model.representation_shape()[:2])
-        )
-    return ModelReadout(model, readout)
+    found = ModelReadout(model, Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype))
+    if features == "both" and grid is None:
+        rows, columns = model.representation_shape()[:2]
+        found = replace(found, readout=replace(found.readout, grid=min(GRID, rows, columns)))
+    return found
 
 
 def _shape(blocks: Sequence[Block], mirrored: bool) -> tuple[int, ...]:
@@ -309,7 +328,7 @@ class RepresentReadout:
         return found
 
     def _block(self, inner: Represent, block: Block, codes: Codes, count: int) -> NDArray[np.floating[Any]]:
-        if block.name == "codes":
+        if block.counts:
             geometry = inner.encoder.whitener.geometry
             counts = pooled_counts(codes, count, geometry.rows, geometry.columns, self.readout.code_grid)
             return np.sqrt(counts, out=counts)

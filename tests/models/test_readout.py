@@ -155,6 +155,12 @@ def run(*words):
     return result
 
 
+def on_images(folder):
+    """The words that judge the model by the images themselves."""
+    groups = ("--train", "train/images", "--test", "test/images")
+    return "evaluate", folder / "m.h5", folder / "d.h5", *groups
+
+
 def test_transform_writes_them(model, images, stored):
     folder, _ = stored
     run("transform", folder / "m.h5", folder / "d.h5", "--dataset", "train/images", "--out", folder / "z.h5",
@@ -185,15 +191,7 @@ def test_transform_writes_half_the_bytes(model, images, stored):
 
 def test_evaluate_by_the_kernel(model, images, stored):
     folder, labels = stored
-    common = (
-        "evaluate",
-        folder / "m.h5",
-        folder / "d.h5",
-        "--train",
-        "train/images",
-        "--test",
-        "test/images",
-    )
+    common = on_images(folder)
     told = json.loads(run(*common, "--metric", "kernel", "--json", "--quiet").stdout)
     assert told["metric"] == "kernel"
     assert told["mirrored"] is True
@@ -230,15 +228,7 @@ def test_evaluate_by_the_kernel(model, images, stored):
 
 def test_evaluate_by_the_kernel_with_few_labels(stored):
     folder, _ = stored
-    common = (
-        "evaluate",
-        folder / "m.h5",
-        folder / "d.h5",
-        "--train",
-        "train/images",
-        "--test",
-        "test/images",
-    )
+    common = on_images(folder)
     words = (*common, "--metric", "kernel", "--labels", 8, "--labels", 12, "--draws", 2, "--quiet")
     told = json.loads(run(*words, "--with", folder / "m.h5", "--json").stdout)
     assert told["metric"] == "kernel"
@@ -277,15 +267,7 @@ def written(stored):
 )
 def test_files_give_the_figures_of_the_images(written, options):
     words = options.split()
-    images = (
-        "evaluate",
-        written / "m.h5",
-        written / "d.h5",
-        "--train",
-        "train/images",
-        "--test",
-        "test/images",
-    )
+    images = on_images(written)
     expected = json.loads(run(*images, *words, "--json", "--quiet").stdout)
     alike = [word for word in words if word not in ("--features", "both")]
     told = json.loads(
@@ -296,29 +278,13 @@ def test_files_give_the_figures_of_the_images(written, options):
 
 def test_files_are_judged_by_few_labels(written):
     words = ("--metric", "kernel", "--labels", 8, "--draws", 2, "--json", "--quiet")
-    images = (
-        "evaluate",
-        written / "m.h5",
-        written / "d.h5",
-        "--train",
-        "train/images",
-        "--test",
-        "test/images",
-    )
+    images = on_images(written)
     expected = json.loads(run(*images, *words).stdout)
     assert json.loads(run("evaluate", written / "train.h5", written / "test.h5", *words).stdout) == expected
 
 
 def test_files_as_the_model_pools_them(written):
-    images = (
-        "evaluate",
-        written / "m.h5",
-        written / "d.h5",
-        "--train",
-        "train/images",
-        "--test",
-        "test/images",
-    )
+    images = on_images(written)
     expected = json.loads(run(*images, "--neighbours", 5, "--json", "--quiet").stdout)
     plain = ("evaluate", written / "train-plain.h5", written / "test-plain.h5")
     told = json.loads(run(*plain, "--neighbours", 5, "--json", "--quiet").stdout)
