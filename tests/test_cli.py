@@ -89,6 +89,10 @@ def test_demo_as_a_newcomer_runs_it(tmp_path):
     result = json.loads(done.stdout)
     assert result["knn"]["top1"] >= result["raw_knn"]["top1"] > 0.95
     assert (result["knn"]["n_train"], result["knn"]["n_test"]) == (1200, 597)
+    few = {one["labels"]: one["mean"] for one in result["few_labels"]}
+    raw = {one["labels"]: one["mean"] for one in result["raw_few_labels"]}
+    assert few[20] > raw[20] + 0.08
+    assert all(few[count] > raw[count] for count in raw)
     assert [record["name"] for record in result["passes"]] == [
         "whitening",
         "dictionary",
