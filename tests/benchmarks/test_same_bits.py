@@ -56,6 +56,7 @@ def test_missing_arrays_and_files_are_found(folders):
     old, new = folders
     with h5py.File(new / "m.h5", "a") as file:
         del file["embedding/P"]
+        file["embedding/more"] = SETS  # what only the new tree writes is no difference
     np.save(new / "z.npy", SETS)
     _, said = folder_differences(old, new)
     assert said == ["z.npy: written by the new tree only", "m.h5: embedding/P: only in the old file"]
