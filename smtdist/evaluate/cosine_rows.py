@@ -47,6 +47,18 @@ class Part:
         return Part(self.rows[chosen], mirrored, self.standardise)
 
 
+def layout_for(size: int, layout: readout.Layout | None) -> readout.Layout:
+    """Return the layout of rows of so many numbers, one part where none is given. Raises DataError for parts beyond them."""
+    if layout is None:
+        return readout.whole_row(size)
+    needed = readout.width(layout)
+    if needed > size:
+        raise DataError(
+            f"The layout has parts up to column {needed:,}, the rows have {size:,}; give the layout of these rows."
+        )
+    return layout
+
+
 def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
     """Return the parts of representations (n, F), anything that is sliced by rows: counts of codes are standardised."""
     return [

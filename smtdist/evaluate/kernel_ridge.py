@@ -225,7 +225,7 @@ def fit_kernel_ridge(
             tile_height(n),
             lambda start, stop: _tile(comparer, known, start, stop, progress),
             place,
-            f"kernel-{_digest(comparer, known)}",
+            f"kernel-{digest(comparer, known)}",
         )
         unit = kernel.diagonal_mean()
         shifts = {one: one * unit for one in ladder}
@@ -364,7 +364,7 @@ def fitted_heat(decision: Float64, places: Int64) -> float:
     return float(np.exp(found.x))
 
 
-def _digest(comparer: Comparer, known: Sets) -> str:
+def digest(comparer: Comparer, known: Sets) -> str:
     """Return a hash of the kernel: of its temperature, how features are scaled, and the views of some images."""
     n = require_alike(known)
     arrays = [np.array([n, comparer.temperature])]
