@@ -30,7 +30,9 @@ def checked(y: Any, n_rows: int) -> NDArray[Any]:
             f"give a list of class labels."
         )
     if len(labels) != n_rows:
-        raise DataError(f"There are {n_rows:,} rows and {len(labels):,} labels; give one label for each row.")
+        raise DataError(
+            f"There are {n_rows:,} rows and {len(labels):,} labels; give one label for each row."
+        )
     return labels
 
 

@@ -160,11 +160,7 @@ class Comparer:
     temperature: float
 
     def __post_init__(self) -> None:
-        low, high = TEMPERATURES
-        if not low <= self.temperature <= high:
-            raise ConfigurationError(
-                f"The temperature of the kernel is {self.temperature}; choose one from {low:g} to {high:g}."
-            )
+        require_temperature(self.temperature)
 
     @classmethod
     def of(cls, sets: Sets, temperature: float) -> Comparer:
@@ -214,6 +210,15 @@ class Comparer:
             else:
                 mirror_kernel.add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
         return out
+
+
+def require_temperature(temperature: float) -> None:
+    """Refuse a temperature at which rounding shows in the kernel, or at which it says nothing."""
+    low, high = TEMPERATURES
+    if not low <= temperature <= high:
+        raise ConfigurationError(
+            f"The temperature of the kernel is {temperature}; choose one from {low:g} to {high:g}."
+        )
 
 
 def view_bytes(sets: Sets, rows: int) -> int:

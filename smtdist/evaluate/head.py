@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,9 +13,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from smtdist.data.fingerprint import array_hash
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
+from smtdist.engine.manifest import Facts
 from smtdist.errors import DataError, ModelError
 from smtdist.evaluate import classes, head_files, stored
 from smtdist.evaluate.kernel_ridge import softmax
@@ -45,8 +48,19 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return f (n, c)."""
 
     @abstractmethod
+    def require_settings(self) -> None:
+        """Refuse parameters that cannot be. Raises ConfigurationError."""
+
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Return what the fit depends on beside the rows, as plain JSON."""
+
+    def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
+        """Return what a fit, or a change, is computed from, as a checkpoint folder keeps it."""
+        plain = None if self.layout is None else readout.layout_to_plain(self.layout)
+        parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
+        own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
+        return Facts.of(source, self.settings(), {**own, **(given or {})})
 
     @abstractmethod
     def _numbers(self) -> dict[str, Any]:
@@ -60,6 +74,24 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
         """Return the head of an open file."""
+
+    @abstractmethod
+    def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
+        """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
+
+    @abstractmethod
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the head sees features of mirror images."""
+        return self.layout is not None and self.layout[0][0].mirrored is not None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the head was fitted on: those added, without those withdrawn."""
+        return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in self.audit_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of the largest f of each row."""
@@ -119,7 +151,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.representation_ = stored.representation_of(source)
         return source, places
 
-    def _known(self, X: Any) -> Source:
+    def known(self, X: Any) -> Source:
         """Return rows like those of the fit; DataError for others."""
         check_is_fitted(self)
         source = as_table(X)
@@ -137,7 +169,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return source
 
 
-def audited(action: str, fingerprint: str, source: Source) -> Mapping[str, Any]:
+def audited(action: str, fingerprint: str, source: Source) -> dict[str, Any]:
     """Return an entry of the audit: rows that came or went."""
     return {
         "action": action,

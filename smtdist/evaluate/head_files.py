@@ -26,7 +26,13 @@ from smtdist.models.kinds import kind_in
 from smtdist.models.provenance import few_versions
 
 SCHEMA: Final = 1
-_KINDS: Final = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "b": "booleans", "U": "strings"}
+_KINDS: Final = {
+    "i": "whole numbers",
+    "u": "whole numbers",
+    "f": "numbers",
+    "b": "booleans",
+    "U": "strings",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +147,11 @@ def scales_group(comparer: Comparer) -> Group:
     for place, name, scale in _named(comparer.scales):
         if scale.mean is not None and scale.inverse is not None:
             variables[f"mean_{name}"] = (f"feature_{place}", scale.mean)
-            variables[f"inverse_{name}"] = (f"feature_{place}", scale.inverse, {"long_name": "1 / deviation"})
+            variables[f"inverse_{name}"] = (
+                f"feature_{place}",
+                scale.inverse,
+                {"long_name": "1 / deviation"},
+            )
     return Group(variables)
 
 

@@ -13,7 +13,7 @@ from smtdist.data.netcdf import Group, Streamed
 from smtdist.data.table import TableRows, as_table
 from smtdist.engine.memory import memory_limit
 from smtdist.evaluate import head_files, kernel_ridge
-from smtdist.evaluate.cosine_rows import Sets, layout_for, parts_of
+from smtdist.evaluate.cosine_rows import Sets, layout_for, parts_of, require_temperature
 from smtdist.evaluate.head import Head, audited
 from smtdist.evaluate.kernel_ridge import KernelRidge
 from smtdist.kernels.threads import even_ranges
@@ -73,6 +73,7 @@ class KernelHead(Head):
 
         progress : called with the entries of the kernel that are made, and how many there are.
         """
+        self.require_settings()
         source, places = self._begun(X, y)
         self.rows_ = TableRows(source)
         known = self._sets(self.rows_)
@@ -88,23 +89,32 @@ class KernelHead(Head):
         )
         self.path_, self.heat_ = list(self.fitted_.path), self.fitted_.heat
         self.penalty_ = self.fitted_.penalty
-        self.audit_ = [dict(audited("added", kernel_ridge.digest(self.fitted_.comparer, known), source))]
+        self.audit_ = [audited("added", kernel_ridge.digest(self.fitted_.comparer, known), source)]
         return self
 
     def decision_function(self, X: Any, *, progress: kernel_ridge.Progress | None = None) -> Float64:
         """Return f (n, c): about 1 for the class of a row and -1 for others. Memory: two blocks of features."""
-        source = self._known(X)
+        source = self.known(X)
         return self.fitted_.decision(self._sets(TableRows(source)), progress=progress)
+
+    def require_settings(self) -> None:
+        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        kernel_ridge.checked_penalties(self.penalties)
+        require_temperature(self.temperature)
 
     def settings(self) -> dict[str, Any]:
         """Return what the fit depends on beside the rows, as plain JSON."""
         penalties = kernel_ridge.checked_penalties(self.penalties)
         return {"temperature": float(self.temperature), "penalties": penalties, "seed": int(self.seed)}
 
-    def planned_bytes(self, shape: tuple[int, ...], n_classes: int) -> int:
+    def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
         sets = self._sets(np.broadcast_to(np.float32(0), shape))
         return kernel_ridge.planned_bytes(sets, n_classes, memory_limit() // MEMORY_SHARE)
+
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        return {"metric": "kernel", **self.fitted_.told()}
 
     def _sets(self, rows: Any) -> Sets:
         return parts_of(rows, layout_for(rows.shape[1], self.layout))
@@ -117,7 +127,11 @@ class KernelHead(Head):
     def _groups(self) -> Iterator[tuple[str, Group]]:
         fitted, rows = self.fitted_, self.rows_
         solution: dict[str, Any] = {
-            "duals": (("row", "class"), fitted.duals, {"long_name": "alpha of f = mean + sum alpha k(x, x_i)"}),
+            "duals": (
+                ("row", "class"),
+                fitted.duals,
+                {"long_name": "alpha of f = mean + sum alpha k(x, x_i)"},
+            ),
             "mean": ("class", fitted.mean),
         }
         yield "solution", Group(solution)

@@ -166,6 +166,11 @@ class KernelRidge:
         """Return the label of the largest f of each image."""
         return np.asarray(self.classes[self.decision(sets).argmax(axis=1)])
 
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `KernelEvaluation`."""
+        names = ("penalty", "path", "how", "n_held", "steps", "residual")
+        return {"temperature": self.comparer.temperature, **{name: getattr(self, name) for name in names}}
+
     def probabilities(self, decision: Float64) -> Float64:
         """Return soft-max of `heat` times f: one number is fitted on images that were left out (Guo et al. 2017)."""
         return softmax(self.heat * decision)
@@ -441,16 +446,17 @@ class KernelEvaluation:
     ----------
     top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
     interval : 95 % Wilson interval of `top1`, (low, high).
-    temperature : T of the kernel. penalty : share of its mean diagonal, chosen on training samples; path : of every
+    temperature : T of the kernel, None where there is none. penalty : share, chosen on training samples; path : of every
         penalty its squared error and top-1 on those that were left out. how, n_held : how, and how many.
     steps, residual : of conjugate gradients.
-    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`.
+    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`. metric : "kernel"; "landmarks" or
+        "ridge" of a head that is one.
     """
 
     top1: float
     top5: float
     interval: tuple[float, float]
-    temperature: float
+    temperature: float | None
     penalty: float
     path: tuple[dict[str, float], ...]
     how: str
@@ -484,24 +490,23 @@ def evaluate_kernel_ridge(
     if not len(labels):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     fitted = fit_kernel_ridge(known, train_y, memory_bytes=memory_bytes, **settings)
-    decision = fitted.decision(asked)
-    n_classes = int(max(fitted.classes.max(), labels.max())) + 1
+    return judged(
+        fitted.decision(asked), fitted.classes, labels, **fitted.told(), n_train=require_alike(known)
+    )
+
+
+def judged(decision: Float64, classes: Int64, labels: Int64, **about: Any) -> KernelEvaluation:
+    """Return what decisions (m, c) of test images with these labels are worth, with what is known of the classifier."""
+    n_classes = int(max(classes.max(), labels.max())) + 1
     scores = np.full((len(labels), n_classes), -np.inf)
-    scores[:, fitted.classes] = decision
+    scores[:, classes] = decision
     first = hits(scores, labels, 1)
     return KernelEvaluation(
         top1=float(first.mean()),
         top5=float(hits(scores, labels, 5).mean()),
         interval=wilson(int(first.sum()), len(labels)),
-        temperature=fitted.comparer.temperature,
-        penalty=fitted.penalty,
-        path=fitted.path,
-        how=fitted.how,
-        n_held=fitted.n_held,
-        steps=fitted.steps,
-        residual=fitted.residual,
-        n_train=require_alike(known),
         n_test=len(labels),
         n_classes=n_classes,
         confusion=confusion_matrix(scores.argmax(axis=1), labels, n_classes),
+        **about,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,10 @@ from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
 from smtdist.engine import session
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import classes, head_files
-from smtdist.evaluate.cosine_rows import Comparer, layout_for
+from smtdist.evaluate.cosine_rows import Comparer, layout_for, parts_of, require_temperature, view_bytes
 from smtdist.evaluate.head import Head, audited
 from smtdist.evaluate.kernel_ridge import checked_penalties, softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
@@ -169,12 +168,12 @@ class RidgeHead(Head):
 
         engine : of a run that is under way, in the place of `cluster`, `workers` and `checkpoint`.
         """
-        self._require_settings()
+        self.require_settings()
         source, places = self._begun(X, y)
         table = _table(source, places)
         with self._engine(engine) as engine:
             first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
-            with engine.run([*first, "sums", "left-out"], lambda: self._facts(table, places)):
+            with engine.run([*first, "sums", "left-out"], lambda: self.facts(table, self.classes_[places])):
                 self.features_ = (
                     None if self.landmarks is None else self._landmarks(self.landmarks, table, engine)
                 )
@@ -205,7 +204,7 @@ class RidgeHead(Head):
 
     def decision_function(self, X: Any) -> Float64:
         """Return f (n, c) = X W + b: about 1 for the class of a row and -1 for others. A score, not a probability."""
-        source = self._known(X)
+        source = self.known(X)
         found = np.empty((source.n_samples, len(self.classes_)))
         for start, stop in even_ranges(source.n_samples, READ):
             rows = read_rows(source, start, stop)
@@ -215,8 +214,42 @@ class RidgeHead(Head):
 
     def settings(self) -> dict[str, Any]:
         """Return what the fit depends on beside the rows, as plain JSON."""
-        plain = {name: getattr(self, name) for name in ("landmarks", "temperature", "seed")}
-        return {**plain, "penalties": checked_penalties(self.penalties)}
+        return {
+            "landmarks": None if self.landmarks is None else int(self.landmarks),
+            "temperature": float(self.temperature),
+            "seed": int(self.seed),
+            "penalties": checked_penalties(self.penalties),
+        }
+
+    def planned_bytes(self, shape: tuple[int, int], n_classes: int, *, changed: bool = False) -> int:
+        """Return the memory that the fit of rows (n, F) takes at most on the driver, before any is read.
+
+        16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and the landmarks beside.
+        To add or withdraw rows, if `changed`, takes as much as a fit, and at least twice the sums.
+        """
+        features = shape[1]
+        size, beside = features, 0
+        if self.landmarks is not None:
+            size = min(self.landmarks, shape[0]) if not changed else self.landmarks
+            sets = parts_of(
+                np.broadcast_to(np.float32(0), (1, features)), layout_for(features, self.layout)
+            )
+            beside = 8 * size**2 + 4 * size * features + view_bytes(sets, size)
+        sums = 16 * size**2 + 8 * n_classes * size
+        return beside + sums + max(24 * size**2, 2 * sums if changed else sums)
+
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        return {
+            "metric": "ridge" if self.landmarks is None else "landmarks",
+            "temperature": None if self.landmarks is None else float(self.temperature),
+            "penalty": self.share_,
+            "path": tuple(self.path_),
+            "how": "each row left out",
+            "n_held": self.n_rows,
+            "steps": 0,
+            "residual": 0.0,
+        }
 
     @contextmanager
     def _engine(self, given: Engine | None) -> Iterator[Engine]:
@@ -226,7 +259,8 @@ class RidgeHead(Head):
         with session.executor_for(self.cluster, self.workers) as executor:
             yield Engine(executor, checkpoint=None if self.checkpoint is None else Path(self.checkpoint))
 
-    def _require_settings(self) -> None:
+    def require_settings(self) -> None:
+        """Refuse parameters that cannot be. Raises ConfigurationError."""
         checked_penalties(self.penalties)
         for name, least in (("landmarks", 1), ("seed", 0)):
             value = getattr(self, name)
@@ -235,6 +269,8 @@ class RidgeHead(Head):
                 raise ConfigurationError(
                     f"{name} is {value!r}; it must be a whole number of at least {least}."
                 )
+        if self.landmarks is not None:
+            require_temperature(self.temperature)
 
     def _landmarks(self, count: int, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
@@ -254,12 +290,13 @@ class RidgeHead(Head):
         return engine.reduce("sums", sums, table)[0].state
 
     def _changed(self, X: Any, y: Any, engine: Engine | None, withdraw: bool) -> Self:
-        source = self._known(X)
+        source = self.known(X)
         places = classes.places_in(self.classes_, classes.checked(y, source.n_samples))
         table, sums = _table(source, places), self._statistic()
+        given = {"the head": self.fingerprint}
         with (
             self._engine(engine) as engine,
-            engine.run(["sums"], lambda: self._facts(table, places)),
+            engine.run(["sums"], lambda: self.facts(table, self.classes_[places], given)),
         ):
             more = self._summed(table, engine)
         # in place: the sums are the bulk of a head, and whole numbers, so that a step back leaves no trace
@@ -273,14 +310,16 @@ class RidgeHead(Head):
         else:
             self.sums_ = sums.merge(self.sums_, more)
         entry = audited("withdrawn" if withdraw else "added", _fingerprint(more), source)
-        self.audit_ = [*self.audit_, dict(entry)]
+        self.audit_ = [*self.audit_, entry]
         del more
         self._take(self._solved(), self.share_)
         return self
 
-    def _facts(self, table: Source, places: Int64) -> Facts:
-        known = np.frombuffer(repr(self.classes_.tolist()).encode(), np.uint8)
-        return Facts.of(table, self.settings(), {"the labels": array_hash(places, known)})
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the sums by class, and of what features are made with."""
+        made = [] if self.features_ is None else [self.features_.landmarks]
+        return array_hash(self.sums_["counts"], self.sums_["by_class"], self.step_, *made)
 
     def _solved(self) -> Ridge:
         """Return the decomposed sums."""
@@ -341,7 +380,11 @@ class RidgeHead(Head):
         if self.features_ is not None:
             arrays: dict[str, Any] = {
                 "rows": (("landmark", "input"), self.features_.landmarks),
-                "root": (("landmark", "landmark_"), self.features_.root, {"long_name": "R of k(L, L) = R^T R"}),
+                "root": (
+                    ("landmark", "landmark_"),
+                    self.features_.root,
+                    {"long_name": "R of k(L, L) = R^T R"},
+                ),
             }
             yield "landmarks", Group(arrays)
             yield "scales", head_files.scales_group(self.features_.comparer)
@@ -349,12 +392,12 @@ class RidgeHead(Head):
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
         head = cls(**about.settings, layout=about.layout)
-        head._require_settings()
+        head.require_settings()
         count, inputs = len(about.classes), about.n_features
         head.features_, size = None, inputs
         if head.landmarks is not None:
             group, layout = file["landmarks"], layout_for(inputs, about.layout)
-            size = head.landmarks
+            size = group["rows"].shape[0]  # fewer landmarks than were asked for, of fewer rows
             head.features_ = LandmarkFeatures(
                 head_files.shaped(group, "rows", (size, inputs)),
                 layout,

@@ -100,11 +100,11 @@ class _Views:
         return np.concatenate(parts, axis=1)
 
 
-def is_stored(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file holds representations."""
+def holds(path: str | os.PathLike[str], kind: str) -> bool:
+    """Tell whether a file is of a kind of `smtdist.models.kinds`; what cannot be opened is of none."""
     try:
         with hdf5.unlocked(path) as file:
-            return kind_in(file) == "representation"
+            return kind_in(file) == kind
     except OSError:
         return False
 
