@@ -171,7 +171,7 @@ def predict(
     known = heads.load(model)
     with stored.opened(z, labelled=False) as asked:
         n = len(asked.rows)
-    source = as_table((z, "z"))
+    source = known.known((z, "z"))
     with engine_for(Where(0, None, quiet), source) as engine:
 
         def write(progress: Any) -> int:
@@ -211,6 +211,7 @@ def update(
         Path | None, typer.Option(metavar="H.h5", help="File to write. Default: replace HEAD.h5.")
     ] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the rows out instead.")] = False,
+    allow_repeats: opt.Repeats = False,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,
@@ -220,8 +221,9 @@ def update(
 ) -> None:
     """Add rows to a head that was fitted with landmarks, or withdraw them: one pass over them alone, then a solve.
 
-    The landmarks and the penalty's share stay; with them the result has the bits of one fit of what is left. Sums do
-    not name their rows: withdraw rows that were added. HEAD.h5 is replaced once the new one is whole.
+    The landmarks and the penalty's share stay; with them the result has the bits of one fit of what is left. A head knows
+    its rows by hashes: what was never added cannot be withdrawn, what is in cannot be added again unnoticed. HEAD.h5 is
+    replaced once the new one is whole.
     """
     from smtdist.evaluate import heads, stored
     from smtdist.evaluate.ridge_head import RidgeHead
@@ -237,6 +239,7 @@ def update(
         )
     with stored.opened(z) as more:
         labels = more.labels
+    present.known(source)  # refused before a row is read
     needed, sentence = heads.require_memory(
         present,
         (len(labels), present.n_features_in_),
@@ -249,8 +252,10 @@ def update(
     with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
         engine.note(sentence)
         reset_peak()
-        change = present.withdraw if withdraw else present.partial_fit
-        change(source, labels, engine=engine)
+        if withdraw:
+            present.withdraw(source, labels, engine=engine)
+        else:
+            present.partial_fit(source, labels, repeats=allow_repeats, engine=engine)
     target = model if out is None else out
     present.save(target, overwrite=out is None or overwrite)
     memory = {"projected_bytes": needed, "peak_bytes": peak_bytes()}
@@ -269,7 +274,7 @@ def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:
     """Say what a head is, as `info` does."""
     facts = facts_of(path)
     if json:
-        print_json({"out": facts["file"], **facts, **more})
+        print_json({"out": facts.pop("file"), **facts, **more})
         return
     if len(facts["audit"]) > 1:
         result_console().print(tables.audit_table(facts["audit"]))

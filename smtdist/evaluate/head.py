@@ -167,13 +167,3 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"these data as those of the fit."
             )
         return source
-
-
-def audited(action: str, fingerprint: str, source: Source) -> dict[str, Any]:
-    """Return an entry of the audit: rows that came or went."""
-    return {
-        "action": action,
-        "fingerprint": fingerprint,
-        "n_samples": source.n_samples,
-        "source": source.name,
-    }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smtdist.data.table import read_rows
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.plan import ALLOWANCE
-from smtdist.errors import MemoryBudgetError, ModelError
+from smtdist.errors import DataError, MemoryBudgetError, ModelError
 from smtdist.evaluate import head_files
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import KernelEvaluation, Progress, judged
@@ -65,6 +65,11 @@ def evaluate(head: AnyHead, X: Any, y: Any, progress: Progress | None = None) ->
 
     Labels that the head does not know count as wrong.
     """
+    if head.classes_.dtype.kind not in "iu":
+        raise DataError(
+            f"The classes of the head are {', '.join(map(str, head.classes_[:3]))} ..., and labels of representations are whole "
+            f"numbers; judge it with its method score."
+        )
     classes = checked_labels(head.classes_, len(head.classes_), "classes of the head")
     n = head.known(X).n_samples
     labels = checked_labels(y, n, "test labels")

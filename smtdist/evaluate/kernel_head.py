@@ -14,7 +14,7 @@ from smtdist.data.table import TableRows, as_table
 from smtdist.engine.memory import memory_limit
 from smtdist.evaluate import head_files, kernel_ridge
 from smtdist.evaluate.cosine_rows import Sets, layout_for, parts_of, require_temperature
-from smtdist.evaluate.head import Head, audited
+from smtdist.evaluate.head import Head
 from smtdist.evaluate.kernel_ridge import KernelRidge
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import readout
@@ -89,7 +89,14 @@ class KernelHead(Head):
         )
         self.path_, self.heat_ = list(self.fitted_.path), self.fitted_.heat
         self.penalty_ = self.fitted_.penalty
-        self.audit_ = [audited("added", kernel_ridge.digest(self.fitted_.comparer, known), source)]
+        self.audit_ = [
+            {
+                "action": "added",
+                "fingerprint": kernel_ridge.digest(self.fitted_.comparer, known),
+                "n_samples": source.n_samples,
+                "source": source.name,
+            }
+        ]
         return self
 
     def decision_function(self, X: Any, *, progress: kernel_ridge.Progress | None = None) -> Float64:

@@ -22,15 +22,16 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import classes, head_files
 from smtdist.evaluate.cosine_rows import Comparer, layout_for, parts_of, require_temperature, view_bytes
-from smtdist.evaluate.head import Head, audited
+from smtdist.evaluate.head import Head
 from smtdist.evaluate.kernel_ridge import checked_penalties, softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
-from smtdist.models import readout
+from smtdist.models import provenance, readout
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
+from smtdist.statistics.origin import Origin
 from smtdist.statistics.rows import RowDraw
 
 Float64 = NDArray[np.float64]
@@ -183,22 +184,25 @@ class RidgeHead(Head):
                 else:
                     largest = np.full(self.features_.size, self.features_.largest)
                 self.step_ = steps_of(largest)
-                self.sums_ = self._summed(table, engine)
+                self.sums_, self.origin_ = self._summed(table, source.name, engine)
                 self._choose(self._solved(), table, engine)
-        self.audit_ = [audited("added", _fingerprint(self.sums_), source)]
+        self.audit_ = [dict(entry) for entry in self.origin_.audit]
         return self
 
-    def partial_fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
-        """Add rows, of classes that are known; the first call is `fit`. The penalty's share and β stay."""
+    def partial_fit(self, X: Any, y: Any, *, repeats: bool = True, engine: Engine | None = None) -> Self:
+        """Add rows, of classes that are known; the first call is `fit`. The penalty's share and β stay.
+
+        Without `repeats` ModelError where rows are in the sums already.
+        """
         if not hasattr(self, "sums_"):
             return self.fit(X, y, engine=engine)
-        return self._changed(X, y, engine, withdraw=False)
+        return self._changed(X, y, engine, withdraw=False, repeats=repeats)
 
     def withdraw(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Take rows out of the sums, as if they had never been added.
 
-        Sums do not name their rows. DataError where there are not so many of a class, where fewer than two classes
-        would be left, or where what is left could be the sums of no rows; the head then stays as it was.
+        Rows are known by hashes of their numbers and their class. ModelError for rows that were never added, DataError where
+        fewer than two classes would be left; the head then stays as it was.
         """
         return self._changed(X, y, engine, withdraw=True)
 
@@ -246,7 +250,7 @@ class RidgeHead(Head):
             "penalty": self.share_,
             "path": tuple(self.path_),
             "how": "each row left out",
-            "n_held": self.n_rows,
+            "n_held": int(self.audit_[0]["n_samples"]),
             "steps": 0,
             "residual": 0.0,
         }
@@ -285,11 +289,14 @@ class RidgeHead(Head):
         size = self.n_features_in_ if self.features_ is None else self.features_.size
         return labelled.LabelledSums(size, len(self.classes_), self.step_, self.features_)
 
-    def _summed(self, table: Source, engine: Engine) -> State:
-        sums = self._statistic()
-        return engine.reduce("sums", sums, table)[0].state
+    def _summed(self, table: Source, name: str, engine: Engine) -> tuple[State, Origin]:
+        """Return the sums of rows, and which rows they are of: a hash of each."""
+        partial, _ = engine.reduce("sums", self._statistic(), table, fingerprint=True)
+        return partial.state, provenance.origin_of("", provenance.ordered_digests(partial), name)
 
-    def _changed(self, X: Any, y: Any, engine: Engine | None, withdraw: bool) -> Self:
+    def _changed(
+        self, X: Any, y: Any, engine: Engine | None, *, withdraw: bool, repeats: bool = True
+    ) -> Self:
         source = self.known(X)
         places = classes.places_in(self.classes_, classes.checked(y, source.n_samples))
         table, sums = _table(source, places), self._statistic()
@@ -298,19 +305,17 @@ class RidgeHead(Head):
             self._engine(engine) as engine,
             engine.run(["sums"], lambda: self.facts(table, self.classes_[places], given)),
         ):
-            more = self._summed(table, engine)
+            more, rows = self._summed(table, source.name, engine)
+        origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
         # in place: the sums are the bulk of a head, and whole numbers, so that a step back leaves no trace
         if withdraw:
             self.sums_ = sums.without(self.sums_, more)
-            try:
-                _require_rows(self.sums_)
-            except DataError:
+            if np.count_nonzero(self.sums_["counts"]) < 2:
                 self.sums_ = sums.merge(self.sums_, more)
-                raise
+                raise DataError("Fewer than two classes would be left; keep rows of two at least.")
         else:
             self.sums_ = sums.merge(self.sums_, more)
-        entry = audited("withdrawn" if withdraw else "added", _fingerprint(more), source)
-        self.audit_ = [*self.audit_, entry]
+        self.origin_, self.audit_ = origin, [dict(entry) for entry in origin.audit]
         del more
         self._take(self._solved(), self.share_)
         return self
@@ -372,6 +377,7 @@ class RidgeHead(Head):
                 {"long_name": "sums of rows in steps; X^T X is high x 2^32 + low, in squared steps"},
             ),
         )
+        yield "rows", Group({"digest": ("sample", self.origin_.samples, {"long_name": "hash of the row"})})
         solution: dict[str, Any] = {
             "coef": (("feature", "class"), self.coef_, {"long_name": "W of f = X W + b"}),
             "intercept": ("class", self.intercept_),
@@ -410,6 +416,8 @@ class RidgeHead(Head):
         head.sums_ = {
             name: head_files.shaped(sums, name, shape, np.int64) for name, shape in shapes.items()
         }
+        digests = head_files.shaped(file["rows"], "digest", (int(head.sums_["n_samples"]),), np.uint64)
+        head.origin_ = Origin("", digests, provenance.NO_ATOMS, tuple(about.audit))
         head.step_ = head_files.shaped(sums, "step", (size,))
         head.coef_ = head_files.shaped(solution, "coef", (size, count))
         head.intercept_ = head_files.shaped(solution, "intercept", (count,))
@@ -426,11 +434,6 @@ def _table(source: Source, places: Int64) -> Source:
         kind = np.float64 if rows.dtype == np.float64 else np.float32
         return ArraySamples(np.column_stack([rows.astype(kind, copy=False), places.astype(kind)]))
     return WithLabels(source, places)
-
-
-def _fingerprint(sums: State) -> str:
-    """Return a hash of the rows that sums are of: of their sums by class."""
-    return array_hash(sums["counts"], sums["by_class"])
 
 
 def _unit(ridge: Ridge) -> float:
@@ -464,14 +467,3 @@ def steps_of(largest: Float64) -> Float64:
     """
     exponents = np.ceil(np.log2(np.where(largest > 0, largest, 1.0))).astype(int)
     return np.asarray(np.ldexp(1.0 / STEPS, exponents))
-
-
-def _require_rows(sums: State) -> None:
-    """Refuse sums that could not be of rows of two classes."""
-    if np.count_nonzero(sums["counts"]) < 2:
-        raise DataError("Fewer than two classes would be left; keep rows of two at least.")
-    squares = limbs.rounded(np.diag(sums["moment_high"]), np.diag(sums["moment_low"]))
-    total = sums["by_class"].sum(axis=0).astype(np.float64)
-    # Σ x² is at least (Σ x)² / n
-    if (squares * int(sums["n_samples"]) < total**2 * (1 - 1e-9)).any():
-        raise DataError("What is left would be the sums of no rows; withdraw rows that were added.")

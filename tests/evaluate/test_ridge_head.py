@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 
-from smtdist.errors import CheckpointError, ConfigurationError, DataError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models.readout import Block, Columns
@@ -69,10 +69,12 @@ def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
     head.withdraw(rows[500:], labels[500:])
     assert all((head.sums_[name] == before[0][name]).all() for name in head.sums_)
     assert (head.coef_ == before[1]).all()
-    with pytest.raises(DataError, match="than there are"):
+    with pytest.raises(ModelError, match="200 of the 700 samples to withdraw are not in the sums"):
         head.withdraw(rows, labels)
-    with pytest.raises(DataError, match="sums of no rows"):
+    with pytest.raises(ModelError, match="are not in the sums"):
         head.withdraw(rows[:50] + 90, labels[:50])
+    with pytest.raises(ModelError, match="are not in the sums"):
+        head.withdraw(rows[:50], labels[49::-1])
     with pytest.raises(DataError, match="Fewer than two classes"):
         head.withdraw(rows[:500], labels[:500])
     assert (head.coef_ == before[1]).all()
