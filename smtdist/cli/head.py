@@ -242,10 +242,9 @@ def update(
     present.known(source)  # refused before a row is read
     needed, sentence = heads.require_memory(
         present,
-        (len(labels), present.n_features_in_),
+        (present.n_rows, present.n_features_in_),
         len(present.classes_),
         "use a machine with more memory",
-        changed=True,
     )
     given = {"the head": present.fingerprint}
     where = Where(workers, cluster, quiet)

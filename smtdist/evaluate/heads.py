@@ -38,14 +38,12 @@ def load(path: str | os.PathLike[str]) -> AnyHead:
         return KINDS[about.kind].of_file(file, about)
 
 
-def require_memory(
-    head: AnyHead, shape: tuple[int, int], n_classes: int, remedy: str, **how: Any
-) -> tuple[int, str]:
+def require_memory(head: AnyHead, shape: tuple[int, int], n_classes: int, remedy: str) -> tuple[int, str]:
     """Return the memory of the process in the fit of rows (n, F), and a sentence that says so; before a row is read.
 
-    Raises MemoryBudgetError, with a remedy, where there is less. how : more arguments of `planned_bytes`.
+    Raises MemoryBudgetError, with a remedy, where there is less.
     """
-    needed = resident_bytes() + ALLOWANCE + head.planned_bytes(shape, n_classes, **how)
+    needed = resident_bytes() + ALLOWANCE + head.planned_bytes(shape, n_classes)
     limit = memory_limit()
     sentence = f"A head on {shape[0]:,} rows of {shape[1]:,} numbers needs {readable(needed)}, and {readable(limit)} may be used"
     if needed > limit:

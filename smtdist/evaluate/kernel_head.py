@@ -168,7 +168,7 @@ class KernelHead(Head):
         layout = layout_for(about.n_features, about.layout)
         head.fitted_ = KernelRidge(
             np.arange(count),
-            head_files.shaped(file["solution"], "duals", (n, count)),
+            head_files.shaped(file["solution"], "duals", (n, count), np.float64),
             head_files.shaped(file["solution"], "mean", (count,)),
             head_files.read_comparer(file["scales"], layout, head.temperature),
             parts_of(head.rows_, layout),

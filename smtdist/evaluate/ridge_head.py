@@ -225,22 +225,21 @@ class RidgeHead(Head):
             "penalties": checked_penalties(self.penalties),
         }
 
-    def planned_bytes(self, shape: tuple[int, int], n_classes: int, *, changed: bool = False) -> int:
+    def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the memory that the fit of rows (n, F) takes at most on the driver, before any is read.
 
         16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and the landmarks beside.
-        To add or withdraw rows, if `changed`, takes as much as a fit, and at least twice the sums.
+        Rows that come or go take no more.
         """
         features = shape[1]
         size, beside = features, 0
         if self.landmarks is not None:
-            size = min(self.landmarks, shape[0]) if not changed else self.landmarks
+            size = min(self.landmarks, shape[0])
             sets = parts_of(
                 np.broadcast_to(np.float32(0), (1, features)), layout_for(features, self.layout)
             )
             beside = 8 * size**2 + 4 * size * features + view_bytes(sets, size)
-        sums = 16 * size**2 + 8 * n_classes * size
-        return beside + sums + max(24 * size**2, 2 * sums if changed else sums)
+        return beside + 40 * size**2 + 32 * n_classes * size + 24 * shape[0]
 
     def told(self) -> dict[str, Any]:
         """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""

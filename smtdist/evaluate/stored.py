@@ -105,7 +105,7 @@ def holds(path: str | os.PathLike[str], kind: str) -> bool:
     try:
         with hdf5.unlocked(path) as file:
             return kind_in(file) == kind
-    except OSError:
+    except hdf5.DAMAGE:
         return False
 
 

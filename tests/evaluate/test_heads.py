@@ -1,5 +1,6 @@
 """Heads in files: the same bits after a round trip, rows that come and go afterwards, and what is refused."""
 
+import contextlib
 import json
 import re
 
@@ -13,11 +14,12 @@ from sklearn.metrics import log_loss
 
 from smtdist.engine import session
 from smtdist.errors import ConfigurationError, DataError, ModelError, OutputExistsError
-from smtdist.evaluate import heads, kernel_head
+from smtdist.evaluate import heads, kernel_head, stored
 from smtdist.evaluate.cosine_rows import parts_of
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
 from smtdist.evaluate.ridge_head import RidgeHead
+from smtdist.report.facts import facts_of
 
 N = 300
 MAKE = {
@@ -278,3 +280,18 @@ def test_a_file_is_open_to_others(data, tmp_path):
     with xarray.open_dataset(tmp_path / "h.h5", engine="h5netcdf") as root:
         assert root["label"].values.tolist() == [0, 1, 2]
         assert json.loads(root.attrs["configuration"])["landmarks"] == 30
+
+
+def test_damage_anywhere_ends_in_a_sentence(fitted, kept):
+    whole = kept.read_bytes()
+    heads.load(kept)
+    for place in range(0, len(whole), len(whole) // 60):
+        kept.write_bytes(
+            whole[:place] + bytes(byte ^ 255 for byte in whole[place : place + 8]) + whole[place + 8 :]
+        )
+        for looked in (heads.load, facts_of):
+            with contextlib.suppress(
+                ModelError, DataError
+            ):  # what is not a number of the head may be damaged unnoticed
+                looked(kept)
+        assert stored.holds(kept, "head") in (True, False)
