@@ -231,15 +231,20 @@ class RidgeHead(Head):
         16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and the landmarks beside.
         Rows that come or go take no more.
         """
-        features = shape[1]
-        size, beside = features, 0
+        n, size = shape
+        beside, features = 0, None
         if self.landmarks is not None:
-            size = min(self.landmarks, shape[0])
-            sets = parts_of(
-                np.broadcast_to(np.float32(0), (1, features)), layout_for(features, self.layout)
+            size = min(self.landmarks, n)
+            layout = layout_for(shape[1], self.layout)
+            rows, root = (
+                np.broadcast_to(np.float32(0), (size, shape[1])),
+                np.broadcast_to(0.0, (size, size)),
             )
-            beside = 8 * size**2 + 4 * size * features + view_bytes(sets, size)
-        return beside + 40 * size**2 + 32 * n_classes * size + 24 * shape[0]
+            features = LandmarkFeatures(rows, layout, Comparer((), self.temperature), root)
+            beside = 8 * size**2 + 4 * size * shape[1] + view_bytes(parts_of(rows, layout), size)
+        sums = labelled.LabelledSums(size, n_classes, features=features)
+        summing = sums.batch_bytes(labelled.ROWS) + 4 * labelled.ROWS * shape[1]
+        return beside + sums.state_bytes() + max(summing, 24 * size**2) + 24 * (n + n_classes * size)
 
     def told(self) -> dict[str, Any]:
         """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""

@@ -113,8 +113,10 @@ class LabelledSums(Statistic):
     @staticmethod
     def _changed(left: State, right: State, sign: int) -> State:
         for start, stop in even_ranges(len(left["moment_high"]), PANEL):  # so that carries take little
-            rows = (state[name][start:stop] for state in (left, right) for name in _MOMENT)
-            limbs.merge(*rows, sign)
+            high, low, other_high, other_low = (
+                state[name][start:stop] for state in (left, right) for name in _MOMENT
+            )
+            limbs.merge(high, low, other_high, other_low, sign)
         for name in ("n_samples", "counts", "by_class"):
             left[name] += sign * right[name]
         return left
