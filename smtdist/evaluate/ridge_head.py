@@ -311,14 +311,11 @@ class RidgeHead(Head):
         ):
             more, rows = self._summed(table, source.name, engine)
         origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
-        # in place: the sums are the bulk of a head, and whole numbers, so that a step back leaves no trace
-        if withdraw:
-            self.sums_ = sums.without(self.sums_, more)
-            if np.count_nonzero(self.sums_["counts"]) < 2:
-                self.sums_ = sums.merge(self.sums_, more)
-                raise DataError("Fewer than two classes would be left; keep rows of two at least.")
-        else:
-            self.sums_ = sums.merge(self.sums_, more)
+        if withdraw and np.count_nonzero(self.sums_["counts"] > more["counts"]) < 2:
+            raise DataError("Fewer than two classes would be left; keep rows of two at least.")
+        # in place, for sums are the bulk of a head, where they are not those of a file
+        kept = {name: np.require(array, requirements="W") for name, array in self.sums_.items()}
+        self.sums_ = sums.without(kept, more) if withdraw else sums.merge(kept, more)
         self.origin_, self.audit_ = origin, [dict(entry) for entry in origin.audit]
         del more
         self._take(self._solved(), self.share_)

@@ -56,6 +56,9 @@ def test_workers_give_the_same_bits(data, fitted):
     assert all((found.sums_[name] == fitted.sums_[name]).all() for name in found.sums_)
     assert (found.coef_ == fitted.coef_).all()
     assert found.path_ == fitted.path_  # along the fixed tree
+    rows, labels = data
+    found.set_params(workers=0).partial_fit(rows[:9], labels[:9]).withdraw(rows[:9], labels[:9])
+    assert (found.coef_ == fitted.coef_).all()
 
 
 def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
@@ -86,6 +89,8 @@ def test_a_killed_fit_goes_on(data, fitted, tmp_path):
     assert (again.coef_ == fitted.coef_).all()
     assert (resumed.coef_ == fitted.coef_).all()
     rows, labels = data
+    resumed.set_params(checkpoint=None).partial_fit(rows[:9], labels[:9]).withdraw(rows[:9], labels[:9])
+    assert (resumed.coef_ == fitted.coef_).all()
     with pytest.raises(CheckpointError, match="the labels have changed"):
         RidgeHead(checkpoint=tmp_path / "c").fit(rows, labels[::-1])
 
