@@ -109,10 +109,12 @@ def fit(
         labels, shape = known.labels, known.rows.shape
     _require_rows(train, len(labels), landmarks)
     remedy = "give --landmarks, or fewer rows" if landmarks is None else "ask for fewer landmarks"
-    needed, sentence = heads.require_memory(fitted, shape, len(np.unique(labels)), remedy)
+    n_classes = len(np.unique(labels))
+    heads.require_memory(fitted, shape, n_classes, remedy)  # before a worker starts
     source = as_table((train, "z"))
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint, lambda: fitted.facts(source, labels)) as engine:
+        needed, sentence = heads.require_memory(fitted, shape, n_classes, remedy)  # all is loaded now
         engine.note(sentence)
         if isinstance(fitted, KernelHead):
             kernel = fitted
@@ -240,15 +242,13 @@ def update(
     with stored.opened(z) as more:
         labels = more.labels
     present.known(source)  # refused before a row is read
-    needed, sentence = heads.require_memory(
-        present,
-        (present.n_rows, present.n_features_in_),
-        len(present.classes_),
-        "use a machine with more memory",
-    )
+    shape, n_classes = (present.n_rows, present.n_features_in_), len(present.classes_)
+    remedy = "use a machine with more memory"
+    heads.require_memory(present, shape, n_classes, remedy)
     given = {"the head": present.fingerprint}
     where = Where(workers, cluster, quiet)
     with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
+        needed, sentence = heads.require_memory(present, shape, n_classes, remedy)
         engine.note(sentence)
         reset_peak()
         if withdraw:
