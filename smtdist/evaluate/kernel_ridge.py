@@ -416,13 +416,14 @@ def tile_height(n: int) -> int:
 def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RANK) -> int:
     """Return the memory that `fit_kernel_ridge` takes at most beside the features: blocks, tiles, and the solution.
 
-    K in memory is 2 n² bytes, decomposed it is 40 n² more; the preconditioner takes 32 n r bytes while it is made.
+    K in memory is 2 n² bytes, decomposed it is 40 n² more; the preconditioner takes 32 n r + 24 r² bytes while it is made.
     """
     n = require_alike(known)
     step, tile = block_rows(known), 4 * tile_height(n) * n
     making = 2 * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
-    solving = 40 * n * n if n <= DIRECT else 32 * n * min(rank, n // 4) + 96 * n * n_classes
+    rank = min(rank, n // 4)
+    solving = 40 * n * n if n <= DIRECT else 32 * n * rank + 24 * rank * rank + 96 * n * n_classes
     return kernel + max(making, solving)
 
 
