@@ -285,7 +285,7 @@ def test_a_file_is_open_to_others(data, tmp_path):
 def test_damage_anywhere_ends_in_a_sentence(fitted, kept):
     whole = kept.read_bytes()
     heads.load(kept)
-    for place in range(0, len(whole), len(whole) // 60):
+    for place in range(0, len(whole), len(whole) // 40):
         kept.write_bytes(
             whole[:place] + bytes(byte ^ 255 for byte in whole[place : place + 8]) + whole[place + 8 :]
         )
