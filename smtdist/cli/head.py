@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 import typer
@@ -16,12 +16,14 @@ from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
-from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.errors import DataError
 from smtdist.models import readout
 from smtdist.monitor import tables
 from smtdist.report.facts import facts_of
 from smtdist.report.head_facts import head_named
+
+if TYPE_CHECKING:
+    from smtdist.engine.passes import Engine
 
 EXACT: Final = 100_000
 """Rows up to which the kernel of all pairs is made, in 2 n² bytes: 20 GB of files."""
@@ -116,6 +118,7 @@ def fit(
     with engine_for(where, source, checkpoint, lambda: fitted.facts(source, labels)) as engine:
         needed, sentence = heads.require_memory(fitted, shape, n_classes, remedy)  # all is loaded now
         engine.note(sentence)
+        peak = _peak(engine)
         if isinstance(fitted, KernelHead):
             kernel = fitted
             run.in_pass(
@@ -126,9 +129,8 @@ def fit(
                 needed,
             )
         else:
-            reset_peak()
             fitted.fit(source, labels, engine=engine)
-    memory = {"projected_bytes": needed, "peak_bytes": peak_bytes()}
+    memory = {"projected_bytes": needed, "peak_bytes": peak()}
     fitted.save(out, overwrite=overwrite)
     _say_head(out, {**memory, "seconds": time.perf_counter() - started}, json)
 
@@ -250,15 +252,26 @@ def update(
     with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
         needed, sentence = heads.require_memory(present, shape, n_classes, remedy)
         engine.note(sentence)
-        reset_peak()
+        peak = _peak(engine)
         if withdraw:
             present.withdraw(source, labels, engine=engine)
         else:
             present.partial_fit(source, labels, repeats=allow_repeats, engine=engine)
     target = model if out is None else out
     present.save(target, overwrite=out is None or overwrite)
-    memory = {"projected_bytes": needed, "peak_bytes": peak_bytes()}
+    memory = {"projected_bytes": needed, "peak_bytes": peak()}
     _say_head(target, {**memory, "seconds": time.perf_counter() - started}, json)
+
+
+def _peak(engine: Engine) -> Callable[[], int]:
+    """Return what tells the largest peak of the passes of a run from here on."""
+    peaks = [0]
+
+    def see(event: dict[str, Any]) -> None:
+        peaks.append(int(event.get("peak_bytes") or 0))
+
+    engine.events.subscribe(see)
+    return lambda: max(peaks)
 
 
 def _penalties(text: str) -> list[float]:

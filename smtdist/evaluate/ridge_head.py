@@ -174,7 +174,9 @@ class RidgeHead(Head):
         table = _table(source, places)
         with self._engine(engine) as engine:
             first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
-            with engine.run([*first, "sums", "left-out"], lambda: self.facts(table, self.classes_[places])):
+            with engine.run(
+                [*first, "sums", "solve", "left-out"], lambda: self.facts(table, self.classes_[places])
+            ):
                 self.features_ = (
                     None if self.landmarks is None else self._landmarks(self.landmarks, table, engine)
                 )
@@ -185,7 +187,7 @@ class RidgeHead(Head):
                     largest = np.full(self.features_.size, self.features_.largest)
                 self.step_ = steps_of(largest)
                 self.sums_, self.origin_ = self._summed(table, source.name, engine)
-                self._choose(self._solved(), table, engine)
+                self._choose(self._solved(engine), table, engine)
         self.audit_ = [dict(entry) for entry in self.origin_.audit]
         return self
 
@@ -307,18 +309,18 @@ class RidgeHead(Head):
         given = {"the head": self.fingerprint}
         with (
             self._engine(engine) as engine,
-            engine.run(["sums"], lambda: self.facts(table, self.classes_[places], given)),
+            engine.run(["sums", "solve"], lambda: self.facts(table, self.classes_[places], given)),
         ):
             more, rows = self._summed(table, source.name, engine)
-        origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
-        if withdraw and np.count_nonzero(self.sums_["counts"] > more["counts"]) < 2:
-            raise DataError("Fewer than two classes would be left; keep rows of two at least.")
-        # in place, for sums are the bulk of a head, where they are not those of a file
-        kept = {name: np.require(array, requirements="W") for name, array in self.sums_.items()}
-        self.sums_ = sums.without(kept, more) if withdraw else sums.merge(kept, more)
-        self.origin_, self.audit_ = origin, [dict(entry) for entry in origin.audit]
-        del more
-        self._take(self._solved(), self.share_)
+            origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
+            if withdraw and np.count_nonzero(self.sums_["counts"] > more["counts"]) < 2:
+                raise DataError("Fewer than two classes would be left; keep rows of two at least.")
+            # in place, for sums are the bulk of a head, where they are not those of a file
+            kept = {name: np.require(array, requirements="W") for name, array in self.sums_.items()}
+            self.sums_ = sums.without(kept, more) if withdraw else sums.merge(kept, more)
+            self.origin_, self.audit_ = origin, [dict(entry) for entry in origin.audit]
+            del more, kept
+            self._take(self._solved(engine), self.share_)
         return self
 
     @property
@@ -327,13 +329,17 @@ class RidgeHead(Head):
         made = [] if self.features_ is None else [self.features_.landmarks]
         return array_hash(self.sums_["counts"], self.sums_["by_class"], self.step_, *made)
 
-    def _solved(self) -> Ridge:
-        """Return the decomposed sums."""
+    def _solved(self, engine: Engine) -> Ridge:
+        """Return the decomposed sums, as a step of the run."""
         sums = self.sums_
-        moment = limbs.rounded(sums["moment_high"], sums["moment_low"])
-        moment *= self.step_
-        moment *= self.step_[:, None]
-        return Ridge.of(int(sums["n_samples"]), sums["counts"], sums["by_class"] * self.step_, moment)
+
+        def decomposed() -> Ridge:
+            moment = limbs.rounded(sums["moment_high"], sums["moment_low"])
+            moment *= self.step_
+            moment *= self.step_[:, None]
+            return Ridge.of(int(sums["n_samples"]), sums["counts"], sums["by_class"] * self.step_, moment)
+
+        return engine.solve("solve", decomposed, 24 * len(self.step_) ** 2)[0]
 
     def _take(self, ridge: Ridge, share: float) -> None:
         """Take the coefficients of a penalty."""
