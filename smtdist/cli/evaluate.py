@@ -55,11 +55,16 @@ def _power(value: float | None) -> float | None:
 
 
 def evaluate(
-    model: opt.ModelFile,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL.h5", help="Model written by smtdist fit; or training representations, or a head."
+        ),
+    ],
     data: opt.Data,
     train: Annotated[str | None, typer.Option(help="Group with images and labels to learn from.")] = None,
     test: Annotated[str | None, typer.Option(help="Group with images and labels to judge by.")] = None,
-    metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
+    metric: Annotated[Metric | None, typer.Option(help="Classifier.", show_default="knn")] = None,
     neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
         float | None,
@@ -137,7 +142,32 @@ def evaluate(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression."""
+    """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression.
+
+    Two files of smtdist transform, or a head and such a file, are judged as they are.
+    """
+    where = Where(workers, cluster, quiet)
+    changes = (components, drop, with_, set_, features, pool, limit, train, test, leading, whiten)
+    if stored.holds(model, "head"):
+        given = (
+            *changes,
+            metric,
+            neighbours,
+            temperature,
+            vote,
+            folds,
+            validation,
+            labels,
+            draws,
+            mirrored,
+        )
+        if any(one is not None and one != [] for one in given) or len(data) > 1:
+            raise WrongUsage(
+                "A head is judged as it was fitted, on one file of smtdist transform; leave out other options."
+            )
+        _evaluate_head(model, Path(data[0]), where, json)
+        return
+    metric = metric or Metric.knn
     if whiten is not None and leading is None:
         raise WrongUsage("--whiten is for leading directions; give --leading too.")
     opt.refuse_idle(
@@ -158,12 +188,10 @@ def evaluate(
         raise WrongUsage("--labels and --metric svm go without --mirrored and --with.")
     if draws is not None and not labels:
         raise WrongUsage("--draws is for --labels; give --labels too.")
-    where = Where(workers, cluster, quiet)
     power = run.Directions.whiten if whiten is None else whiten
     seen = None if leading is None else run.Directions(leading, power)
-    if stored.is_stored(model):
-        given = (components, drop, with_, set_, features, pool, limit, train, test, seen)
-        if any(one is not None and one != [] for one in given) or len(data) > 1:
+    if stored.holds(model, "representation"):
+        if any(one is not None and one != [] for one in changes) or len(data) > 1:
             raise WrongUsage(
                 "Two files of smtdist transform, one to learn from and one to judge by, are classified as they are; leave out "
                 "--train, --test and all that changes representations."
@@ -270,6 +298,22 @@ def _evaluate_files(
             run.require_neighbours(settings, len(train[1]))
             found = run.classified(*train, *test, engine, settings)
     say_evaluation(found, known, "images", json, None, bool(mirrored))
+
+
+def _evaluate_head(model: Path, data: Path, where: Where, json: bool) -> None:
+    """Judge a head by representations with labels."""
+    from smtdist.evaluate import heads
+
+    head = heads.load(model)
+    with stored.opened(data) as far, engine_for(where, as_table((data, "z"))) as engine:
+        labels = far.labels
+        found = run.in_pass(
+            engine,
+            "head",
+            len(labels),
+            lambda progress: heads.evaluate(head, (data, "z"), labels, progress),
+        )
+    say_evaluation(found, model, "images", json, None, head.mirrored)
 
 
 def _as_seen(

@@ -131,7 +131,7 @@ def write_representations(
     if drop is not None:
         attributes["drop"] = drop
     layout = readout.layout_of(model, components, drop, others)
-    attributes["parts"] = dumps([[part.to_dict() for part in columns] for columns in layout])
+    attributes["parts"] = dumps(readout.layout_to_plain(layout))
     attributes["identity"] = readout.identity_of(model, components, drop, others)
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = on_bad_chunk

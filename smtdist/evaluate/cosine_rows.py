@@ -49,6 +49,18 @@ class Part:
         return Part(self.rows[chosen], mirrored, self.standardise)
 
 
+def layout_for(size: int, layout: readout.Layout | None) -> readout.Layout:
+    """Return the layout of rows of so many numbers, one part where none is given. Raises DataError for parts beyond them."""
+    if layout is None:
+        return readout.whole_row(size)
+    needed = readout.width(layout)
+    if needed > size:
+        raise DataError(
+            f"The layout has parts up to column {needed:,}, the rows have {size:,}; give the layout of these rows."
+        )
+    return layout
+
+
 def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
     """Return the parts of representations (n, F), anything that is sliced by rows: counts of codes are standardised."""
     return [
@@ -157,11 +169,7 @@ class Comparer:
     temperature: float
 
     def __post_init__(self) -> None:
-        low, high = TEMPERATURES
-        if not low <= self.temperature <= high:
-            raise ConfigurationError(
-                f"The temperature of the kernel is {self.temperature}; choose one from {low:g} to {high:g}."
-            )
+        require_temperature(self.temperature)
 
     @classmethod
     def of(cls, sets: Sets, temperature: float) -> Comparer:
@@ -211,6 +219,15 @@ class Comparer:
             else:
                 mirror_kernel.add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
         return out
+
+
+def require_temperature(temperature: float) -> None:
+    """Refuse a temperature at which rounding shows in the kernel, or at which it says nothing."""
+    low, high = TEMPERATURES
+    if not low <= temperature <= high:
+        raise ConfigurationError(
+            f"The temperature of the kernel is {temperature}; choose one from {low:g} to {high:g}."
+        )
 
 
 def view_bytes(sets: Sets, rows: int) -> int:

@@ -168,6 +168,11 @@ class KernelRidge:
         """Return the label of the largest f of each image."""
         return np.asarray(self.classes[self.decision(sets).argmax(axis=1)])
 
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `KernelEvaluation`."""
+        names = ("penalty", "path", "how", "n_held", "steps", "residual")
+        return {"temperature": self.comparer.temperature, **{name: getattr(self, name) for name in names}}
+
     def probabilities(self, decision: Float64) -> Float64:
         """Return soft-max of `heat` times f: one number is fitted on images that were left out (Guo et al. 2017)."""
         return softmax(self.heat * decision)
@@ -227,7 +232,7 @@ def fit_kernel_ridge(
             tile_height(n),
             lambda start, stop: _tile(comparer, known, start, stop, progress),
             place,
-            f"kernel-{_digest(comparer, known)}",
+            f"kernel-{digest(comparer, known)}",
         )
         unit = kernel.diagonal_mean()
         shifts = {one: one * unit for one in ladder}
@@ -376,7 +381,7 @@ def fitted_heat(decision: Float64, places: Int64) -> float:
     return float(np.exp(found.x))
 
 
-def _digest(comparer: Comparer, known: Sets) -> str:
+def digest(comparer: Comparer, known: Sets) -> str:
     """Return a hash of the kernel: of its temperature, how features are scaled, and the views of some images."""
     n = require_alike(known)
     arrays = [np.array([n, comparer.temperature])]
@@ -423,13 +428,14 @@ def tile_height(n: int) -> int:
 def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RANK) -> int:
     """Return the memory that `fit_kernel_ridge` takes at most beside the features: blocks, tiles, and the solution.
 
-    K in memory is 2 n² bytes, decomposed it is 40 n² more; the preconditioner takes 32 n r bytes while it is made.
+    K in memory is 2 n² bytes, decomposed it is 40 n² more; the preconditioner takes 32 n r + 24 r² bytes while it is made.
     """
     n = require_alike(known)
     step, tile = block_rows(known), 4 * tile_height(n) * n
     making = (LEFT + 2) * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
-    solving = 40 * n * n if n <= DIRECT else 32 * n * min(rank, n // 4) + 96 * n * n_classes
+    rank = min(rank, n // 4)
+    solving = 40 * n * n if n <= DIRECT else 32 * n * rank + 24 * rank * rank + 96 * n * n_classes
     return kernel + max(making, solving)
 
 
@@ -453,16 +459,17 @@ class KernelEvaluation:
     ----------
     top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
     interval : 95 % Wilson interval of `top1`, (low, high).
-    temperature : T of the kernel. penalty : share of its mean diagonal, chosen on training samples; path : of every
+    temperature : T of the kernel, None where there is none. penalty : share, chosen on training samples; path : of every
         penalty its squared error and top-1 on those that were left out. how, n_held : how, and how many.
     steps, residual : of conjugate gradients.
-    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`.
+    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`. metric : "kernel"; "landmarks" or
+        "ridge" of a head that is one.
     """
 
     top1: float
     top5: float
     interval: tuple[float, float]
-    temperature: float
+    temperature: float | None
     penalty: float
     path: tuple[dict[str, float], ...]
     how: str
@@ -496,24 +503,23 @@ def evaluate_kernel_ridge(
     if not len(labels):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     fitted = fit_kernel_ridge(known, train_y, memory_bytes=memory_bytes, **settings)
-    decision = fitted.decision(asked)
-    n_classes = int(max(fitted.classes.max(), labels.max())) + 1
+    return judged(
+        fitted.decision(asked), fitted.classes, labels, **fitted.told(), n_train=require_alike(known)
+    )
+
+
+def judged(decision: Float64, classes: Int64, labels: Int64, **about: Any) -> KernelEvaluation:
+    """Return what decisions (m, c) of test images with these labels are worth, with what is known of the classifier."""
+    n_classes = int(max(classes.max(), labels.max())) + 1
     scores = np.full((len(labels), n_classes), -np.inf)
-    scores[:, fitted.classes] = decision
+    scores[:, classes] = decision
     first = hits(scores, labels, 1)
     return KernelEvaluation(
         top1=float(first.mean()),
         top5=float(hits(scores, labels, 5).mean()),
         interval=wilson(int(first.sum()), len(labels)),
-        temperature=fitted.comparer.temperature,
-        penalty=fitted.penalty,
-        path=fitted.path,
-        how=fitted.how,
-        n_held=fitted.n_held,
-        steps=fitted.steps,
-        residual=fitted.residual,
-        n_train=require_alike(known),
         n_test=len(labels),
         n_classes=n_classes,
         confusion=confusion_matrix(scores.argmax(axis=1), labels, n_classes),
+        **about,
     )

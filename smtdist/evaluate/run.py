@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -40,6 +40,8 @@ from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
 from smtdist.models import readout
 from smtdist.models.transform import Represents, feature_count, transform
+
+T = TypeVar("T")
 
 MEMORY_SHARE = 4
 """Representations that fit this part (1/4) of the memory limit stay in memory."""
@@ -135,6 +137,8 @@ def classifier(found: Found) -> str:
     """Return what a table calls the classifier."""
     if isinstance(found, LinearEvaluation):
         return f"{found.metric} (C = {found.C:g})"
+    if isinstance(found, KernelEvaluation) and found.temperature is None:
+        return f"ridge (penalty {found.penalty:g})"
     if isinstance(found, KernelEvaluation):
         return f"kernel ridge (T = {found.temperature:g}, penalty {found.penalty:g})"
     heat = "" if found.temperature is None else f", T = {found.temperature:g}"
@@ -263,22 +267,38 @@ def classified(
 ) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
     names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
-    name = names[type(settings)]
     total = len(test_y if isinstance(settings, Neighbours) else train_y)
     projected = 0
     if isinstance(settings, Kernel):
         import scipy.optimize  # noqa: F401  # before memory is measured
 
         projected = resident_bytes() + _kernel_bytes(settings, train_z.shape, train_y) + ALLOWANCE
-        reset_peak()
-    engine.events.started(name, total, projected_bytes=projected)
+    return in_pass(
+        engine,
+        names[type(settings)],
+        total,
+        lambda progress: judged(train_z, train_y, test_z, test_y, settings, progress),
+        projected,
+    )
+
+
+def in_pass(
+    engine: Engine,
+    name: str,
+    total: int,
+    work: Callable[[Callable[[int, int], None]], T],
+    projected_bytes: int = 0,
+) -> T:
+    """Do work of this process as a pass of so many samples in the stream of events; it is given whom to tell of progress."""
+    reset_peak()
+    engine.events.started(name, total, projected_bytes=projected_bytes)
 
     def progress(part: int, every: int) -> None:
         done = total * part // every
         engine.events.progress(name, done, done)
 
-    found = judged(train_z, train_y, test_z, test_y, settings, progress)
-    about = {"projected_bytes": projected, "peak_bytes": peak_bytes()} if projected else {}
+    found = work(progress)
+    about = {"projected_bytes": projected_bytes, "peak_bytes": peak_bytes()} if projected_bytes else {}
     engine.events.emit("pass_finished", **{"pass": name}, n_samples=total, **about)
     return found
 

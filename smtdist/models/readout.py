@@ -201,6 +201,16 @@ Layout = list[list[Columns]]
 """The parts of representations side by side, those of each model together."""
 
 
+def layout_to_plain(layout: Layout) -> list[list[dict[str, Any]]]:
+    """Return a layout as plain JSON."""
+    return [[part.to_dict() for part in columns] for columns in layout]
+
+
+def layout_from(plain: list[list[dict[str, Any]]]) -> Layout:
+    """Return the layout that `layout_to_plain` made plain."""
+    return [[Columns.from_dict(one) for one in columns] for columns in plain]
+
+
 def whole_row(size: int) -> Layout:
     """Return the layout of rows that are one part."""
     return [[Columns(Block("embedding", (size,)), 0)]]
