@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
-from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
+from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.solve import conjugate
 
@@ -421,6 +421,15 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
     return kernel + max(making, solving)
 
 
+def kernel_work(n: int, features: int, n_classes: int) -> float:
+    """Return the multiplications of `fit_kernel_ridge`: the kernel with mirror images, and the solution."""
+    making = float(n) * n * features
+    if n <= DIRECT:
+        return making + 5.0 * n**3
+    rank = min(RANK, n // 4)
+    return making + float(n) * n * (rank + 10 * len(PENALTIES) * n_classes) + 6.0 * n * rank**2
+
+
 @contextlib.contextmanager
 def _kernel_folder(n: int, memory_bytes: int, folder: Path | None) -> Iterator[Path | None]:
     if folder is not None:
@@ -485,8 +494,8 @@ def evaluate_kernel_ridge(
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     fitted = fit_kernel_ridge(known, train_y, memory_bytes=memory_bytes, **settings)
     decision = fitted.decision(asked)
-    n_classes = int(max(fitted.classes.max(), labels.max())) + 1
-    scores = np.full((len(labels), n_classes), -np.inf)
+    size = int(max(fitted.classes.max(), labels.max())) + 1
+    scores = np.full((len(labels), size), -np.inf)
     scores[:, fitted.classes] = decision
     first = hits(scores, labels, 1)
     return KernelEvaluation(
@@ -502,6 +511,6 @@ def evaluate_kernel_ridge(
         residual=fitted.residual,
         n_train=require_alike(known),
         n_test=len(labels),
-        n_classes=n_classes,
-        confusion=confusion_matrix(scores.argmax(axis=1), labels, n_classes),
+        n_classes=occurring(fitted.classes, labels),
+        confusion=confusion_matrix(scores.argmax(axis=1), labels, size),
     )
