@@ -22,7 +22,7 @@ from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.errors import DataError
+from smtdist.errors import DataError, MissingDatasetError
 from smtdist.models import provenance, readout
 from smtdist.models.representations import file_bytes, save_representation
 from smtdist.models.transform import Represents, as_planned, feature_count, planned
@@ -92,9 +92,11 @@ def transform(
 def _labels(
     data: Location, dataset: str, source: Source, limit: int | None
 ) -> tuple[NDArray[np.int64] | None, str]:
-    """Return the labels of samples where the data have some that can be used, and else why they are not copied."""
+    """Return the labels of samples where the data have some, and why they are not copied where they cannot be used."""
     try:
         return opening.open_labels(data, dataset, source)[:limit], ""
+    except MissingDatasetError:
+        return None, ""
     except DataError as error:
         return None, str(error)
 
@@ -149,6 +151,8 @@ def write_representations(
             return
         engine.events.emit("note", text=f"Representation: {costs.size_phrase()}")
         costs.require_room()
+        workers = 0 if costs.alone else costs.worker_bytes
+        engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
         labels, unusable = _labels(data, dataset, whole, limit)
         if unusable:
             engine.events.emit("note", text=f"Labels are not copied: {unusable}")

@@ -260,6 +260,7 @@ def represented(
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the representations of both groups, (n, F), as planned: in memory, or in a temporary file."""
     features = plan.transforms[0].features
+    engine.events.emit("planned", driver_bytes=plan.driver_bytes, worker_bytes=plan.worker_bytes)
     announce(engine, settings, known.source.n_samples, features, known.labels, plan.driver_bytes)
     with _room(plan, np.dtype(model.dtype), engine) as both:
         held = 0
@@ -376,7 +377,7 @@ def _in_directions(wanted: Directions, train_z: Any, test_z: Any, engine: Engine
     """Return both representations in the leading directions of the first, in memory: a few hundred numbers a row."""
     features, rows = train_z.shape[1], len(train_z) + len(test_z)
     needed = leading_bytes(len(train_z), features, wanted.count) + 4 * wanted.count * rows
-    with _measured(engine, "directions", len(train_z), needed):
+    with measured(engine, "directions", len(train_z), needed):
         found = leading_directions(train_z, wanted.count, wanted.whiten)
         seen = found.of(train_z), found.of(test_z)
     engine.events.emit(
@@ -388,7 +389,7 @@ def _in_directions(wanted: Directions, train_z: Any, test_z: Any, engine: Engine
 
 
 @contextmanager
-def _measured(engine: Engine, name: str, total: int, needed: int) -> Iterator[None]:
+def measured(engine: Engine, name: str, total: int, needed: int) -> Iterator[None]:
     """Send that a pass of this name has started, which takes so many bytes here, and when it ends what it took."""
     projected = resident_bytes() + needed + ALLOWANCE
     reset_peak()
@@ -416,7 +417,7 @@ def classified(
         done = total * part // every
         engine.events.progress(name, done, done)
 
-    with _measured(engine, name, total, needed):
+    with measured(engine, name, total, needed):
         return judged(train_z, train_y, test_z, test_y, settings, progress)
 
 
