@@ -6,7 +6,7 @@ import contextlib
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 import typer
@@ -28,6 +28,9 @@ from smtdist.models import readout
 from smtdist.models.model import Model
 from smtdist.models.transform import Represents
 from smtdist.monitor import tables
+
+if TYPE_CHECKING:
+    from smtdist.engine.passes import Engine
 
 DRAWS: Final = 5
 
@@ -227,9 +230,8 @@ def evaluate(
         if counts:
             costs.require_room()
             with run.represented(costs, *how, engine, settings) as (near, far):
-                _say_sweep(
-                    _swept(settings, near, known.labels, far, asked.labels, counts, draws), metric, json
-                )
+                both = near, known.labels, far, asked.labels
+                _say_sweep(_swept(engine, settings, *both, counts, draws), metric, json)
             return
         found = run.evaluated(*how, engine, settings, *beside, seen)
     say_evaluation(found, model, "images", json, seen, mirrored)
@@ -278,7 +280,7 @@ def _evaluate_files(
             return
         costs.require_room(files=True)
         if labels:
-            _say_sweep(_swept(settings, *train, *test, labels, draws), Metric.kernel, json)
+            _say_sweep(_swept(engine, settings, *train, *test, labels, draws), Metric.kernel, json)
             return
         (n, features), names = train[0].shape, train[1]
         run.announce(engine, settings, n, features, names, costs.driver_bytes)
@@ -303,6 +305,7 @@ def _as_seen(
 
 
 def _swept(
+    engine: Engine,
     settings: run.Settings,
     near: Any,
     near_y: NDArray[np.int64],
@@ -314,13 +317,15 @@ def _swept(
     """Classify representations by few labelled ones, several draws of them; of the kernel they may lie in a file."""
     from smtdist.evaluate import few_labels
 
-    if isinstance(settings, run.Kernel):
-        sets = settings.sets(near), near_y, settings.sets(far), far_y
-        return few_labels.kernel_sweep(
-            *sets, counts, temperature=settings.temperature, draws=draws or DRAWS
-        )
-    folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
-    return few_labels.label_sweep(near, near_y, far, far_y, counts, draws=draws or DRAWS, folds=folds)
+    needed = run.sweep_bytes(settings, near, far, near_y, counts)
+    with run.measured(engine, "few labels", len(near), needed):
+        if isinstance(settings, run.Kernel):
+            sets = settings.sets(near), near_y, settings.sets(far), far_y
+            return few_labels.kernel_sweep(
+                *sets, counts, temperature=settings.temperature, draws=draws or DRAWS
+            )
+        folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
+        return few_labels.label_sweep(near, near_y, far, far_y, counts, draws=draws or DRAWS, folds=folds)
 
 
 def _say_sweep(sweep: list[dict[str, Any]], metric: Metric, json: bool) -> None:
