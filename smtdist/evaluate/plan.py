@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.engine import calibration
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import MemoryBudgetError
@@ -151,7 +151,5 @@ def multiplied(work: float) -> tuple[float, float]:
     size = 768
     left = np.ones((size, size), np.float32)
     left @ left
-    started = time.perf_counter()
-    left @ left
-    each = max(1e-9, time.perf_counter() - started) / size**3
+    each = calibration.timed(lambda: left @ left) / size**3
     return FASTER * each * work, 3 * SLOWER * each * work

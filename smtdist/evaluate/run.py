@@ -42,8 +42,7 @@ from smtdist.evaluate.plan import EvaluationPlan, Shape, multiplied, stages_of
 from smtdist.evaluate.probe import C_GRID as PROBE_GRID
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, probe_bytes
 from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
-from smtdist.models import readout
-from smtdist.models.representations import chunk_rows
+from smtdist.models import readout, representations
 from smtdist.models.transform import Represents, as_planned, feature_count
 from smtdist.models.transform import planned as planned_transform
 
@@ -499,4 +498,4 @@ def _room(plan: EvaluationPlan, dtype: np.dtype[Any], engine: Engine) -> Iterato
 
 
 def _chunks(shape: tuple[int, int], dtype: np.dtype[Any]) -> tuple[int, int]:
-    return chunk_rows(*shape, dtype.itemsize), shape[1]
+    return representations.chunk_rows(*shape, dtype.itemsize), shape[1]
