@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import mirror_kernel
-from smtdist.kernels.threads import even_ranges
+from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.models import readout
 
 Float32 = NDArray[np.float32]
@@ -20,6 +20,8 @@ TEMPERATURES: Final = (0.01, 100.0)
 """Below, rounding of the cosines shows in the kernel; above, it is the same for all images."""
 BLOCK: Final = 2048
 """Rows whose mean and deviation are summed at a time."""
+PIECE: Final = 128
+"""Rows that one thread scales."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +119,24 @@ class Scale:
 
     def __call__(self, rows: Any) -> Float32:
         """Return rows (m, F) of unit length; a row of zeros stays zero."""
-        block = np.array(rows, np.float32)
-        if self.mean is not None and self.inverse is not None:
-            block -= self.mean
-            block *= self.inverse
-        lengths = np.sqrt(np.einsum("nf,nf->n", block, block, dtype=np.float64))
-        if not np.isfinite(lengths).all():
-            raise DataError(
-                "Some features are not finite, or too large to be squared; give features of sound data."
-            )
-        lengths[lengths == 0] = 1.0
-        block /= lengths[:, None].astype(np.float32)
+        given = np.asarray(rows)
+        block = np.empty(given.shape, np.float32)
+
+        def work(start: int, stop: int) -> None:
+            piece = block[start:stop]
+            piece[...] = given[start:stop]
+            if self.mean is not None and self.inverse is not None:
+                piece -= self.mean
+                piece *= self.inverse
+            lengths = np.sqrt(np.einsum("nf,nf->n", piece, piece, dtype=np.float64))
+            if not np.isfinite(lengths).all():
+                raise DataError(
+                    "Some features are not finite, or too large to be squared; give features of sound data."
+                )
+            lengths[lengths == 0] = 1.0
+            piece /= lengths[:, None].astype(np.float32)
+
+        run_ranges(work, even_ranges(len(block), PIECE))
         return block
 
 

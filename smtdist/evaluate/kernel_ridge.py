@@ -34,6 +34,8 @@ TILE_BYTES: Final = 2**28
 BLOCK_BYTES: Final = 2**28
 """Of the features of a block of images, while they are made; so do the images of a block from the number of features."""
 MOST_ROWS: Final = 1024
+LEFT: Final = 4
+"""Blocks whose features are kept while all others pass by."""
 PIECE: Final = 512
 """Rows or columns of a product that one thread makes."""
 RANK: Final = 2000
@@ -254,17 +256,27 @@ def fit_kernel_ridge(
 def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Progress | None) -> Float32:
     """Return rows start to stop of the kernel, from column `start` on."""
     n = require_alike(known)
-    step = block_rows(known)
-    tile = np.empty((stop - start, n - start), np.float32)
-    for top, bottom in even_ranges(stop - start, step):
-        left = comparer.views(known, slice(start + top, start + bottom))
-        for first, last in even_ranges(n - start, step):
+    step, tile = block_rows(known), np.empty((stop - start, n - start), np.float32)
+    for top, bottom in even_ranges(stop - start, LEFT * step):
+        # several blocks stay while others pass by: to scale a block takes as long as to multiply it with one
+        left = [
+            (first, last, comparer.views(known, slice(start + first, start + last)))
+            for first, last in _blocks(top, bottom, step)
+        ]
+        for first, last in _blocks(top, n - start, step):
             right = comparer.views(known, slice(start + first, start + last))
-            comparer.kernel(left, right, tile[top:bottom, first:last])
+            for above, below, views in left:
+                comparer.kernel(views, right, tile[above:below, first:last])
+        tile[top:bottom, :top] = tile[:top, top:bottom].T
     if progress is not None:
         # of the triangle's entries
         progress(stop * (2 * n - stop), n * n)
     return tile
+
+
+def _blocks(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    for first, last in even_ranges(stop - start, step):
+        yield start + first, start + last
 
 
 class _Found(NamedTuple):
@@ -415,7 +427,7 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
     """
     n = require_alike(known)
     step, tile = block_rows(known), 4 * tile_height(n) * n
-    making = 2 * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
+    making = (LEFT + 2) * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
     solving = 40 * n * n if n <= DIRECT else 32 * n * min(rank, n // 4) + 96 * n * n_classes
     return kernel + max(making, solving)
