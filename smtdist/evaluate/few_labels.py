@@ -10,8 +10,8 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from smtdist.errors import DataError
-from smtdist.evaluate.cosine_rows import Comparer, Part, Sets, require_alike, view_bytes
-from smtdist.evaluate.kernel_ridge import block_rows, fit_kernel_ridge, planned_bytes
+from smtdist.evaluate.cosine_rows import Comparer, Part, Sets
+from smtdist.evaluate.kernel_ridge import decision_bytes, fit_kernel_ridge, planned_bytes
 from smtdist.evaluate.logistic import BLOCK_BYTES, MEMORY_BYTES, weight_bytes
 from smtdist.evaluate.svm import cross_validate, fit_svm, scale_of
 from smtdist.kernels.threads import even_ranges
@@ -174,7 +174,7 @@ def kernel_sweep_bytes(
             few[-1].append(Part(rows, None if part.mirrored is None else rows, part.standardise))
     scaling = 24 * BLOCK * max(part.rows.shape[1] for parts in known for part in parts)
     drawn = 2 * count * width * itemsize
-    judging = 2 * view_bytes(asked, min(block_rows(asked), require_alike(asked)))
+    judging = decision_bytes(few, asked, n_classes)
     return int(drawn + max(scaling, planned_bytes(few, n_classes, MEMORY_BYTES), judging))
 
 

@@ -17,7 +17,8 @@ from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, occurring, wilson
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.kernels import mirror_kernel
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.solve import conjugate
 
 Float32 = NDArray[np.float32]
@@ -431,6 +432,17 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
     solving = 40 * n * n if n <= DIRECT else 32 * n * min(rank, n // 4) + 96 * n * n_classes
     return kernel + max(making, solving)
+
+
+def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
+    """Return the memory that `KernelRidge.decision` takes at most: two blocks of features, their kernel, and the sums."""
+    n, m = require_alike(known), require_alike(asked)
+    step = block_rows(asked)
+    rows, columns = min(step, m), min(step, n)
+    blocks = view_bytes(asked, rows) + view_bytes(known, columns)
+    # the products of a piece are brought to the kernel by each thread
+    comparing = 4 * rows * columns + 16 * threads() * mirror_kernel.PIECE * columns
+    return blocks + comparing + 8 * n_classes * (3 * m + 2 * n + rows)
 
 
 def kernel_work(n: int, features: int, n_classes: int) -> float:

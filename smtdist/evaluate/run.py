@@ -30,6 +30,7 @@ from smtdist.errors import ConfigurationError
 from smtdist.evaluate.cosine_rows import Part, parts_of
 from smtdist.evaluate.kernel_ridge import (
     KernelEvaluation,
+    decision_bytes,
     evaluate_kernel_ridge,
     kernel_work,
     planned_bytes,
@@ -37,7 +38,7 @@ from smtdist.evaluate.kernel_ridge import (
 )
 from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn, knn_bytes
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
-from smtdist.evaluate.metrics import Evaluation, checked_labels
+from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_bytes
 from smtdist.evaluate.plan import EvaluationPlan, Shape, multiplied, stages_of
 from smtdist.evaluate.probe import C_GRID as PROBE_GRID
 from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, probe_bytes
@@ -320,9 +321,17 @@ def judging_bytes(
     if isinstance(settings, Svm):
         return svm_bytes(train, test, train_y, budget)
     if isinstance(settings, Kernel):
-        return planned_bytes(settings.sets(train), len(np.unique(train_y)), budget)
+        sets, n_classes = (settings.sets(train), settings.sets(test)), len(np.unique(train_y))
+        size = int(max(train_y.max(), test_y.max(initial=0))) + 1
+        judging = decision_bytes(*sets, n_classes) + _vote_room(len(test), size)
+        return max(planned_bytes(sets[0], n_classes, budget), judging)
     size = int(max(train_y.max(initial=0), test_y.max(initial=0))) + 1
     return knn_bytes(train, test, settings.k, size, block_bytes=min(BLOCK_BYTES, budget))
+
+
+def _vote_room(n_test: int, n_classes: int) -> int:
+    """Return the memory of the scores of all classes, while they are ranked, and of the confusion matrix."""
+    return 16 * n_test * n_classes + confusion_bytes(n_classes)
 
 
 def sweep_bytes(
