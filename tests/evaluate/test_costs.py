@@ -58,11 +58,10 @@ def run(*arguments, code=0):
 JOBS = {
     "knn, mirrored": ("evaluate", "--mirrored"),
     "linear, leading": ("evaluate", "--metric", "linear", "--leading", 40, "--limit", 800),
-    "svm": ("evaluate", "--metric", "svm", "--limit", 100, "--folds", 2),
+    "svm": ("evaluate", "--metric", "svm", "--limit", 40, "--folds", 2),
     "kernel": ("evaluate", "--metric", "kernel", "--limit", 500),
     "few labels": ("evaluate", "--metric", "svm", "--labels", 20, "--draws", 1, "--limit", 800),
-    "transform": ("transform", "--features", "both", "--mirrored", "--half"),
-    "workers": ("transform", "--workers", 1),
+    "workers": ("transform", "--features", "both", "--mirrored", "--half", "--workers", 1),
 }
 
 
