@@ -120,14 +120,8 @@ def fit(
         engine.note(sentence)
         peak = _peak(engine)
         if isinstance(fitted, KernelHead):
-            kernel = fitted
-            run.in_pass(
-                engine,
-                "kernel",
-                len(labels),
-                lambda progress: kernel.fit(source, labels, progress=progress),
-                needed,
-            )
+            with run.in_pass(engine, "kernel", len(labels), needed) as progress:
+                fitted.fit(source, labels, progress=progress)
         else:
             fitted.fit(source, labels, engine=engine)
     memory = {"projected_bytes": needed, "peak_bytes": peak()}
@@ -178,19 +172,18 @@ def predict(
     source = known.known((z, "z"))
     with engine_for(Where(0, None, quiet), source) as engine:
 
-        def write(progress: Any) -> int:
-            def told() -> Iterator[tuple[int, NDArray[Any], NDArray[np.float64]]]:
-                for first, decision in heads.pieces(known, source):
-                    labels = known.classes_[decision.argmax(axis=1)]
-                    yield first, labels, known.probabilities(decision)
-                    progress(first + len(labels), n)
+        def told() -> Iterator[tuple[int, NDArray[Any], NDArray[np.float64]]]:
+            for first, decision in heads.pieces(known, source):
+                labels = known.classes_[decision.argmax(axis=1)]
+                yield first, labels, known.probabilities(decision)
+                progress(first + len(labels), n)
 
+        with run.in_pass(engine, "predict", n) as progress:
             if as_csv:
-                return save_csv(out, told(), known.classes_, overwrite=overwrite)
-            about = {"title": "Predictions", "head": str(model.absolute()), "source": source.name}
-            return save_predictions(out, told(), n, known.classes_, about, overwrite=overwrite)
-
-        size = run.in_pass(engine, "predict", n, write)
+                size = save_csv(out, told(), known.classes_, overwrite=overwrite)
+            else:
+                about = {"title": "Predictions", "head": str(model.absolute()), "source": source.name}
+                size = save_predictions(out, told(), n, known.classes_, about, overwrite=overwrite)
     result = {
         "out": str(out.absolute()),
         "bytes": size,

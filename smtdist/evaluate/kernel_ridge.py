@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
-from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, occurring, wilson
+from smtdist.kernels import mirror_kernel
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.solve import conjugate
 
 Float32 = NDArray[np.float32]
@@ -439,6 +440,26 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
     return kernel + max(making, solving)
 
 
+def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
+    """Return the memory that `KernelRidge.decision` takes at most: two blocks of features, their kernel, and the sums."""
+    n, m = require_alike(known), require_alike(asked)
+    step = block_rows(asked)
+    rows, columns = min(step, m), min(step, n)
+    blocks = view_bytes(asked, rows) + view_bytes(known, columns)
+    # the products of a piece are brought to the kernel by each thread
+    comparing = 4 * rows * columns + 16 * threads() * mirror_kernel.PIECE * columns
+    return blocks + comparing + 8 * n_classes * (3 * m + 2 * n + rows)
+
+
+def kernel_work(n: int, features: int, n_classes: int) -> float:
+    """Return the multiplications of `fit_kernel_ridge`: the kernel with mirror images, and the solution."""
+    making = float(n) * n * features
+    if n <= DIRECT:
+        return making + 5.0 * n**3
+    rank = min(RANK, n // 4)
+    return making + float(n) * n * (rank + 10 * len(PENALTIES) * n_classes) + 6.0 * n * rank**2
+
+
 @contextlib.contextmanager
 def _kernel_folder(n: int, memory_bytes: int, folder: Path | None) -> Iterator[Path | None]:
     if folder is not None:
@@ -510,8 +531,8 @@ def evaluate_kernel_ridge(
 
 def judged(decision: Float64, classes: Int64, labels: Int64, **about: Any) -> KernelEvaluation:
     """Return what decisions (m, c) of test images with these labels are worth, with what is known of the classifier."""
-    n_classes = int(max(classes.max(), labels.max())) + 1
-    scores = np.full((len(labels), n_classes), -np.inf)
+    size = int(max(classes.max(), labels.max())) + 1
+    scores = np.full((len(labels), size), -np.inf)
     scores[:, classes] = decision
     first = hits(scores, labels, 1)
     return KernelEvaluation(
@@ -519,7 +540,7 @@ def judged(decision: Float64, classes: Int64, labels: Int64, **about: Any) -> Ke
         top5=float(hits(scores, labels, 5).mean()),
         interval=wilson(int(first.sum()), len(labels)),
         n_test=len(labels),
-        n_classes=n_classes,
-        confusion=confusion_matrix(scores.argmax(axis=1), labels, n_classes),
+        n_classes=occurring(classes, labels),
+        confusion=confusion_matrix(scores.argmax(axis=1), labels, size),
         **about,
     )

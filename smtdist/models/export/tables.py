@@ -169,11 +169,15 @@ def package(name: str) -> Any:
 
 
 def facts(model: Model, drop: int | None = None) -> dict[str, Any]:
-    """Return what an exported file says about itself, as plain JSON types."""
+    """Return what an exported file says about itself, as plain JSON types.
+
+    `dropped` leading components are not in the file, so that there are none left to drop.
+    """
     return {
         "configuration": model.settings.to_json(),
         "fingerprint": str(model.provenance.get("fingerprint", "")),
-        "drop": model.settings.drop if drop is None else drop,
+        "drop": 0,
+        "dropped": model.settings.drop if drop is None else drop,
     }
 
 
