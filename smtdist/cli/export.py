@@ -15,7 +15,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import print_json, result_console
 from smtdist.data.writing import check_target
-from smtdist.models import loading
+from smtdist.models import loading, readout
 from smtdist.models.export import arrays, onnx, torch
 from smtdist.models.model import Model
 from smtdist.monitor import tables
@@ -38,6 +38,8 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; a folder for zarr.")],
+    features: opt.Features = None,
+    pool: opt.Pool = None,
     components: opt.Components = None,
     drop: opt.Drop = None,
     overwrite: opt.Overwrite = False,
@@ -52,8 +54,13 @@ def export(
             f"{model} has a learned code; {format} takes models with the codes gq and vq alone. Export its arrays as zarr or "
             f"npz, or let smtdist transform write representations."
         )
-    shape = fitted.representation_shape(components, drop)
-    size = WRITERS[format](fitted, out, n_components=components, drop=drop, overwrite=overwrite)
+    if (features or pool) and format in (Format.zarr, Format.npz):
+        raise WrongUsage(
+            f"--features and --pool are for onnx and torch; {format} holds arrays of the model."
+        )
+    seen = readout.with_readout(fitted, opt.features(features), pool)
+    shape = seen.representation_shape(components, drop)
+    size = WRITERS[format](seen, out, n_components=components, drop=drop, overwrite=overwrite)
     result = {
         "out": str(out.absolute()),
         "format": format.value,

@@ -12,23 +12,31 @@ from smtdist.kernels.grid_pool import edges
 from smtdist.kernels.types import Codes
 
 
-def pooled_counts(codes: Codes, images: int, rows: int, columns: int, grid: int) -> NDArray[np.float32]:
-    """Return how many patches of each cell have each atom, float32 (images, grid, grid, K).
+def cells(rows: int, columns: int, grid: int) -> NDArray[np.int64]:
+    """Return the cell of each position, (rows, columns), numbered row by row.
 
-    Cells are those of `grid_pool.edges`. Codes of patches run image by image, row by row; those on a device are taken
-    to the host. Memory: the
-    result, and 8 bytes for each active atom of one image.
-
-    >>> codes = Codes(np.array([0, 2, 2, 3, 4]), np.array([0, 1, 1, 1], np.uint16), 2)
-    >>> pooled_counts(codes, 1, 2, 2, 1).ravel().tolist(), pooled_counts(codes, 1, 2, 2, 2)[0, 0].tolist()
-    ([1.0, 3.0], [[1.0, 1.0], [0.0, 0.0]])
+    >>> cells(2, 3, 2).tolist()
+    [[0, 0, 1], [2, 2, 3]]
     """
     cell = np.empty((rows, columns), np.int64)
     down, across = itertools.pairwise(edges(rows, grid)), list(itertools.pairwise(edges(columns, grid)))
     for row, (top, bottom) in enumerate(down):
         for column, (left, right) in enumerate(across):
             cell[top:bottom, left:right] = row * grid + column
-    first_of_cell = cell.ravel() * codes.n_atoms
+    return cell
+
+
+def pooled_counts(codes: Codes, images: int, rows: int, columns: int, grid: int) -> NDArray[np.float32]:
+    """Return how many patches of each cell have each atom, float32 (images, grid, grid, K).
+
+    Cells are those of `grid_pool.edges`. Codes of patches run image by image, row by row; those on a device are taken
+    to the host. Memory: the result, and 8 bytes for each active atom of one image.
+
+    >>> codes = Codes(np.array([0, 2, 2, 3, 4]), np.array([0, 1, 1, 1], np.uint16), 2)
+    >>> pooled_counts(codes, 1, 2, 2, 1).ravel().tolist(), pooled_counts(codes, 1, 2, 2, 2)[0, 0].tolist()
+    ([1.0, 3.0], [[1.0, 1.0], [0.0, 0.0]])
+    """
+    first_of_cell = cells(rows, columns, grid).ravel() * codes.n_atoms
     counts = np.empty((images, grid, grid, codes.n_atoms), np.float32)
     positions, indptr, indices = rows * columns, to_host(codes.indptr), to_host(codes.indices)
     for image in range(images):

@@ -142,7 +142,7 @@ class ModelReadout:
             if readout.grid is not None:
                 assert isinstance(self.model, Model)
                 places = self.model.geometry.rows, self.model.geometry.columns
-                shape = (*pooled_shape(*places, *self._windows(readout.grid)), shape[-1])
+                shape = (*pooled_shape(*places, *self.pooling), shape[-1])
             found.append(Block("embedding", shape))
         if readout.features != "embedding":
             assert isinstance(self.model, Model)
@@ -150,8 +150,13 @@ class ModelReadout:
             found.append(Block("codes", (side, side, len(self.model.encoder.atoms))))
         return found
 
-    def _windows(self, grid: int) -> tuple[int, int]:
+    @property
+    def pooling(self) -> tuple[int, int]:
+        """Side of the windows that the embedding is pooled over and step to the next, in positions; of a binary code."""
         assert isinstance(self.model, Model)
+        grid = self.readout.grid
+        if grid is None:
+            return self.model.pooling
         rows, columns = self.model.geometry.rows, self.model.geometry.columns
         if grid > min(rows, columns):
             raise ConfigurationError(
@@ -171,7 +176,7 @@ class ModelReadout:
         """Return what represents a batch of images within a worker's budget."""
         inner = self.model.representer(source, engine, n_components, drop)
         if self.readout.grid is not None and isinstance(inner, Represent):
-            size, step = self._windows(self.readout.grid)
+            size, step = self.pooling
             inner = replace(inner, size=size, stride=step)
         blocks = self.blocks(n_components, drop)
         # beside what the model's own representation takes: the features of a batch in float32, joined and converted

@@ -22,7 +22,7 @@ from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
-from smtdist.models import files
+from smtdist.models import files, readout
 from smtdist.models.fit import fit
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
@@ -252,15 +252,25 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @_with_value_errors
     def transform(
-        self, X: Any, *, n_components: int | None = None, drop: int | None = None
+        self,
+        X: Any,
+        *,
+        n_components: int | None = None,
+        drop: int | None = None,
+        features: str | None = None,
+        pool: int | None = None,
+        mirrored: bool = False,
+        half: bool = False,
     ) -> NDArray[np.floating[Any]]:
         """Return representations (samples, features) in memory; `smtdist transform` writes them out of core.
 
-        `n_components` and `drop` choose among the components stored, at no cost.
+        n_components, drop : choose among the components stored, at no cost. features : "embedding" (default), "codes"
+            (square roots of how often each atom is active in each quarter of an image) or "both", one after the other.
+        pool : pool the embedding over so many windows a side. mirrored : features of the mirror image follow. half : float16.
         """
         check_is_fitted(self)
-        model = self.model_
-        source = as_source(X, model.settings, fitted=True)
+        model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)
+        source = as_source(X, self.model_.settings, fitted=True)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor)
             with engine.run(("transform",)):

@@ -25,7 +25,9 @@ from smtdist.kernels.codes import encode
 from smtdist.models.export import arrays
 from smtdist.models.export import onnx as onnx_export
 from smtdist.models.export import torch as torch_export
+from smtdist.models.export.tables import model_of, tables
 from smtdist.models.fit import fit
+from smtdist.models.readout import with_readout
 from smtdist.models.transform import transform
 
 TOLERANCE = 1e-4
@@ -90,25 +92,25 @@ def onnx_codes(model, graph, images):
     return active if model.settings.constant_patch == "activate_best" else active & kept.reshape(-1, 1)
 
 
-def every_onnx_check(model, images):
-    graph = onnx_export.as_graph(model)
+def every_onnx_check(seen, images):
+    graph, model = onnx_export.as_graph(seen), model_of(seen)
     codes = on_grid(model, onnx_codes(model, graph, images))
     np.testing.assert_array_equal(codes, dense_codes(model, images))
     (found,) = run_onnx(graph, images, "representation")
-    expected = represented(model, images)
+    expected = represented(seen, images)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-def every_torch_check(model, images):
+def every_torch_check(seen, images):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    module = torch_export.as_module(model)
+    module, model = torch_export.as_module(seen), model_of(seen)
     with torch.no_grad():
         given_images = torch.from_numpy(images)
         codes = on_grid(model, module.codes(given_images).numpy())
         np.testing.assert_array_equal(codes, dense_codes(model, images))
         found = module(given_images).numpy()
-    expected = represented(model, images)
+    expected = represented(seen, images)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
@@ -225,6 +227,21 @@ def model_file(model, tmp_path_factory):
 def test_any_number_of_images(check, model, colour):
     for count in (1, 3, 20):
         check(model, colour[:count])
+
+
+@CHECKS
+@pytest.mark.parametrize("features", ["embedding", "codes", "both"])
+@pytest.mark.parametrize("changes", [{}, {"feature": "vq"}, {"stride": 2, "context": 3}])
+def test_what_is_read_out_of_codes(check, colour, features, changes):
+    """Counts of codes, and other windows, are those of transform."""
+    model = fitted(colour, n_components=4, **changes)
+    pool = None if features == "codes" else 3
+    check(with_readout(model, features, pool), colour[:7])
+
+
+def test_mirror_images_are_the_callers(model):
+    with pytest.raises(ConfigurationError, match="give it the mirrored images too"):
+        tables(with_readout(model, "both", mirrored=True))
 
 
 def test_squares_are_added_in_pixel_order(model):
@@ -353,5 +370,6 @@ def test_help_has_an_example():
 def test_command_says_what_is_wrong(model_file, tmp_path):
     words = ("export", model_file, "--out", tmp_path / "m", "--format")
     run(*words, "csv", code=2)
+    assert "are for onnx and torch" in run(*words, "npz", "--features", "both", code=2)[1]
     assert "stores 5 components" in run(*words, "npz", "--components", 9, code=1)[1]
     assert os.listdir(tmp_path) == []

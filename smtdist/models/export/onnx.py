@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
 from smtdist.kernels import pixels as pixel_values
-from smtdist.models.export.tables import Tables, facts, package, tables
-from smtdist.models.model import Model
+from smtdist.kernels.representation import pooled_shape
+from smtdist.models.export.tables import Exported, Tables, facts, package, tables
 
 OPSET: Final = 18
 IR_VERSION: Final = 8
@@ -21,7 +21,7 @@ LARGEST: Final = 2**31 - 2**20
 
 
 def write(
-    model: Model,
+    model: Exported,
     path: str | os.PathLike[str],
     *,
     n_components: int | None = None,
@@ -35,13 +35,13 @@ def write(
     return len(content)
 
 
-def as_graph(model: Model, n_components: int | None = None, drop: int | None = None) -> Any:
+def as_graph(model: Exported, n_components: int | None = None, drop: int | None = None) -> Any:
     """Return the encoder as an `onnx.ModelProto` (opset 18), checked.
 
-    Input `images` (batch, height, width, channels), of the pixel type that the model was fitted on, and of
-    the size
+    Input `images` (batch, height, width, channels), of the pixel type that the model was fitted on, and of the size
     that it codes (encoded images are decoded, resized and cropped before). Output `representation` (batch,
-    features): pooled row, pooled column, component. The codes are exact, see
+    features): pooled row, pooled column, component, and then square roots of counts of codes where the model is one
+    with such a `Readout`. The codes are exact, see
     `smtdist.models.export.tables`, on a runtime that multiplies float32 as such: turn TF32 off on a GPU.
     Floats outside the pixel range are not refused.
 
@@ -56,7 +56,10 @@ def as_graph(model: Model, n_components: int | None = None, drop: int | None = N
             f"The encoder holds {held:,} bytes, and an ONNX file at most 2 GiB; export fewer components, or as torch."
         )
     graph = _Graph(onnx)
-    rows_of_features = _represented(graph, parts, _coded(graph, parts, _patches(graph, parts)))
+    dots, flat = _coded(graph, parts, _patches(graph, parts))
+    read = _nearest if parts.form == "labels" else _above
+    found = read(graph, parts, dots, flat)
+    rows_of_features = graph("Concat", *found, axis=1) if len(found) > 1 else found[0]
     graph.name("Cast", "representation", rows_of_features, to=_type(onnx, parts.result_dtype))
     image = onnx.helper.make_tensor_value_info("images", _type(onnx, parts.dtype), ["batch", *parts.images])
     result = onnx.helper.make_tensor_value_info(
@@ -169,8 +172,8 @@ def _rounded(graph: _Graph, total: str, count: Any) -> str:
     return graph("Floor", graph("Div", over, graph.constant(2.0 * np.asarray(count), "float64")))
 
 
-def _coded(graph: _Graph, parts: Tables, centred: str) -> str:
-    """Centred patches to the sums of their atoms' components, float32 (N, L)."""
+def _coded(graph: _Graph, parts: Tables, centred: str) -> tuple[str, str]:
+    """Centred patches to cosines with the atoms, float32 (N, K), and which patches are constant, bool (N, 1)."""
     contrast = graph.total(graph("Mul", centred, centred), 0)
     white = graph("MatMul", graph.constant(parts.whiten, "float64"), centred)
     squares = _square_sum(graph, white, parts.pixels)
@@ -182,10 +185,7 @@ def _coded(graph: _Graph, parts: Tables, centred: str) -> str:
     unit = graph("Mul", graph("Div", white, norm), graph.constant(float(parts.grid_scale), "float64"))
     grid = graph("Transpose", graph.cast(graph("Round", unit), "float32"), perm=[1, 0])
     dots = graph.name("MatMul", "dots", grid, graph.constant(parts.atoms_t, "float32"))
-    flat = graph("Transpose", constant, perm=[1, 0])
-    if parts.form == "labels":
-        return _nearest(graph, parts, dots, flat)
-    return _above(graph, parts, dots, flat)
+    return dots, graph("Transpose", constant, perm=[1, 0])
 
 
 def _square_sum(graph: _Graph, values: str, pixels: int) -> str:
@@ -197,22 +197,31 @@ def _square_sum(graph: _Graph, values: str, pixels: int) -> str:
     return first
 
 
-def _nearest(graph: _Graph, parts: Tables, dots: str, flat: str) -> str:
-    """The components of the nearest atom; zero for patches that are left out."""
+def _nearest(graph: _Graph, parts: Tables, dots: str, flat: str) -> list[str]:
+    """What is read out where the nearest atom is active; patches that are left out have none."""
     scores = dots
     if parts.euclidean:
         scores = graph("Mul", graph.cast(dots, "int32"), graph.constant(2, "int32"))
         scores = graph("Sub", scores, graph.constant(parts.norms, "int32"))
     labels = graph.name("ArgMax", "labels", scores, axis=1, keepdims=0)
-    embedded = graph("Gather", graph.constant(parts.components_t, "float32"), labels, axis=0)
     kept = graph.name("Not", "kept", flat)
-    if parts.best_constant:
-        return embedded
-    return graph("Where", kept, embedded, graph.constant(0.0, "float32"))
+    found = []
+    if parts.embedded:
+        embedded = graph("Gather", graph.constant(parts.components_t, "float32"), labels, axis=0)
+        if not parts.best_constant:
+            embedded = graph("Where", kept, embedded, graph.constant(0.0, "float32"))
+        found.append(_represented(graph, parts, embedded))
+    if parts.cells is not None:
+        numbers = graph.constant(np.arange(len(parts.norms)), "int64")
+        active = graph("Equal", graph.reshape(labels, -1, 1), numbers)
+        if not parts.best_constant:
+            active = graph("And", active, kept)
+        found.append(_counted(graph, parts, graph.cast(active, "float32")))
+    return found
 
 
-def _above(graph: _Graph, parts: Tables, dots: str, flat: str) -> str:
-    """The sum of the components of all atoms whose cosine reaches the threshold."""
+def _above(graph: _Graph, parts: Tables, dots: str, flat: str) -> list[str]:
+    """What is read out where all atoms are active whose cosine reaches the threshold."""
     reach = graph("GreaterOrEqual", dots, graph.constant(float(parts.cut), "float32"))
     active = graph("And", reach, graph("Not", flat))
     if parts.best_constant or parts.best_zero:
@@ -226,16 +235,37 @@ def _above(graph: _Graph, parts: Tables, dots: str, flat: str) -> str:
             lone = graph("And", lone, graph("Not", flat))
         active = graph("Or", active, graph("And", lone, best))
     codes = graph.name("Cast", "codes", active, to=_type(graph.onnx, "float32"))
-    return graph("MatMul", codes, graph.constant(parts.components_t, "float32"))
+    found = []
+    if parts.embedded:
+        found.append(
+            _represented(
+                graph, parts, graph("MatMul", codes, graph.constant(parts.components_t, "float32"))
+            )
+        )
+    if parts.cells is not None:
+        found.append(_counted(graph, parts, codes))
+    return found
+
+
+def _counted(graph: _Graph, parts: Tables, codes: str) -> str:
+    """Square roots of how often each atom is active in each cell, float32 (B, cells K)."""
+    rows, columns = parts.positions
+    of_images = graph.reshape(codes, -1, rows * columns, len(parts.norms))
+    counts = graph("MatMul", graph.constant(parts.cells, "float32"), of_images)
+    assert parts.cells is not None
+    return graph.reshape(graph("Sqrt", counts), 0, len(parts.cells) * len(parts.norms))
 
 
 def _represented(graph: _Graph, parts: Tables, embedded: str) -> str:
     """Unit embeddings of patches, window averages, unit length again: float32 (B, features)."""
     size, step = parts.pool_size, parts.pool_stride
+    rows, columns = pooled_shape(*parts.grid, size, step)
     planes = graph("Transpose", _on_grid(graph, parts, _unit(graph, embedded, 1)), perm=[0, 3, 1, 2])
     pooled = graph("AveragePool", planes, kernel_shape=[size, size], strides=[step, step])
     return graph.reshape(
-        _unit(graph, graph("Transpose", pooled, perm=[0, 2, 3, 1]), 3), 0, parts.n_features
+        _unit(graph, graph("Transpose", pooled, perm=[0, 2, 3, 1]), 3),
+        0,
+        rows * columns * parts.components_t.shape[1],
     )
 
 

@@ -30,8 +30,12 @@ from smtdist.kernels import patches
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.patches import Average
-from smtdist.kernels.types import PixelScale
+from smtdist.kernels.pooled_codes import cells
+from smtdist.kernels.types import Geometry, PixelScale
 from smtdist.models.model import Model
+from smtdist.models.readout import ModelReadout, Readout
+
+Exported = Model | ModelReadout
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -60,7 +64,8 @@ class Tables:
     best_zero: bool
     pool_size: int
     pool_stride: int
-    feature_shape: tuple[int, int, int]
+    feature_shape: tuple[int, ...]
+    embedded: bool  # whether the embedding is part of a representation
     rows_at: NDArray[np.int64]  # (R T,): image rows of the pixels of a patch, position by position
     columns_at: NDArray[np.int64]  # (C T,)
     rows_near: NDArray[np.float64]  # (R T, H) zeros and ones: rows that a contextual mean sums over
@@ -71,6 +76,9 @@ class Tables:
     atoms_t: NDArray[np.float32]  # (p, K) whole numbers
     norms: NDArray[np.int32]  # (K,): Σ a²
     components_t: NDArray[np.float32]  # (K, L)
+    cells: (
+        NDArray[np.float32] | None
+    )  # (cells, R C) zeros and ones: where codes are counted; None: they are not
 
     @property
     def pixels(self) -> int:
@@ -98,11 +106,22 @@ class Tables:
         return coded * (24 * self.pixels + 9 * atoms + 20 * length) + 8 * every * length
 
 
-def tables(model: Model, n_components: int | None = None, drop: int | None = None) -> Tables:
-    """Return what the encoder of a fitted model is made of.
+def tables(exported: Exported, n_components: int | None = None, drop: int | None = None) -> Tables:
+    """Return what the encoder of a fitted model is made of, with what is read out of its codes.
 
-    Raises ModelError where the model has no embedding, or fewer components than asked for.
+    Raises ModelError where the model has no embedding, or fewer components than asked for; ConfigurationError for
+    mirror images, which a caller can make.
     """
+    seen = (
+        exported
+        if isinstance(exported, ModelReadout)
+        else ModelReadout(exported, Readout("embedding", None))
+    )
+    model, how = model_of(exported), seen.readout
+    if how.mirrored:
+        raise ConfigurationError(
+            "An exported encoder has no features of mirror images; give it the mirrored images too."
+        )
     encoder, settings = model.encoder, model.settings
     whitener = encoder.whitener
     geometry, size = whitener.geometry, whitener.geometry.patch
@@ -126,7 +145,7 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
     return Tables(
         images=(geometry.height, geometry.width, 3 if whitener.grey else geometry.channels),
         dtype=_input_dtype(model),
-        result_dtype=settings.dtype,
+        result_dtype=seen.dtype,
         scale=whitener.scale,
         grey=whitener.grey,
         patch=size,
@@ -142,9 +161,10 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         euclidean=encoder.euclidean,
         best_constant=encoder.constant_patch == "activate_best",
         best_zero=encoder.zero_code == "activate_best",
-        pool_size=model.pooling[0],
-        pool_stride=model.pooling[1],
-        feature_shape=model.feature_shape(components.shape[1]),
+        pool_size=seen.pooling[0],
+        pool_stride=seen.pooling[1],
+        feature_shape=seen.representation_shape(n_components, drop),
+        embedded=how.features != "codes",
         rows_at=_starts(rows, size),
         columns_at=_starts(columns, size),
         rows_near=rows_near,
@@ -155,7 +175,23 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         atoms_t=np.ascontiguousarray(encoder.atoms.T, np.float32),
         norms=square_norms(encoder.atoms).astype(np.int32),
         components_t=components,
+        cells=None if how.features == "embedding" else _cells(rows, columns, geometry, how.code_grid),
     )
+
+
+def model_of(exported: Exported) -> Model:
+    """Return the model whose codes are read out."""
+    model = exported.model if isinstance(exported, ModelReadout) else exported
+    assert isinstance(model, Model)
+    return model
+
+
+def _cells(
+    rows: NDArray[np.int64], columns: NDArray[np.int64], geometry: Geometry, grid: int
+) -> NDArray[np.float32]:
+    """Which coded positions are in each cell of a grid over all positions."""
+    own = cells(geometry.rows, geometry.columns, grid)[np.ix_(rows, columns)].ravel()
+    return np.asarray(own == np.arange(grid * grid)[:, None], np.float32)
 
 
 def package(name: str) -> Any:
@@ -168,11 +204,12 @@ def package(name: str) -> Any:
         ) from error
 
 
-def facts(model: Model, drop: int | None = None) -> dict[str, Any]:
+def facts(exported: Exported, drop: int | None = None) -> dict[str, Any]:
     """Return what an exported file says about itself, as plain JSON types.
 
     `dropped` leading components are not in the file, so that there are none left to drop.
     """
+    model = model_of(exported)
     return {
         "configuration": model.settings.to_json(),
         "fingerprint": str(model.provenance.get("fingerprint", "")),

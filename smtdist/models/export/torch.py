@@ -13,8 +13,7 @@ import numpy as np
 from smtdist.data.writing import whole_file
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels import pixels as pixel_values
-from smtdist.models.export.tables import Tables, facts, package, tables
-from smtdist.models.model import Model
+from smtdist.models.export.tables import Exported, Tables, facts, package, tables
 
 Tensor = Any
 _BUFFERS = (
@@ -24,7 +23,7 @@ _BUFFERS = (
 
 
 def write(
-    model: Model,
+    model: Exported,
     path: str | os.PathLike[str],
     *,
     n_components: int | None = None,
@@ -51,11 +50,12 @@ def write(
     return os.stat(path).st_size
 
 
-def as_module(model: Model, n_components: int | None = None, drop: int | None = None) -> Any:
+def as_module(model: Exported, n_components: int | None = None, drop: int | None = None) -> Any:
     """Return the encoder as a `torch.nn.Module` without parameters to train.
 
     It takes images (batch, height, width, channels) of the pixel type that the model was fitted on, on any
-    device, and returns (batch, features): pooled row, pooled column, component. `codes` gives the codes
+    device, and returns (batch, features): pooled row, pooled column, component, and then square roots of counts of
+    codes where the model is one with such a `Readout`. `codes` gives the codes
     (patches, K), bool. They are exact, see `smtdist.models.export.tables`, unless TF32 was turned on. Do
     not call `.half()` or `.float()` on it: whitening needs float64. Floats outside the pixel range are not
     refused.
@@ -72,7 +72,7 @@ def as_module(model: Model, n_components: int | None = None, drop: int | None = 
         def __init__(self) -> None:
             super().__init__()
             self.images, self.dtype, self.image_bytes = parts.images, parts.dtype, parts.image_bytes
-            for name in _BUFFERS:
+            for name in (*_BUFFERS, *(["cells"] if parts.cells is not None else [])):
                 self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(getattr(parts, name))))
 
         def codes(self, images: Tensor) -> Tensor:
@@ -83,10 +83,14 @@ def as_module(model: Model, n_components: int | None = None, drop: int | None = 
         def forward(self, images: Tensor) -> Tensor:
             """Return representations (batch, features)."""
             held = dict(self.named_buffers())
-            grid, constant = _unit_grid(parts, held, _patches(parts, held, images))
-            embed = _nearest if parts.form == "labels" else _above
-            result = _represented(parts, embed(parts, held, grid, constant))
-            return result.to(getattr(torch, parts.result_dtype))
+            active = _codes(parts, held, *_unit_grid(parts, held, _patches(parts, held, images)))
+            found = []
+            if parts.embedded:
+                embed = _nearest if parts.form == "labels" else _above
+                found.append(_represented(parts, embed(held, active)))
+            if parts.cells is not None:
+                found.append(_counted(parts, held, active))
+            return torch.cat(found, 1).to(getattr(torch, parts.result_dtype))
 
     return Encoder().eval()
 
@@ -171,16 +175,22 @@ def _one_hot(scores: Tensor) -> Tensor:
     return top & (top.int().cumsum(1) == 1)
 
 
-def _nearest(parts: Tables, held: Mapping[str, Tensor], grid: Tensor, constant: Tensor) -> Tensor:
+def _counted(parts: Tables, held: Mapping[str, Tensor], active: Tensor) -> Tensor:
+    """Square roots of how often each atom is active in each cell, float32 (B, cells K)."""
+    rows, columns = parts.positions
+    of_images = active.float().reshape(-1, rows * columns, active.shape[1])
+    return (held["cells"] @ of_images).sqrt().flatten(1)
+
+
+def _nearest(held: Mapping[str, Tensor], active: Tensor) -> Tensor:
     """The components of the nearest atom; zero for patches that are left out."""
-    active = _codes(parts, held, grid, constant)
     embedded = held["components_t"].index_select(0, active.int().argmax(1))
     return embedded.masked_fill(~active.any(1, keepdim=True), 0.0)
 
 
-def _above(parts: Tables, held: Mapping[str, Tensor], grid: Tensor, constant: Tensor) -> Tensor:
+def _above(held: Mapping[str, Tensor], active: Tensor) -> Tensor:
     """The sum of the components of all atoms whose cosine reaches the threshold."""
-    return _codes(parts, held, grid, constant).float() @ held["components_t"]
+    return active.float() @ held["components_t"]
 
 
 def _represented(parts: Tables, embedded: Tensor) -> Tensor:
