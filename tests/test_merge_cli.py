@@ -214,7 +214,9 @@ def test_single_repeats_are_added_and_counted_aloud(files, tmp_path):
         "--out",
         tmp_path / "back.h5",
     )
-    assert_same_sums(tmp_path / "back.h5", base)
+    with h5py.File(tmp_path / "back.h5") as back, h5py.File(base) as one:
+        for name in ("activity", "second_moment", "cooccurrence", "context_scatter"):
+            np.testing.assert_array_equal(back["statistics"][name], one["statistics"][name])
 
 
 def test_an_output_that_is_the_model_says_how_to_replace_it(files, tmp_path):

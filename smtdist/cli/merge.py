@@ -46,8 +46,8 @@ def merge(
 
     Data that are in the sums already are refused without --allow-repeats; single samples, up to 5 %, are
     added and their number is printed. All models must share whitening, dictionary and codes: fit the first,
-    and make the others with smtdist update --alone. The result has the bits of one fit of all samples. With one model and --set it is a new
-    solve of the same sums.
+    and make the others with smtdist update --alone. The result has the bits of one fit of all samples. With
+    one model and --set it is a new solve of the same sums.
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))

@@ -157,7 +157,7 @@ def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path):
     file.write(Learned(Theta([np.zeros(3)]), 1, [], over=False))
     whole = file.path.read_bytes()
     left = {
-        "roundab12_cd.tmp": b"",
+        "roundab12_cd3.tmp": b"",
         "roundzzzzzzzz.tmp": bytes(4096) + b"more",
         "round00000000.tmp": whole,
     }
