@@ -70,18 +70,18 @@ def test_a_mistake_in_a_setting_is_wrong_usage(command, mistake, folder, monkeyp
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "fit",
-        "fit, of a model",
-        "fit, learned",
-        "fit, of a code",
-        "plan",
-        "plan, learned",
-        "plan, of a code",
-    ],
+TOGETHER = (
+    "fit",
+    "fit, of a model",
+    "fit, learned",
+    "fit, of a code",
+    "plan",
+    "plan, learned",
+    "plan, of a code",
 )
+
+
+@pytest.mark.parametrize("command", TOGETHER)
 def test_settings_that_do_not_go_together_are_wrong_usage(command, folder, monkeypatch):
     result = refused(folder, monkeypatch, COMMANDS[command], "n_components=9999")
     assert result.exit_code == 2, result.stderr
@@ -92,7 +92,4 @@ def test_settings_that_do_not_go_together_are_wrong_usage(command, folder, monke
 def test_what_only_the_data_show_is_a_failure(command, folder, monkeypatch):
     result = refused(folder, monkeypatch, COMMANDS[command], "patch=99")
     assert result.exit_code == 1, result.stderr
-    assert "images of 10 x 10" in " ".join(result.stderr.split())TOGETHER = ("fit", "fit, of a model", "fit, learned", "fit, of a code", "plan", "plan, learned", "plan, of a code")
-
-
-@pytest.mark.parametrize("command", TOGETHER)
+    assert "images of 10 x 10" in " ".join(result.stderr.split())

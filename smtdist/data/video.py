@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import open_dataset, open_file, reason_of
+from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
 from smtdist.data.source import Reader, Source
 from smtdist.data.video_frames import LOW_PASS, fourier_whitened
 from smtdist.errors import ConfigurationError, DataError
@@ -55,7 +55,7 @@ def open_clips(path: str, names: Sequence[str] | None = None) -> tuple[Clip, ...
 
     Raises DataError for a file without clips, and for names that are none.
     """
-    with open_file(path) as file:
+    with open_file(path) as file, damage_named(path):
         found = [name for name in file if isinstance(file[name], h5py.Group) and "frames" in file[name]]
         if not found:
             raise DataError(

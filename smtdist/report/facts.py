@@ -41,7 +41,7 @@ def kind_of(path: Path) -> str:
     if not path.is_file():
         raise ModelError(f"There is no file {path}; check the name.")
     try:
-        with hdf5.open_file(str(path)) as file:
+        with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
             return kinds.kind_in(file)
     except DataError as error:
         raise ModelError(
