@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -153,3 +154,20 @@ def test_what_is_no_file_of_ours(at, tmp_path):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["x"] = np.arange(3)
     assert "neither a model nor images" in run("info", tmp_path / "c.h5", code=1)
+
+
+def test_a_file_with_damaged_structures_is_told_of_in_plain_words(tmp_path):
+    """HDF5 raises RuntimeErrors and KeyErrors over its own structures, in words of its own."""
+    path = tmp_path / "m.h5"
+    content = bytearray((Path(__file__).parent / "fixtures" / "models" / "smt-gq.h5").read_bytes())
+    content[600:5000] = b"\xff" * 4400
+    path.write_bytes(content)
+    for words in (
+        ["info", path],
+        ["report", path, "--out", tmp_path / "r.html"],
+        ["transform", path, path, "--dataset", "x", "--out", tmp_path / "z.h5"],
+        ["video", "fit", path, "--out", tmp_path / "v.h5"],
+    ):
+        said = run(*words, code=1)
+        assert "m.h5" in said
+        assert not any(raw in said for raw in ("Unable to", "Can't", "synchronously", "heap")), said

@@ -183,3 +183,43 @@ def test_what_has_no_meaning_is_refused(files, tmp_path):
     assert base.read_bytes() == before
     run("merge", base, base, "--allow-repeats", *out)
     assert load(tmp_path / "m.h5").statistics.n_samples == 40
+
+
+def test_single_repeats_are_added_and_counted_aloud(files, tmp_path):
+    """One of 20 samples is 5 %; two are refused."""
+    base, data = files / "base.h5", tmp_path / "more.h5"
+    with h5py.File(files / "data.h5") as file, h5py.File(data, "w") as more:
+        first, second = (file[f"{number}/images"][()] for number in (0, 1))
+        more["none/images"], more["one/images"] = second, np.concatenate([first[:1], second[1:]])
+        more["two/images"] = np.concatenate([first[:2], second[2:]])
+    out, said = ["--out", tmp_path / "m.h5", "--overwrite"], "in the sums already and counts twice now"
+    assert said not in run("update", base, data, "--dataset", "none", *out).stdout
+    assert f"1 sample was {said}" in run("update", base, data, "--dataset", "one", *out).stdout
+    told = json.loads(run("update", base, data, "--dataset", "one", *out, "--json").stdout)
+    assert (told["n_repeated"], told["n_samples"]) == (1, 40)
+    run("update", base, data, "--dataset", "one", "--alone", "--out", tmp_path / "one.h5")
+    merged = run("merge", base, tmp_path / "one.h5", "--out", tmp_path / "both.h5").stdout
+    assert f"1 sample was {said}" in merged
+    refusal = run("update", base, data, "--dataset", "two", *out, code=1).stderr
+    assert "2 of 20 samples are in the sums already" in " ".join(refusal.split())
+    shown = run("update", base, data, "--dataset", "two", "--allow-repeats", *out).stdout
+    assert "2 samples were in the sums already and count twice now" in shown
+    run(
+        "update",
+        tmp_path / "both.h5",
+        data,
+        "--dataset",
+        "one",
+        "--withdraw",
+        "--out",
+        tmp_path / "back.h5",
+    )
+    with h5py.File(tmp_path / "back.h5") as back, h5py.File(base) as one:
+        for name in ("activity", "second_moment", "cooccurrence", "context_scatter"):
+            np.testing.assert_array_equal(back["statistics"][name], one["statistics"][name])
+
+
+def test_an_output_that_is_the_model_says_how_to_replace_it(files, tmp_path):
+    base = files / "base.h5"
+    words = ["update", base, files / "data.h5", "--dataset", "1", "--out", base, "--overwrite"]
+    assert "leave out --out to replace it" in " ".join(run(*words, code=1).stderr.split())

@@ -35,9 +35,15 @@ def asked_for(defaults: S, assignments: list[str] | None, **chosen: Any) -> S:
     return found
 
 
+def parsed(assignments: list[str] | None) -> dict[str, Any]:
+    """Return what --set asks for, by name; WrongUsage for what is no setting."""
+    with usage():
+        return configuration.parse_settings(assignments or [])
+
+
 def changed(model: M, assignments: list[str] | None, allowed: Sequence[str]) -> M:
     """Return a fitted model with other settings among those allowed; what it was fitted with cannot change."""
-    changes = configuration.parse_settings(assignments or [])
+    changes = parsed(assignments)
     fixed = sorted(set(changes) - set(allowed))
     if fixed:
         raise WrongUsage(f"{', '.join(fixed)} cannot change after the fit; {', '.join(allowed)} can.")

@@ -1,4 +1,9 @@
-"""How commands fail: wrong usage, and whether to show tracebacks."""
+"""How commands fail: wrong usage, and whether to show tracebacks.
+
+What the command line alone shows to be wrong is wrong usage, exit code 2: a setting or option that there is not, that has no
+such value, or that does not go with another. What only the data or a file show is a failure, exit code 1, also where another
+setting would do: a patch larger than the images, more components than the codes span.
+"""
 
 import threading
 from collections.abc import Iterator

@@ -13,7 +13,8 @@ from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import model_line
-from smtdist.cli.session import Where, engine_for, print_json, result_console
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say_repeated
+from smtdist.data.same_file import require_apart
 from smtdist.data.writing import check_target
 from smtdist.models import merge as merging
 from smtdist.models.additions import kind_of
@@ -43,9 +44,10 @@ def merge(
 ) -> None:
     """Add the sums of models, withdraw those of others, and solve again; no data are read.
 
-    All models must share whitening, dictionary and codes: fit the first, and make the others with smtdist
-    update --alone. The result has the bits of one fit of all samples. With one model and --set it is a new
-    solve of the same sums.
+    Data that are in the sums already are refused without --allow-repeats; single samples, up to 5 %, are
+    added and their number is printed. All models must share whitening, dictionary and codes: fit the first,
+    and make the others with smtdist update --alone. The result has the bits of one fit of all samples. With
+    one model and --set it is a new solve of the same sums.
     """
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(*models, *(subtract or ())))
@@ -100,7 +102,9 @@ def update(
     """Add samples to a model, or withdraw them: one pass over them alone, then a solve.
 
     Samples are like those of the fit: images, rows of a table, clips or a text. Whitening and dictionary
-    stay, so ten updates have the bits of one fit with them. MODEL.h5 is replaced once the new one is whole.
+    stay, so ten updates have the bits of one fit with them. Data that are in the model already are refused
+    without --allow-repeats; single samples, up to 5 %, are added and their number is printed. MODEL.h5 is
+    replaced once the new one is whole.
     A run that was stopped goes on when it is started again with the same --checkpoint.
     """
     if alone and (out is None or withdraw or allow_repeats):
@@ -109,7 +113,8 @@ def update(
         )
     target = model if out is None else out
     if out is not None:
-        check_target(out, overwrite, inputs=(model,), data=data)
+        require_apart(out, (model,), remedy="leave out --out to replace it, or write to another name")
+        check_target(out, overwrite, data=data)
     kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
     present = kind.load(model)
     with usage():
@@ -142,6 +147,7 @@ def _report(model: Any, path: Path, facts: dict[str, Any], as_json: bool) -> Non
         **facts,
         **model.summary(),
         "n_samples": n_samples,
+        "n_repeated": merging.repeated(model),
         "audit": audit,
     }
     if as_json:
@@ -149,12 +155,16 @@ def _report(model: Any, path: Path, facts: dict[str, Any], as_json: bool) -> Non
         return
     console = result_console()
     console.print(tables.audit_table(audit))
+    say_repeated(result["n_repeated"])
     line = model_line(result) if "n_dead" in result else other_line(result)
     console.print(line, highlight=False, soft_wrap=True)
 
 
 def other_line(result: dict[str, Any]) -> str:
     """Return one line about a model that is not of atoms of images."""
-    left_out = {"model", "bytes", "seconds", "passes", "audit", "fingerprint", "eigenvalues"}
+    left_out = {
+        *("model", "bytes", "seconds", "passes"),
+        *("audit", "fingerprint", "eigenvalues", "n_repeated"),
+    }
     told = (f"{name.removeprefix('n_')} {value}" for name, value in result.items() if name not in left_out)
     return f"{result['model']}: {tables.size(result['bytes'])}, {', '.join(told)}"

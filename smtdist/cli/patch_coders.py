@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smtdist import configuration
-from smtdist.cli.coders import asked_for, changed, say_fitted, told
+from smtdist.cli.coders import asked_for, changed, parsed, say_fitted, told
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for
 from smtdist.codes.coder import Coder, Record
@@ -98,6 +98,7 @@ def coded_run(
     if from_model is None:
         with usage(TypeError):
             settings = learned_codes.coded_settings(**configuration.parse_settings(assignments or []))
+            learned_codes.require_entries(settings)
         source = opened()
         learned_codes.require_pooled(source, settings)
         return Run(
@@ -110,7 +111,8 @@ def coded_run(
     source = opened()
     start.require_like(source)
     manifold.require_pools(start.patches, start.settings)
-    manifold.require_size(start.coder.size, start.settings)
+    with usage():
+        manifold.require_size(start.coder.size, start.settings)
     return Run(
         source,
         lambda engine: manifold.fit_manifold(source, start.coder, start.settings, engine),
@@ -127,9 +129,7 @@ def _reused(path: Path, assignments: list[str] | None) -> tuple[Coder, ManifoldS
     )
     # the code that the file has anyway
     given = [text for text in assignments or [] if text != f"feature={coder.feature}"]
-    fixed = sorted(
-        set(configuration.parse_settings(given)) & learned_codes.names_of_the_code(coder.feature)
-    )
+    fixed = sorted(set(parsed(given)) & learned_codes.names_of_the_code(coder.feature))
     if fixed:
         raise WrongUsage(
             f"--from-model keeps the code with its whitening and dictionary, so its settings ({', '.join(fixed)}) cannot be "

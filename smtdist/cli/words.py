@@ -10,7 +10,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.coders import say_costs
 from smtdist.cli.errors import WrongUsage, usage
-from smtdist.cli.session import Where, engine_for, print_json, result_console, say
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say, say_repeated
 from smtdist.data.text import TextSource
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.manifest import Facts
@@ -212,6 +212,8 @@ def words(
     if target is not None:
         result |= {"model": str(target), "bytes": word_files.save_words(found, target, overwrite=overwrite)}
     result |= found.summary()
+    if both or (text and model is not None and not withdraw):
+        result["n_repeated"] = merging.repeated(found)
     result["near"] = {
         word: {
             "nearest": [one._asdict() for one in found.nearest(word, count)],
@@ -283,6 +285,7 @@ def _report(result: dict[str, Any], as_json: bool) -> None:
         return
     if "passes" in result:
         result_console().print(tables.passes_table(result["passes"]))
+    say_repeated(result.get("n_repeated", 0))
     for word, lists in result["near"].items():
         for title, key in (("nearest", "nearest"), ("most often beside it", "beside")):
             shown = ", ".join(

@@ -17,8 +17,32 @@ from smtdist.concepts.settings import ConceptSettings
 from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
+from smtdist.models import layouts
+from smtdist.models.groups import finite
 
 SCHEMA: Final = 1
+_SWEEPS: Final = {
+    **dict.fromkeys(("temperature", "loss", "objective", "cka"), np.float64),
+    **dict.fromkeys(("flips", "at_once", "projected"), np.int64),
+}
+_LAYOUT: Final[dict[str, layouts.Arrays]] = {
+    "": {
+        "concepts": ("point", "concept"),
+        **dict.fromkeys(("weight", "size", "dense"), ("concept",)),
+        "feature": ("concept", "dimension"),
+    },
+    "sums": {
+        "together": ("concept", "concept_"),
+        "crossed": ("component", "concept"),
+        "total": ("component",),
+    },
+    "coordinates": {
+        "mean": ("dimension",),
+        "axes": ("dimension", "component"),
+        **dict.fromkeys(("singular", "grid"), ("component",)),
+    },
+    "sweeps": dict.fromkeys(_SWEEPS, ("sweep",)),
+}
 
 
 def save(model: ConceptModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -39,14 +63,16 @@ def load(path: str | os.PathLike[str]) -> ConceptModel:
         file = hdf5.unlocked(path)
     except OSError as error:
         raise ModelError(
-            f"{path} is not a readable HDF5 file ({error}); give one written by smtdist concepts."
+            f"{path} is not a readable HDF5 file ({hdf5.reason_of(error)}); give one written by smtdist concepts."
         ) from error
     with file:
         try:
             _require_schema(file, path)
             return _read(file)
         except hdf5.DAMAGE as error:
-            raise ModelError(f"{path} is not a whole file of concepts ({error}); make it again.") from error
+            raise ModelError(
+                f"{path} is not a whole file of concepts ({hdf5.reason_of(error)}); make it again."
+            ) from error
 
 
 def _require_schema(file: Any, path: str | os.PathLike[str]) -> None:
@@ -113,33 +139,26 @@ def _groups(model: ConceptModel) -> dict[str, Group]:
         "sweeps": Group(
             {
                 name: ("sweep", np.array([getattr(one, name) for one in model.history], kind))
-                for name, kind in (
-                    ("temperature", np.float64),
-                    ("loss", np.float64),
-                    ("objective", np.float64),
-                    ("cka", np.float64),
-                    ("flips", np.int64),
-                    ("at_once", np.int64),
-                    ("projected", np.int64),
-                )
+                for name, kind in _SWEEPS.items()
             }
         ),
     }
 
 
 def _read(file: Any) -> ConceptModel:
+    layouts.require(file, _LAYOUT)
     sums, coordinates, sweeps = file["sums"], file["coordinates"], file["sweeps"]
     names = list(asdict(Sweep(0.0, 0.0, 0.0, 0.0, 0, 0)))
     columns = [sweeps[name][()].tolist() for name in names]
     return ConceptModel(
         settings=ConceptSettings.from_json(str(file.attrs["configuration"])),
         concepts=file["concepts"][()],
-        weights=file["weight"][()],
-        features=file["feature"][()].T.copy(),
-        together=sums["together"][()],
-        crossed=sums["crossed"][()],
-        total=sums["total"][()],
-        coordinates=Coordinates(*(coordinates[name][()] for name in ("grid", "mean", "axes", "singular"))),
+        weights=finite(file, "weight"),
+        features=finite(file, "feature").T.copy(),
+        **{name: finite(sums, name) for name in _LAYOUT["sums"]},
+        coordinates=Coordinates(
+            *(finite(coordinates, name) for name in ("grid", "mean", "axes", "singular"))
+        ),
         cka=float(np.asarray(file.attrs["cka"]).reshape(-1)[0]),
         loss=float(np.asarray(file.attrs["loss"]).reshape(-1)[0]),
         unit=float(np.asarray(file.attrs["unit_weight"]).reshape(-1)[0]),

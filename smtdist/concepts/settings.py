@@ -103,6 +103,8 @@ class ConceptSettings:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
                 )
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
+            raise ConfigurationError(f"seed is {self.seed!r}; give a whole number from 0 on.")
         for name in ("candidates", "branches"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; give at least 1.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +36,22 @@ DAMAGE: Final = (
     MemoryError,
 )
 """What h5py, JSON and NumPy raise over bytes that are not what was written."""
+_PLAIN_WORDS: Final = (
+    (r"object '([^']*)' doesn't exist", r"\1 is missing"),
+    (r"can't locate attribute: '([^']*)'", r"the attribute \1 is missing"),
+    (r"file signature not found", "it does not begin as one does"),
+    (r"truncated file", "it is shorter than its own header says"),
+    (
+        r"filter returned failure|inflate\(\) failed|[Ff]letcher32|checksum",
+        "its stored data cannot be decoded",
+    ),
+    (r"Permission denied", "there is no permission to read it"),
+    (r"No such file", "it does not exist"),
+    (r"zip\(\) argument", "columns of a table differ in length"),
+    (r"errno = \d+, error message = '([^']*)'", r"\1"),
+    (r"^(Can't|Unable to|Can not|Unspecified error) ", "its structure is damaged"),
+)
+"""What HDF5, h5py and Python say over damaged files, and what that means."""
 LISTED_NAMES: Final = 5
 VISITED_OBJECTS: Final = 10_000
 
@@ -289,16 +306,27 @@ def _why_unopened(path: str, error: OSError) -> str:
     if os.path.isdir(path):
         return f"{path} is a folder, but an HDF5 file is needed; name the file."
     reason = reason_of(error)
-    if "truncated" in reason:
-        return f"{path} is shorter than its own header says ({reason}); copy or download it again in full."
-    if "signature" in reason:
+    if "truncated" in str(error):
+        return f"{path} is shorter than its own header says; copy or download it again in full."
+    if "signature" in str(error):
         return f"{path} is not an HDF5 file; convert the data to HDF5 first."
     return f"{path} cannot be opened as HDF5 ({reason}); check its permissions and that the copy is whole."
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what a library says of an error, fit for the middle of a sentence."""
-    return str(error).strip().rstrip(".").replace("\n", " ")
+    """Return what is wrong, fit for the middle of a sentence; in plain words where HDF5 says it in its own.
+
+    >>> reason_of(KeyError("Unable to synchronously open object (object 'atoms' doesn't exist)"))
+    'atoms is missing'
+    >>> reason_of(OSError("Can't synchronously read data (filter returned failure during read)"))
+    'its stored data cannot be decoded'
+    """
+    said = " ".join(str(error).split()).strip("\"'").rstrip(".")
+    for pattern, words in _PLAIN_WORDS:
+        found = re.search(pattern, said)
+        if found:
+            return found.expand(words)
+    return said
 
 
 def _dataset_names(group: Any) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import damage_named, open_dataset, open_file, unlocked
+from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of, unlocked
 from smtdist.data.remote import full_path
 from smtdist.data.virtual import FewOpen, check_sources
 from smtdist.data.zarr_source import is_zarr, open_array
@@ -51,7 +51,9 @@ def _read(stored: Any, name: str, start: int = 0, stop: int | None = None) -> np
     try:
         return np.asarray(stored[start:stop]).reshape(-1)
     except (OSError, RuntimeError, ValueError) as error:
-        raise DataError(f"{name} cannot be read ({error}); the file is damaged: restore it.") from error
+        raise DataError(
+            f"{name} cannot be read ({reason_of(error)}); the file is damaged: restore it."
+        ) from error
 
 
 def _read_virtual(path: str, dataset: str, n_samples: int) -> npt.NDArray[Any]:

@@ -16,7 +16,10 @@ _FILE_SCHEME = "file://"
 
 
 def require_apart(
-    target: Path, inputs: Iterable[str | os.PathLike[str] | None], data: Location = ()
+    target: Path,
+    inputs: Iterable[str | os.PathLike[str] | None],
+    data: Location = (),
+    remedy: str = "write to another name",
 ) -> None:
     """Refuse an output that is the same file as an input, by whatever name or link.
 
@@ -29,7 +32,9 @@ def require_apart(
     given = (os.fspath(path) for path in inputs if path is not None)
     for path in (*given, *_files_of(data)):
         if _same(target, path):
-            raise ModelError(f"{target} is read by this command ({path}); write to another name.")
+            raise ModelError(
+                f"{target} is read by this command ({path}), so it cannot be its output; {remedy}."
+            )
 
 
 def _same(target: Path, path: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.array import ArraySamples
-from smtdist.data.hdf5 import open_dataset, require_plain
+from smtdist.data.hdf5 import open_dataset, reason_of, require_plain
 from smtdist.data.source import Reader, Source, aligned_samples
 from smtdist.errors import DataError
 
@@ -93,7 +93,7 @@ def _unread(source: Source, start: int, stop: int) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as error:
         raise DataError(
-            f"{source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({error}); "
+            f"{source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({reason_of(error)}); "
             f"restore the file from its origin."
         ) from error
 

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import open_dataset, open_file
+from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
 from smtdist.data.source import Reader, Source
 from smtdist.data.video_frames import LOW_PASS, fourier_whitened
 from smtdist.errors import ConfigurationError, DataError
@@ -55,7 +55,7 @@ def open_clips(path: str, names: Sequence[str] | None = None) -> tuple[Clip, ...
 
     Raises DataError for a file without clips, and for names that are none.
     """
-    with open_file(path) as file:
+    with open_file(path) as file, damage_named(path):
         found = [name for name in file if isinstance(file[name], h5py.Group) and "frames" in file[name]]
         if not found:
             raise DataError(
@@ -239,7 +239,7 @@ class _SequenceReader(Reader):
             except OSError as error:
                 raise DataError(
                     f"{clip.name}, frames {first} to {first + source.length - 1}: the stored data cannot be read "
-                    f"({error}); restore the file from its origin."
+                    f"({reason_of(error)}); restore the file from its origin."
                 ) from error
         frames = raw.astype(np.float32)
         if raw.dtype == np.uint8:

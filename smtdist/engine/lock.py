@@ -4,7 +4,8 @@ Two drivers on one folder could not harm its sums (each file says what it covers
 twice and delete
 each other's partials. The second is refused:
 
-- `driver.lock` is locked with flock, which the kernel releases when the process ends, however it ends. NFS (since
+- `driver.lock` is locked with flock, which the kernel releases when the process ends, however it ends; a run that is not
+  killed removes the file. NFS (since
   Linux 2.6.12), GPFS, CephFS and Lustre mounted with `-o flock` carry it between machines.
 - `driver.json` names host, process, its start and a count that grows every `BEAT_SECONDS`. Where flock is refused, or holds on
   one machine only (Lustre's `localflock`), the record decides: without a lock a process of this host is
@@ -37,6 +38,8 @@ RECORD: Final = "driver.json"
 BEAT_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 20.0
 CORRECTION_SECONDS: Final = 30.0
+ATTEMPTS: Final = 10
+"""To lock a file that has its name still; some file systems do not say so."""
 
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
 _UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
@@ -48,21 +51,50 @@ Record = dict[str, Any]
 def held(folder: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Hold a checkpoint folder for the length of a `with` block; refuse one that another driver holds.
 
-    Makes the folder. `sleep` is the clock of the watch over another host's record.
+    Makes the folder. `sleep` is the clock of the watch over another host's record. The lock's file is
+    removed when the block ends.
     """
+    descriptor, locked = _taken(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise CheckpointError(
-            f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
-        ) from error
-    try:
-        _require_nobody(folder, _lock(descriptor, folder), sleep)
-        with _beating(folder):
-            yield
+        _require_nobody(folder, locked, sleep)
+        try:
+            with _beating(folder):
+                yield
+        finally:
+            # while it is held: whoever locks the file after that sees that it is gone
+            if locked and _is_named(descriptor, folder / LOCK):
+                with suppress(OSError):
+                    (folder / LOCK).unlink(missing_ok=True)
     finally:
         os.close(descriptor)
+
+
+def _taken(folder: Path) -> tuple[int, bool]:
+    """Return the open file of a lock, and whether it is locked; one that its last holder removed meanwhile is made anew."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise CheckpointError(
+                f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
+            ) from error
+        try:
+            locked = _lock(descriptor, folder)
+            if left == 0 or not locked or _is_named(descriptor, folder / LOCK):
+                return descriptor, locked
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise AssertionError("the last attempt returns")
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is the one that has this name now."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False
 
 
 def require_held(folder: Path) -> None:

@@ -8,12 +8,14 @@ flipped bit in those can crash the library, a flipped bit here is found before a
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
 import os
 import tempfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -64,6 +66,16 @@ def write_arrays(path: Path, arrays: State, attributes: dict[str, str]) -> str:
         Path(temporary).unlink(missing_ok=True)
         raise
     return str(path)
+
+
+def remove_half_written(path: Path) -> None:
+    """Delete what `write_arrays` left of a file when its process was killed; only its writer may ask for that."""
+    for other in path.parent.glob(f"{glob.escape(path.stem)}????????.tmp"):
+        with suppress(OSError), open(other, "rb") as file:
+            begun = file.read(len(MAGIC)).lstrip(b"\0")
+            # the index comes last: until then a file of ours begins with zeros
+            if begun in (b"", MAGIC):
+                other.unlink(missing_ok=True)
 
 
 def read_arrays(path: Path) -> tuple[State, dict[str, str]]:

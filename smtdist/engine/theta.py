@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.engine.checkpoint import of_another_run, sentence_for
-from smtdist.engine.stored import Damage, read_arrays, write_arrays
+from smtdist.engine.stored import Damage, read_arrays, remove_half_written, write_arrays
 
 T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
@@ -103,7 +103,11 @@ class ThetaFile:
             write_arrays(self.path, {**arrays, "records": records}, about)
 
     def read(self, kind: Any, note: Callable[[str], None]) -> Learned[Any] | None:
-        """Return what was learned, if the file is there; a damaged one is reported and deleted, and the loop begins anew."""
+        """Return what was learned, if the file is there; a damaged one is reported and deleted, and the loop begins anew.
+
+        What a killed run left half-written is deleted.
+        """
+        remove_half_written(self.path)
         try:
             arrays, about = read_arrays(self.path)
             if about["key"] != self.key:

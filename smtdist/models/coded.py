@@ -165,8 +165,13 @@ def fit_coded(source: Source, settings: CodedSettings, engine: Engine) -> tuple[
 def require_pooled(source: Source, settings: CodedSettings) -> None:
     """Refuse images that either step cannot take, pooling windows that do not fit into them, and too many components."""
     shape = fit.image_shape(source, settings.coder)
-    manifold.require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
+    require_entries(settings)
     manifold.require_pools(patch_rows(settings.coder, shape, None), settings.embedding)
+
+
+def require_entries(settings: CodedSettings) -> None:
+    """Refuse more components than the code has entries: what settings say without the data."""
+    manifold.require_size(code_of(settings.feature).cls.entries(settings.coder), settings.embedding)
 
 
 def coded_facts(source: Source, settings: CodedSettings) -> Facts:

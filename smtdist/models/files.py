@@ -23,13 +23,16 @@ from smtdist.errors import DataError, ModelError
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.triangle import UpperTiles
 from smtdist.kernels.types import Geometry, PixelScale
+from smtdist.models import layouts
 from smtdist.models.dictionary import Dictionary
 from smtdist.models.groups import (
     audit_group,
+    finite,
     number,
     read_audit,
     read_solution,
     reading,
+    require_arrays,
     require_schema,
     smallest,
     solution_group,
@@ -47,6 +50,9 @@ FULL_UP_TO: Final = 4096
 """Up to so many atoms the statistics that follow from others are in the file too, for readers without this package."""
 
 _MATRIX: Final = ("atom", "atom_")
+_MATRICES: Final = ("second_moment", "context_scatter", "cooccurrence")
+_PIXELS: Final = ("pixel", "pixel_")
+_WHITENING: Final[layouts.Arrays] = dict.fromkeys(("covariance", "whiten", "unwhiten"), _PIXELS)
 _OF_ATOMS: Final = {
     "counts": "patches nearest to the atom in the last k-means round",
     "source_sample": "sample the atom was taken from, or -1",
@@ -55,6 +61,11 @@ _OF_ATOMS: Final = {
     "source_digest": "hash of that sample, or 0",
 }
 """What a dictionary holds of each atom, and its long name."""
+_DICTIONARY: Final[layouts.Arrays] = {
+    "atoms": ("atom", "pixel"),
+    # files of the first schema have no hashes
+    **{f"{name}?" if name == "source_digest" else name: ("atom",) for name in _OF_ATOMS},
+}
 
 
 def save(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -77,6 +88,7 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
         geometry = Geometry(**json.loads(file.attrs["geometry"]))
         scale = PixelScale(**json.loads(file.attrs["pixel_scale"]))
         provenance = json.loads(file.attrs["provenance"])
+        _require_layout(file, geometry, settings)
         if "audit" in file:
             provenance["audit"] = read_audit(file["audit"])
         json.dumps(
@@ -88,33 +100,26 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Model:
         model = Model(settings, geometry, scale, whitening, dictionary, None, embedding, provenance)
         if statistics and "statistics" in file:
             model = replace(model, statistics=_read_statistics(file["statistics"], model))
-        _require_shapes(model, str(path))
         return model
 
 
-def _require_shapes(model: Model, path: str) -> None:
-    """Refuse a file whose arrays do not belong together: kernels trust their shapes."""
-    pixels, n_atoms = model.geometry.pixels, len(model.dictionary.grid)
-    found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-        "atoms": (model.dictionary.grid.shape, (n_atoms, pixels)),
-        "whiten": (model.whitening.whiten.shape, (pixels, pixels)),
-    }
-    if model.embedding is not None:
-        components = model.embedding.components
-        found["components"] = (components.shape, (len(model.embedding.eigenvalues), n_atoms))
-    if model.statistics is not None:
-        found["activity"] = (model.statistics.activity.shape, (n_atoms,))
-        for name, matrix in model.statistics.matrices.items():
-            found[name] = (matrix.shape, (n_atoms, n_atoms))
-    for name, (shape, wanted) in found.items():
-        if shape != wanted:
-            raise ModelError(
-                f"{path} is damaged: {name} has the shape {shape}, {wanted} is expected; fit it again."
-            )
-    if not np.isfinite(model.dictionary.grid).all() or not np.isfinite(model.whitening.whiten).all():
-        raise ModelError(
-            f"{path} is damaged: atoms or whitening hold numbers that are not finite; fit it again."
-        )
+def _require_layout(file: Any, geometry: Geometry, settings: Configuration) -> None:
+    """Refuse a file whose arrays are missing or do not belong together: kernels trust their shapes."""
+    whitening = {**_WHITENING, **({"mean": ("pixel",)} if settings.mean == "global" else {})}
+    layout = {"whitening": whitening, "dictionary": _DICTIONARY}
+    sums = _statistics_layout(file["statistics"]) if "statistics" in file else {}
+    require_arrays(file, layout, "atom", sums, pixel=geometry.pixels)
+
+
+def _statistics_layout(group: Any) -> layouts.Arrays:
+    """Return the arrays that sums have to have: matrices that follow from others may lack."""
+    derived = json.loads(group.attrs["derived"])
+    layout = {"n_samples": (), "n_positions": (), "activity": ("atom",)}
+    layout |= {f"{name}?" if name in derived else name: _MATRIX for name in _MATRICES}
+    # the diagonal of what follows from co-occurrences, unless all degrees are equal
+    lacking = "context_scatter" in derived and number(group, "equal_degree") < 0
+    layout["degree_activity" if lacking else "degree_activity?"] = ("atom",)
+    return layout
 
 
 def _root_attributes(model: Model) -> dict[str, Any]:
@@ -141,11 +146,11 @@ def _groups(model: Model) -> Iterator[tuple[str, Group]]:
 
 
 def _whitening_group(model: Model) -> Group:
-    whitening, square = model.whitening, ("pixel", "pixel_")
+    whitening = model.whitening
     variables: dict[str, Any] = {
-        "covariance": (square, whitening.covariance, {"units": "squared share of the pixel range"}),
-        "whiten": (square, whitening.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
-        "unwhiten": (square, whitening.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
+        "covariance": (_PIXELS, whitening.covariance, {"units": "squared share of the pixel range"}),
+        "whiten": (_PIXELS, whitening.whiten, {"long_name": "(ridge I + covariance)^(-1/2)"}),
+        "unwhiten": (_PIXELS, whitening.unwhiten, {"long_name": "(ridge I + covariance)^(1/2)"}),
     }
     if whitening.mean is not None:
         about = {"units": "share of the pixel range"}
@@ -196,16 +201,16 @@ def _full(matrix: Any) -> NDArray[np.integer]:
 
 
 def _read_whitening(group: Any) -> Whitening:
-    covariance, whiten, unwhiten = (group[name][()] for name in ("covariance", "whiten", "unwhiten"))
+    covariance, whiten, unwhiten = (finite(group, name) for name in _WHITENING)
     mean = None
     if "mean" in group:
         scale = PixelScale(**json.loads(group.file.attrs["pixel_scale"]))
-        mean = np.rint(group["mean"][()] / scale.unit).astype(np.int64)
+        mean = np.rint(finite(group, "mean") / scale.unit).astype(np.int64)
     return Whitening(covariance, whiten, unwhiten, mean)
 
 
 def _read_dictionary(group: Any) -> Dictionary:
-    atoms = group["atoms"][()]
+    atoms = finite(group, "atoms")
     grid = np.rint(atoms * whitening_kernels.grid_scale(atoms.shape[1])).astype(np.float32)
     names = (name for name in _OF_ATOMS if name != "source_digest" or name in group)
     return Dictionary(grid, **{name: group[name][()] for name in names})
@@ -213,7 +218,7 @@ def _read_dictionary(group: Any) -> Dictionary:
 
 def _read_statistics(group: Any, model: Model) -> Statistics:
     derived = json.loads(group.attrs["derived"])
-    names = [name for name in ("second_moment", "context_scatter", "cooccurrence") if name not in derived]
+    names = [name for name in _MATRICES if name not in derived]
     equal = number(group, "equal_degree")
     origin = None
     if "sample_digest" in group:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from smtdist.data import hdf5
 from smtdist.data.netcdf import Group
 from smtdist.errors import ModelError
+from smtdist.models import layouts
 from smtdist.solve.solution import Solution
 
 AUDIT: Final = ("action", "fingerprint", "n_samples", "source")
@@ -41,8 +42,12 @@ def reading(
             yield file
     except damage as error:
         if file is None and wanted:
-            raise ModelError(f"{path} is not a readable HDF5 file ({error}); give {wanted}.") from error
-        raise ModelError(f"{path} is not a whole {called} ({error}); fit it again.") from error
+            raise ModelError(
+                f"{path} is not a readable HDF5 file ({hdf5.reason_of(error)}); give {wanted}."
+            ) from error
+        raise ModelError(
+            f"{path} is not a whole {called} ({hdf5.reason_of(error)}); fit it again."
+        ) from error
 
 
 def require_schema(
@@ -65,31 +70,60 @@ def finite(group: Any, name: str, dtype: Any = None) -> NDArray[Any]:
     return values
 
 
+def require_arrays(
+    file: Any, layout: Mapping[str, layouts.Arrays], codes: str, sums: layouts.Arrays, **sizes: int
+) -> None:
+    """Refuse a file, or a layer of one, whose arrays are missing or do not fit together.
+
+    layout : the arrays of groups that the kind of model has. codes : how its dimension of codes is called.
+    sums : the arrays of `/statistics`, where that is no group of `layout`. sizes : lengths that are known
+    from elsewhere. Arrays of an embedding and of an audit are looked at where there are any. Nothing is
+    read but the number of samples. Raises ValueError.
+    """
+    every = dict(layout)
+    if "embedding" in file:
+        every["embedding"] = solution_layout(codes, file["embedding"])
+    named = "audit" in file
+    if named:
+        every["audit"] = audit_layout(file["audit"])
+    if "statistics" in file and "statistics" not in layout:
+        every["statistics"] = {**sums, "sample_digest" if named else "sample_digest?": ("sample",)}
+        count = file["statistics"].get("n_samples")
+        if getattr(count, "shape", None) == ():
+            sizes["sample"] = int(count[()])
+    layouts.require(file, every, **sizes)
+
+
 def solution_group(solution: Solution, codes: str = "atom") -> Group:
     """Return an embedding of codes, whose dimension has a name of its own."""
-    return Group(
-        {
-            "components": (("component", codes), solution.components, {"long_name": "rows of P"}),
-            "eigenvalues": ("component", solution.eigenvalues),
-            "residuals": ("component", solution.residuals),
-            "rank": ((), solution.rank),
-            "dead": (codes, solution.dead.astype(np.uint8), {"long_name": "1 for atoms that never fire"}),
-        }
-    )
+    dimensions = solution_layout(codes)
+    values: dict[str, tuple[Any, ...]] = {
+        "components": (solution.components, {"long_name": "rows of P"}),
+        "eigenvalues": (solution.eigenvalues,),
+        "residuals": (solution.residuals,),
+        "rank": (solution.rank,),
+        "dead": (solution.dead.astype(np.uint8), {"long_name": "1 for atoms that never fire"}),
+    }
+    return Group({name: (dimensions[name], *value) for name, value in values.items()})
+
+
+def solution_layout(codes: str = "atom", group: Any = None) -> layouts.Arrays:
+    """Return the arrays of an embedding; where a group of an older file is given, those that it has to have."""
+    first: layouts.Arrays = {"components": ("component", codes), "eigenvalues": ("component",)}
+    later: layouts.Arrays = {"residuals": ("component",), "rank": (), "dead": (codes,)}
+    return {**first, **(later if group is None or any(name in group for name in later) else {})}
 
 
 def read_solution(group: Any) -> Solution:
     """Read an embedding; older files of coders keep neither residuals nor rank, for which there are NaN and 0."""
-    components, eigenvalues = (
-        np.asarray(group[name][()], np.float64) for name in ("components", "eigenvalues")
-    )
-    if components.shape[:1] != eigenvalues.shape:
-        raise ValueError(f"there are {len(components)} components beside {len(eigenvalues)} eigenvalues")
+    components, eigenvalues = (finite(group, name, np.float64) for name in ("components", "eigenvalues"))
     if "rank" not in group:
         dead = np.logical_not(components.any(axis=0, keepdims=True))[0]
         return Solution(components, eigenvalues, np.full(len(eigenvalues), np.nan), 0, dead)
-    dead = group["dead"][()].astype(bool)
-    return Solution(components, eigenvalues, group["residuals"][()], int(group["rank"][()]), dead)
+    dead, rank = group["dead"][()].astype(bool), int(group["rank"][()])
+    # what was read from an older file and written again has no rank, and no residuals
+    residuals = finite(group, "residuals") if rank else group["residuals"][()]
+    return Solution(components, eigenvalues, residuals, rank, dead)
 
 
 def audit_group(audit: Sequence[Mapping[str, Any]], **attributes: Any) -> Group:
@@ -105,15 +139,23 @@ def audit_group(audit: Sequence[Mapping[str, Any]], **attributes: Any) -> Group:
     return Group(columns, {"long_name": "samples added and withdrawn, in order", **attributes})
 
 
+def audit_layout(group: Any) -> layouts.Arrays:
+    """Return the arrays of that table, the columns of a file's own among them."""
+    return dict.fromkeys([*AUDIT, *_more_columns(group)], ("entry",))
+
+
 def read_audit(group: Any) -> list[dict[str, Any]]:
     """Read that table."""
-    more = (name for name in group if name not in AUDIT and h5py.check_string_dtype(group[name].dtype))
-    names = [*AUDIT, *more]
+    names = [*AUDIT, *_more_columns(group)]
     columns = [
         group[name][()].tolist() if name in _TYPES else group[name].asstr()[()].tolist() for name in names
     ]
     entries = (dict(zip(names, entry, strict=True)) for entry in zip(*columns, strict=True))
     return [{name: value for name, value in entry.items() if name in AUDIT or value} for entry in entries]
+
+
+def _more_columns(group: Any) -> list[str]:
+    return [name for name in group if name not in AUDIT and h5py.check_string_dtype(group[name].dtype)]
 
 
 def without_audit(provenance: dict[str, Any]) -> dict[str, Any]:

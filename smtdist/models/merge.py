@@ -156,6 +156,12 @@ def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]
         return found, [record, solved]
 
 
+def repeated(model: Transform) -> int:
+    """Return how many samples were added to a model though they were in already, so that they count twice."""
+    origin = getattr(model.statistics, "origin", None)
+    return 0 if origin is None else int(origin.repeated)
+
+
 def statistics_of(model: Transform, name: str) -> Any:
     """Return a model's sums, or say that it has none."""
     if model.statistics is None:

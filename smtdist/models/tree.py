@@ -242,7 +242,7 @@ class _Stored(_Lazy):
                 return stored.asstr()[key] if self.is_text else stored[key]
             except (OSError, RuntimeError) as error:
                 raise DataError(
-                    f"{where} cannot be read ({error}); the file is damaged: restore it."
+                    f"{where} cannot be read ({hdf5.reason_of(error)}); the file is damaged: restore it."
                 ) from error
 
 
@@ -352,5 +352,7 @@ def _derived(
                 degree = int(attributes["equal_degree"])
             result["context_scatter"] = _Scatter(degree, moment, kept("cooccurrence"))
     except (KeyError, ValueError) as error:
-        raise ModelError(f"{path} is not a whole smtdist model ({error}); fit it again.") from error
+        raise ModelError(
+            f"{path} is not a whole smtdist model ({hdf5.reason_of(error)}); fit it again."
+        ) from error
     return result

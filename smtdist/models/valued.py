@@ -17,6 +17,7 @@ from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
 from smtdist.kernels.threads import single_blas
+from smtdist.models import layouts
 from smtdist.models.groups import number, smallest
 from smtdist.models.provenance import NO_ATOMS, ordered_digests, origin_of, traced
 from smtdist.models.records import Record
@@ -157,30 +158,36 @@ def solved(
 
 def statistics_group(sums: ValueStatistics, codes: str = "code") -> Group:
     """Return sums as a group of a file; the dimension of codes has a name of its own."""
-    variables: dict[str, Any] = {
-        "n_samples": ((), sums.n_samples),
-        "n_positions": ((), sums.n_positions),
-        "activity": (codes, sums.activity, {"long_name": "sums of codes, in steps of 1 / grid"}),
+    dimensions = {**statistics_layout(codes), "sample_digest": ("sample",)}
+    values: dict[str, Any] = {
+        "n_samples": (sums.n_samples,),
+        "n_positions": (sums.n_positions,),
+        "activity": (sums.activity, {"long_name": "sums of codes, in steps of 1 / grid"}),
     }
     for name, (high, low) in ((one, getattr(sums, one)) for one in value_sums.SUMS):
         what = f"{name} in steps of 1 / grid², of which this is"
-        square = (codes, f"{codes}_")
-        variables[f"{name}_high"] = (square, smallest(high), {"long_name": f"{what} the part above 2^32"})
-        variables[f"{name}_low"] = (square, low.astype(np.uint32), {"long_name": f"{what} the rest"})
+        values[f"{name}_high"] = (smallest(high), {"long_name": f"{what} the part above 2^32"})
+        values[f"{name}_low"] = (low.astype(np.uint32), {"long_name": f"{what} the rest"})
     if sums.origin is not None:
-        variables["sample_digest"] = ("sample", sums.origin.samples, {"long_name": "hash of the sample"})
+        values["sample_digest"] = (sums.origin.samples, {"long_name": "hash of the sample"})
+    variables = {name: (dimensions[name], *value) for name, value in values.items()}
     return Group(variables, {"grid": sums.grid, "scale": sums.scale})
 
 
-def read_statistics(group: Any, size: int, basis: str, audit: Any = ()) -> ValueStatistics:
-    """Read such a group of sums over codes of so many entries; ValueError for sums of others."""
+def statistics_layout(codes: str = "code") -> layouts.Arrays:
+    """Return the arrays of such a group, beside the hashes of samples."""
+    numbers: layouts.Arrays = dict.fromkeys(("n_samples", "n_positions"), ())
+    limbs = {f"{name}_{limb}": (codes, f"{codes}_") for name in value_sums.SUMS for limb in ("high", "low")}
+    return {**numbers, "activity": (codes,), **limbs}
+
+
+def read_statistics(group: Any, basis: str, audit: Any = ()) -> ValueStatistics:
+    """Read such a group of sums, whose shapes `groups.require_arrays` has looked at."""
     limbs = {
         f"{name}_{limb}": group[f"{name}_{limb}"][()].astype(np.int64)
         for name in value_sums.SUMS
         for limb in ("high", "low")
     }
-    if any(limb.shape != (size, size) for limb in limbs.values()):
-        raise ValueError(f"the sums are not of {size} codes")
     origin = None
     if "sample_digest" in group:
         origin = Origin(basis, group["sample_digest"][()], NO_ATOMS, tuple(audit))

@@ -31,13 +31,15 @@ class Origin:
     `basis` hashes everything that codes and contexts depend on (whitening, atoms, settings): sums add up
     only where it is equal. `samples` are the hashes of the samples in the sum, in the order they were
     added. `atom_samples` are those of the samples that atoms were taken from. `audit` lists what was added
-    and withdrawn, in order. Memory: 8 bytes a sample.
+    and withdrawn, in order. `repeated` counts the samples that were added since the sum was read or made,
+    though they were in already. Memory: 8 bytes a sample.
     """
 
     basis: str
     samples: Digests
     atom_samples: Digests
     audit: tuple[Entry, ...]
+    repeated: int = 0
 
     @property
     def fingerprint(self) -> str:
@@ -45,7 +47,11 @@ class Origin:
         return fingerprint(self.samples)
 
     def plus(self, other: Self, *, repeats: bool = False) -> Self:
-        """Return the origin of a sum of both; refuse other codes and, unless `repeats`, the same samples again."""
+        """Return the origin of a sum of both, which says how many samples are in both.
+
+        Refuses other codes and, unless `repeats`, the same data again: more than `REPEATED_SHARE` of the
+        smaller side in both.
+        """
         self._require_basis(other)
         smaller = min(len(self.samples), len(other.samples))
         shared = smaller - len(_without(*sorted((self.samples, other.samples), key=len)))
@@ -55,7 +61,8 @@ class Origin:
                 f"pass --allow-repeats (in Python repeats=True) if they are meant to."
             )
         samples = np.concatenate([self.samples, other.samples])
-        return type(self)(self.basis, samples, self.atom_samples, (*self.audit, *other.audit))
+        audit = (*self.audit, *other.audit)
+        return type(self)(self.basis, samples, self.atom_samples, audit, self.repeated + shared)
 
     def minus(self, other: Self) -> Self:
         """Return the origin without the samples of `other`; refuse what was never added, and what atoms need.
@@ -78,7 +85,7 @@ class Origin:
                 f"which chooses other atoms."
             )
         undone = tuple({**entry, "action": _OPPOSITE[entry["action"]]} for entry in other.audit)
-        return type(self)(self.basis, left, self.atom_samples, (*self.audit, *undone))
+        return type(self)(self.basis, left, self.atom_samples, (*self.audit, *undone), self.repeated)
 
     def _require_basis(self, other: Self) -> None:
         if self.basis != other.basis:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from toys import Total
 
 from smtdist.data.array import ArraySource
+from smtdist.engine import lock
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest
+from smtdist.engine.lock import LOCK, held
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.engine.theta import Learned, ThetaFile, packed, unpacked
@@ -148,3 +150,44 @@ def test_rounds_that_skipped_samples_are_no_part_of_a_run_that_may_not(tmp_path)
 def test_what_a_loop_cannot_keep_is_said():
     with pytest.raises(TypeError, match="cannot hold dict, as theta does"):
         packed({})
+
+
+def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path):
+    file = ThetaFile(tmp_path / "round.h5", "k")
+    file.write(Learned(Theta([np.zeros(3)]), 1, [], over=False))
+    whole = file.path.read_bytes()
+    left = {
+        "roundab12_cd3.tmp": b"",
+        "roundzzzzzzzz.tmp": bytes(4096) + b"more",
+        "round00000000.tmp": whole,
+    }
+    kept = {"rounds-notes.tmp": b"", "roundabcdefgh.tmp": b"my own notes", "other123456789.tmp": b""}
+    for name, content in (left | kept).items():
+        (tmp_path / name).write_bytes(content)
+    assert file.read(Theta, print).rounds == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"round.h5", *kept}
+
+
+def test_a_run_that_ends_takes_its_lock_along(tmp_path):
+    with held(tmp_path):
+        assert (tmp_path / LOCK).exists()
+        with pytest.raises(CheckpointError, match="is in use by the process"), held(tmp_path):
+            pass
+        assert (tmp_path / LOCK).exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    """The last holder removes the file between this driver's opening and locking it."""
+    lock_file, removed = lock._lock, []
+
+    def late(descriptor, folder):
+        if not removed:
+            removed.append((folder / LOCK).unlink())
+        return lock_file(descriptor, folder)
+
+    monkeypatch.setattr(lock, "_lock", late)
+    with held(tmp_path):
+        assert removed
+        with pytest.raises(CheckpointError, match="is in use"), held(tmp_path):
+            pass

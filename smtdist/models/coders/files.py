@@ -15,7 +15,7 @@ from smtdist.data import hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
 from smtdist.models import groups as file_groups
-from smtdist.models import kinds, valued
+from smtdist.models import kinds, layouts, valued
 from smtdist.models.coders.manifold import Manifold, ManifoldSettings
 
 C = TypeVar("C", bound=Coder)
@@ -95,18 +95,14 @@ class CoderFiles(Generic[C]):
         return cast(C, coder)
 
     def _read(self, file: Any, embedded: bool, statistics: bool) -> C | Manifold:
-        found: dict[str, Any] = {}
-        sizes: dict[str, int] = {}
-        for group, variables in {**HELD, **self.layout.groups}.items():
-            for name, dimensions in variables.items():
-                values = file_groups.finite(file[group], name, np.float64)
-                if values.ndim != len(dimensions):
-                    raise ValueError(f"{name} has the shape {values.shape}")
-                for dimension, length in zip(dimensions, values.shape, strict=True):
-                    if sizes.setdefault(dimension.removesuffix("_"), length) != length:
-                        raise ValueError(f"{name} has the shape {values.shape} beside {sizes}")
-                found[name] = values
-        about = dict(file.attrs)
+        layout, about = {**HELD, **self.layout.groups}, dict(file.attrs)
+        asked = json.loads(str(about["configuration"]))
+        layouts.require(file, layout, atom=asked["units"], round=asked.get("rounds", 0))
+        found = {
+            name: file_groups.finite(file[group], name, np.float64)
+            for group, variables in layout.items()
+            for name in variables
+        }
         cls: Any = self.cls
         coder = cls(
             shape=tuple(json.loads(about["shape"])),
@@ -131,18 +127,15 @@ def _groups_of(model: Manifold) -> list[tuple[str, Group]]:
 
 def _read_manifold(file: Any, coder: Coder, statistics: bool) -> Manifold:
     settings = ManifoldSettings.from_json(str(file.attrs["embedding"]))
+    file_groups.require_arrays(file, {}, "code", valued.statistics_layout(), code=coder.size)
     embedding = file_groups.read_solution(file["embedding"])
-    if embedding.components.shape[1:] != (coder.size,) or not np.isfinite(embedding.components).all():
-        raise ValueError(
-            f"components have the shape {embedding.components.shape} beside {coder.size} codes of the coder"
-        )
     provenance = json.loads(file.attrs["origin"]) if "origin" in file.attrs else {}
     if "audit" in file:
         provenance["audit"] = file_groups.read_audit(file["audit"])
     model = Manifold(coder, settings, embedding, None, provenance)
     if not statistics or "statistics" not in file:
         return model
-    sums = valued.read_statistics(file["statistics"], coder.size, model.basis, provenance.get("audit", ()))
+    sums = valued.read_statistics(file["statistics"], model.basis, provenance.get("audit", ()))
     return replace(model, statistics=sums)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.models import groups as file_groups
-from smtdist.models import valued
+from smtdist.models import layouts, valued
 from smtdist.models.functional.fit import SparseCoder, Whitening
 from smtdist.models.functional.settings import FunctionalSettings
 from smtdist.models.functional.video import Through, VideoModel
@@ -22,7 +22,7 @@ from smtdist.statistics.values import SecondOrder
 SCHEMA: Final = 2
 KIND: Final = "video"
 
-_DIMENSIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+_DIMENSIONS: Final[dict[str, layouts.Arrays]] = {
     "whitening": {
         "mean": ("pixel",),
         "whiten": ("pixel", "pixel_"),
@@ -31,6 +31,12 @@ _DIMENSIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     "dictionary": {"atoms": ("atom", "pixel"), "trace": ("round",)},
 }
+_MEANS: Final[layouts.Arrays] = {
+    "activity": ("atom",),
+    "second_moment": ("atom", "atom_"),
+    "context_scatter": ("atom", "atom_"),
+}
+"""What a file of the first schema has in place of sums."""
 
 
 def save_video(model: VideoModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -79,12 +85,8 @@ def _groups(model: VideoModel) -> Iterator[tuple[str, Group]]:
 
 def _means_group(means: SecondOrder) -> Group:
     """Return what a file of the first schema keeps, where there are no sums."""
-    square = ("atom", "atom_")
-    variables = {
-        "activity": ("atom", means.mean),
-        "second_moment": (square, means.moment),
-        "context_scatter": (square, means.scatter),
-    }
+    values = {"activity": means.mean, "second_moment": means.moment, "context_scatter": means.scatter}
+    variables = {name: (_MEANS[name], value) for name, value in values.items()}
     return Group(variables, {"n_positions": means.n_positions})
 
 
@@ -103,28 +105,18 @@ def load_video(path: str | os.PathLike[str]) -> VideoModel:
 
 
 def _read(file: Any, below: VideoModel | None) -> VideoModel:
+    settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
+    pixels = settings.patch**2 if below is None else len(below.components)
+    sizes = {"pixel": pixels, "atom": settings.atoms, "component": settings.n_components}
+    sizes["round"] = settings.rounds
+    layout = {**_DIMENSIONS, "means": _MEANS} if "means" in file else _DIMENSIONS
+    file_groups.require_arrays(file, layout, "atom", valued.statistics_layout("atom"), **sizes)
     found = {
         name: file_groups.finite(file[group], name, np.float64)
         for group, variables in _DIMENSIONS.items()
         for name in variables
     }
-    settings = FunctionalSettings.from_json(str(file.attrs["configuration"]))
-    atoms = settings.atoms
-    pixels = settings.patch**2 if below is None else len(below.components)
     embedding = file_groups.read_solution(file["embedding"])
-    wanted = {
-        "atoms": (atoms, pixels),
-        "mean": (pixels,),
-        "whiten": (pixels, pixels),
-        "unwhiten": (pixels, pixels),
-        "components": (settings.n_components, atoms),
-    }
-    found["components"] = embedding.components
-    for name, shape in wanted.items():
-        if found[name].shape != shape:
-            raise ValueError(f"{name} has the shape {found[name].shape}, not {shape} as the settings say")
-    if not np.isfinite(embedding.components).all():
-        raise ValueError("components holds numbers that are not finite")
     whitening = Whitening(found["mean"], found["whiten"], found["unwhiten"])
     through = whitening if below is None else Through(below, whitening)
     provenance = json.loads(file.attrs["provenance"])
@@ -141,15 +133,13 @@ def _read(file: Any, below: VideoModel | None) -> VideoModel:
         below=below,
     )
     if "means" not in file:
-        sums = valued.read_statistics(file["statistics"], atoms, model.basis, provenance.get("audit", ()))
+        sums = valued.read_statistics(file["statistics"], model.basis, provenance.get("audit", ()))
         return replace(model, statistics=sums)
     group = file["means"]
     moment, scatter, mean = (
         file_groups.finite(group, name, np.float64)
         for name in ("second_moment", "context_scatter", "activity")
     )
-    if not (moment.shape == scatter.shape == (atoms, atoms) and mean.shape == (atoms,)):
-        raise ValueError(f"the means are not of {atoms} atoms")
     # files of the first schema say how many positions there were beside the settings
     counted = group if "n_positions" in group.attrs else file
     return replace(

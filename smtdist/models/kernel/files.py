@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from smtdist.errors import ModelError
 from smtdist.kernels.feature_maps import FeatureMap, FourierFeatures, NystroemFeatures, ReluFeatures
 from smtdist.kernels.gram import Kernel
 from smtdist.models import groups as file_groups
+from smtdist.models import layouts
 from smtdist.models.kernel.autoencoder import KernelDecoder
 from smtdist.models.kernel.contrastive import Spectrum
 from smtdist.models.kernel.descent import Convergence
@@ -117,18 +119,20 @@ def _kernel_json(kernel: Kernel) -> str:
 
 def _read(file: Any) -> KernelModel:
     settings = KernelSettings.from_json(str(file.attrs["configuration"]))
-    parts = dict(_parts(file))
+    shape = tuple(json.loads(file.attrs["shape"]))
+    parts = dict(_parts(file, math.prod(shape), settings.n_components))
     spectrum = None
     if "embedding" in file:
         group = file["embedding"]
-        values = group["eigenvalues"][()]
+        layouts.require(file, {"embedding": {"eigenvalues": ("eigenvalue",)}})
+        values = file_groups.finite(group, "eigenvalues")
         signs = (file_groups.number(group, name) for name in ("n_positive", "n_negative"))
         spectrum = Spectrum(values, len(values), *signs)
     about = json.loads(file.attrs["convergence"])
     return KernelModel(
         settings,
         parts["encoder"],
-        tuple(json.loads(file.attrs["shape"])),
+        shape,
         parts.get("decoder"),
         spectrum,
         None if about is None else Convergence(**about),
@@ -137,17 +141,18 @@ def _read(file: Any) -> KernelModel:
     )
 
 
-def _parts(file: Any) -> Iterator[tuple[str, Any]]:
-    for name in ("encoder", "decoder"):
-        if name not in file:
+def _parts(file: Any, inputs: int, outputs: int) -> Iterator[tuple[str, Any]]:
+    """Yield the encoder of samples of so many numbers and, where there is one, the decoder."""
+    for name, width, height in (("encoder", inputs, outputs), ("decoder", outputs, inputs)):
+        if name not in file and name == "decoder":
             continue
         group = file[name]
-        arrays = {key: file_groups.finite(group, key) for key in group if key in _ARRAYS}
+        layout = _LAYOUTS[str(group.attrs["map"])]
+        layouts.require(group, {"": layout}, input=width, output=height)
+        arrays = {key: file_groups.finite(group, key) for key in layout}
         encoding = name == "encoder"
         if group.attrs["map"] == "kernel":
             kernel = Kernel(**json.loads(group.attrs["kernel"]))
-            if len(arrays["rows"]) != len(arrays["coefficients"]):
-                raise ValueError("rows and coefficients differ in number")
             make: Any = KernelEncoder if encoding else KernelDecoder
             yield name, make(kernel, arrays["rows"], arrays["coefficients"])
             continue
@@ -161,7 +166,13 @@ def _parts(file: Any) -> Iterator[tuple[str, Any]]:
             yield name, FeatureDecoder(features, arrays["weights"])
 
 
-_ARRAYS: Final = ("rows", "coefficients", "weights", "landmarks", "inverse", "frequencies")
+_WEIGHTS: Final[layouts.Arrays] = {"weights": ("feature", "output")}
+_LAYOUTS: Final[dict[str, layouts.Arrays]] = {
+    "kernel": {"rows": ("row", "input"), "coefficients": ("row", "output")},
+    "nystroem": {"landmarks": ("landmark", "input"), "inverse": ("landmark", "feature"), **_WEIGHTS},
+    **{one: {"frequencies": ("input", "frequency"), **_WEIGHTS} for one in ("fourier", "relu")},
+}
+"""What an encoder or decoder is made of, by the map that it begins with."""
 
 
 def _features(group: Any, arrays: dict[str, NDArray[Any]]) -> FeatureMap:

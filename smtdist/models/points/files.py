@@ -17,7 +17,7 @@ from smtdist.errors import ModelError
 from smtdist.kernels import features
 from smtdist.kernels.row_codes import PositiveCodes, Pursuit, Threshold
 from smtdist.models import groups as file_groups
-from smtdist.models import plugins, valued
+from smtdist.models import layouts, plugins, valued
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.sites import ROWS_OF_TABLES
 from smtdist.models.points.table import PointSettings
@@ -26,6 +26,14 @@ from smtdist.statistics.values import SecondOrder
 SCHEMA: Final = 2
 POINTS: Final = "points"
 """What holds the landmarks or atoms of features."""
+_SQUARE: Final = ("feature", "feature_")
+_MEANS: Final[layouts.Arrays] = {
+    "n_positions": (),
+    "mean": ("feature",),
+    "moment": _SQUARE,
+    "scatter": _SQUARE,
+}
+"""What a file of the first schema has in place of sums."""
 _KINDS: Final[dict[str, Any]] = {
     one.__name__: one
     for one in (
@@ -86,7 +94,12 @@ def _groups(model: PointModel) -> Iterator[tuple[str, Group]]:
 
 
 def _read(file: Any) -> PointModel:
-    features = _read_features(file["features"])
+    n_inputs = file_groups.number(file, "n_inputs")
+    features = _read_features(file, n_inputs)
+    at = _means_in(file)
+    layout = {} if at is None else {at: _MEANS}
+    layout_of_sums = valued.statistics_layout("feature")
+    file_groups.require_arrays(file, layout, "feature", layout_of_sums, feature=features.size)
     told = str(file.attrs["configuration"])
     provenance = json.loads(file.attrs["provenance"])
     if "audit" in file:
@@ -95,39 +108,44 @@ def _read(file: Any) -> PointModel:
         features,
         PointSettings.from_json(told) if told else None,
         file_groups.read_solution(file["embedding"]),
-        n_inputs=file_groups.number(file, "n_inputs"),
+        n_inputs=n_inputs,
         n_sites=file_groups.number(file, "n_sites") if "n_sites" in file.attrs else 1,
         provenance=provenance,
     )
-    if model.solution.components.shape[1] != features.size:
-        raise ValueError("the components are of other features")
-    group = file["means" if "means" in file else "statistics"]
-    if "moment" not in group:
+    if at is None:
         basis = "" if model.settings is None else model.basis
-        sums = valued.read_statistics(group, features.size, basis, provenance.get("audit", ()))
+        sums = valued.read_statistics(file["statistics"], basis, provenance.get("audit", ()))
         return replace(model, statistics=sums)
-    moment, scatter, mean = (group[name][()] for name in ("moment", "scatter", "mean"))
-    if not moment.shape == scatter.shape == (features.size,) * 2:
-        raise ValueError("the sums are of other features")
-    return replace(model, given=SecondOrder(int(group["n_positions"][()]), moment, scatter, mean))
+    moment, scatter, mean = (file_groups.finite(file[at], name) for name in ("moment", "scatter", "mean"))
+    return replace(model, given=SecondOrder(int(file[at]["n_positions"][()]), moment, scatter, mean))
+
+
+def _means_in(file: Any) -> str | None:
+    """Return the group that holds means in place of sums: files of the first schema have them where sums are now."""
+    if "means" in file:
+        return "means"
+    return "statistics" if _MEANS.keys() - {"n_positions"} & file["statistics"].keys() else None
 
 
 def _means_group(means: SecondOrder) -> Group:
     """Return what a file of the first schema keeps, where there are no sums."""
-    return Group(
-        {
-            "n_positions": ((), means.n_positions),
-            "mean": ("feature", means.mean),
-            "moment": (("feature", "feature_"), means.moment, {"long_name": "A Aᵀ / n"}),
-            "scatter": (("feature", "feature_"), means.scatter, {"long_name": "A D Dᵀ Aᵀ / n"}),
-        }
-    )
+    values: dict[str, tuple[Any, ...]] = {
+        "n_positions": (means.n_positions,),
+        "mean": (means.mean,),
+        "moment": (means.moment, {"long_name": "A Aᵀ / n"}),
+        "scatter": (means.scatter, {"long_name": "A D Dᵀ Aᵀ / n"}),
+    }
+    return Group({name: (_MEANS[name], *value) for name, value in values.items()})
 
 
-def _read_features(group: Any) -> features.Features:
+def _read_features(file: Any, n_inputs: int) -> features.Features:
+    group = file["features"]
     kind = str(group.attrs["kind"])
     if kind not in _KINDS:
         raise ValueError(f"features are of the unknown kind {kind}")
-    given = {"points": group["points"][()]} if POINTS in group else {}
+    given = {}
+    if issubclass(_KINDS[kind], features.OverPoints):
+        layouts.require(file, {"features": {POINTS: ("feature", "input")}}, input=n_inputs)
+        given[POINTS] = file_groups.finite(group, POINTS)
     found: features.Features = _KINDS[kind](**given, **json.loads(group.attrs["numbers"]))
     return found

@@ -19,6 +19,7 @@ from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
 from smtdist.models import groups as file_groups
+from smtdist.models import layouts
 from smtdist.models.words.model import WordModel, WordSettings
 from smtdist.statistics.origin import Origin
 from smtdist.statistics.vocabulary import Vocabulary
@@ -27,6 +28,12 @@ from smtdist.statistics.word_pairs import WordSums
 SCHEMA: Final = 1
 DOCUMENT: Final = "document"
 """A further column of the audit where part of a file was withdrawn: which bytes of which file."""
+_STATISTICS: Final[layouts.Arrays] = {
+    **dict.fromkeys(("n_samples", "n_positions"), ()),
+    "activity": ("word",),
+    "start": ("edge",),
+    **dict.fromkeys(("column", "count"), ("pair",)),
+}
 
 
 def save_words(model: WordModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -105,29 +112,33 @@ def _statistics(sums: WordSums) -> Group:
 def _read(file: Any, statistics: bool) -> WordModel:
     settings = WordSettings.from_json(str(file.attrs["configuration"]))
     provenance = json.loads(file.attrs["provenance"])
+    _require_layout(file)
     group = file["vocabulary"]
     vocabulary = Vocabulary(tuple(group["words"].asstr()[()].tolist()), group["counts"][()])
     embedding = file_groups.read_solution(file["embedding"]) if "embedding" in file else None
-    if embedding is not None:
-        fits = embedding.components.shape[1] == len(vocabulary)
-        _require(fits, "the components are of another vocabulary")
     sums = None
     if "audit" in file:
         provenance["audit"] = file_groups.read_audit(file["audit"])
     if statistics and "statistics" in file:
         basis = str(file["audit"].attrs["basis"]) if "audit" in file else None
-        sums = _read_statistics(file["statistics"], len(vocabulary), basis, provenance.get("audit", []))
+        sums = _read_statistics(file["statistics"], basis, provenance.get("audit", []))
     return WordModel(settings, vocabulary, sums, embedding, provenance)
 
 
-def _read_statistics(group: Any, n_words: int, basis: str | None, audit: list[dict[str, Any]]) -> WordSums:
+def _require_layout(file: Any) -> None:
+    """Refuse a file whose arrays are missing or do not fit together."""
+    layout = {"vocabulary": dict.fromkeys(("words", "counts"), ("word",))}
+    words = file["vocabulary"].get("words")
+    sizes = {"edge": len(words) + 1} if getattr(words, "shape", None) else {}
+    file_groups.require_arrays(file, layout, "word", _STATISTICS, **sizes)
+
+
+def _read_statistics(group: Any, basis: str | None, audit: list[dict[str, Any]]) -> WordSums:
     start, column, count = (group[name][()].astype(np.int64) for name in ("start", "column", "count"))
     activity = group["activity"][()]
-    _require(len(activity) == n_words and len(start) == n_words + 1, "the sums are of another vocabulary")
+    n_words = len(activity)
     _require(
-        start[0] == 0
-        and bool(np.all(np.diff(start) >= 0))
-        and bool(start[-1] == len(column) == len(count)),
+        start[0] == 0 and bool(np.all(np.diff(start) >= 0)) and bool(start[-1] == len(column)),
         "pairs are missing",
     )
     row = np.repeat(np.arange(n_words), np.diff(start))

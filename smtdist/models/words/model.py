@@ -62,8 +62,9 @@ class WordSettings:
         least = {"drop": 0, "vocabulary": 2}
         for one in fields(self):
             value = getattr(self, one.name)
-            if isinstance(value, bool) or not isinstance(value, int | str):
-                raise ConfigurationError(f"{one.name} is {value!r}; give a whole number.")
+            kind, wanted = (str, "word") if isinstance(one.default, str) else (int, "whole number")
+            if isinstance(value, bool) or not isinstance(value, kind):
+                raise ConfigurationError(f"{one.name} is {value!r}; give a {wanted}.")
             if isinstance(value, int) and value < least.get(one.name, 1):
                 raise ConfigurationError(
                     f"{one.name} is {value}; it must be at least {least.get(one.name, 1)}."
