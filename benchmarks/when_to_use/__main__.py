@@ -38,10 +38,9 @@ from smtdist.evaluate.metrics import wilson
 
 HERE: Final = "benchmarks.when_to_use"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "when_to_use.md"
-ONE_THREAD: Final = {
-    name: "1"
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-}
+ONE_THREAD: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
 
 
 class Method(NamedTuple):
@@ -96,24 +95,21 @@ class Bench:
         if METHODS[method].features == "smtdist":
             found = self._ours(METHODS[method].judge)
         else:
-            found = {labels: self._row(method, labels) for labels in self._counts(method)}
+            found = {labels: self._row(method, labels) for labels in (0, *self.labels)}
         for labels, one in found.items():
             if one is None:
                 continue
             n = one["n_test"]
             right = one.get("right") or [round(share * n) for share in one["shares"]]
-            # of several draws the spread, of one the interval of so many test images
             shares = [count / n for count in right]
-            interval = [min(shares), max(shares)] if labels else list(wilson(right[0], n))
+            # of draws the lowest and the highest, of one figure its interval
+            between = [min(shares), max(shares)] if labels else list(wilson(right[0], n))
             kept = ("n_test", "cpu_seconds", "peak_bytes", "row_bytes", "chosen")
             yield {
                 **{"set": self.name, "method": method, "labels": labels, "top1": float(np.mean(shares))},
-                **{"interval": interval, "right": right, "seed": self.asked.seed},
+                **{"between": between, "right": right, "seed": self.asked.seed},
                 **{name: one[name] for name in kept},
             }
-
-    def _counts(self, method: str) -> tuple[int, ...]:
-        return (0,) if method == "simclr-knn" and not self.labels else (0, *self.labels)
 
     def _ours(self, judge: str) -> dict[int, dict[str, Any] | None]:
         if judge == "kernel":
@@ -243,7 +239,8 @@ def main(words: list[str] | None = None) -> None:
                 missing.append(f"{METHODS[method].title} on {bench.set.title}")
             for row in found:
                 of = f", {row['labels']} labels" if row["labels"] else ""
-                print(f"{bench.name}, {method}{of}: {100 * row['top1']:.1f} %, {row['cpu_seconds']:.0f} CPU s", flush=True)  # fmt: skip
+                took = f"{100 * row['top1']:.1f} %, {row['cpu_seconds']:.0f} CPU s"
+                print(f"{bench.name}, {method}{of}: {took}", flush=True)
     if asked.json:
         result = {
             "sets": {bench.name: bench.about() for bench in benches},

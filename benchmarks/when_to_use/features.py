@@ -72,7 +72,9 @@ class KMeansFeatures:
     def normalised(rows: Float32) -> Float32:
         """Return patches of mean 0, divided by their deviation."""
         rows = rows - rows.mean(axis=1, keepdims=True)
-        return rows / np.sqrt(rows.var(axis=1, keepdims=True) + np.float32(CONTRAST))
+        return np.asarray(
+            rows / np.sqrt(rows.var(axis=1, keepdims=True) + np.float32(CONTRAST)), np.float32
+        )
 
     def whitened(self, rows: Float32) -> Float32:
         """Return whitened patches; turned, which distances do not see."""

@@ -93,18 +93,15 @@ class Judge:
 
     def kernel(self, rows: Int64) -> tuple[Int64, Any]:
         """smtdist's kernel ridge regression on cosines, mirror images inside the kernel."""
-        known, asked = (
-            [[Part(*(view[group] for view in self.views), standardise=True)]]
-            if len(self.views) > 1
-            else [[Part(self.views[0][group], standardise=True)]]
-            for group in (0, 1)
-        )
+        first, *rest = self.views
+        mirrored = rest[0] if rest else (None, None)
+        known, asked = ([[Part(first[group], mirrored[group], standardise=True)]] for group in (0, 1))
         few = [[known[0][0].of(rows)]]
-        first = [[known[0][0].of(rows[:MANY])]]
+        some = [[known[0][0].of(rows[:MANY])]]
         compared = Comparer.of(known, TEMPERATURES[0])
         errors = []
         for heat in TEMPERATURES:
-            fitted = fit_kernel_ridge(first, self.y[rows[:MANY]], comparer=Comparer(compared.scales, heat))
+            fitted = fit_kernel_ridge(some, self.y[rows[:MANY]], comparer=Comparer(compared.scales, heat))
             errors.append(min(one["error"] for one in fitted.path))
         heat = TEMPERATURES[int(np.argmin(errors))]
         fitted = fit_kernel_ridge(

@@ -131,11 +131,11 @@ def simclr(x: Any, flips: bool, seconds: float) -> tuple[nn.Module, dict[str, An
                 return base, {"epochs": round(batches / each, 1)}
 
 
-@torch.no_grad()
 def applied(model: nn.Module, x: Any) -> Any:
     """Return what a network says of images."""
     model.eval()
-    return torch.cat([model(part) for part in x.split(500)]).numpy()
+    with torch.no_grad():
+        return torch.cat([model(part) for part in x.split(500)]).numpy()
 
 
 def main() -> None:

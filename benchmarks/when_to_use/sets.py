@@ -65,7 +65,7 @@ def write_images(one: ImageSet, folder: Path, out: Path, images: int, test: int)
 def read_images(path: Path, group: str) -> NDArray[np.float32]:
     """Return images as (n, height, width, channels) numbers from 0 to 1."""
     with h5py.File(path) as file:
-        pixels = np.asarray(file[f"{group}/images"], np.float32) / 255
+        pixels = np.asarray(file[f"{group}/images"], np.float32) / np.float32(255)
     return pixels[..., None] if pixels.ndim == 3 else pixels
 
 

@@ -45,7 +45,7 @@ def rendered(record: dict[str, Any]) -> str:
 def write(record: Path, page: Path) -> None:
     """Replace what stands between the two marks of the page."""
     before, _, rest = page.read_text().partition(BEGIN)
-    inside, mark, after = rest.partition(END)
+    _, mark, after = rest.partition(END)
     if not mark:
         raise SystemExit(f"{page} has no lines '{BEGIN}' and '{END}' for the tables to stand between.")
     page.write_text(f"{before}{BEGIN}\n\n{rendered(json.loads(record.read_text()))}\n{END}{after}")
@@ -57,8 +57,7 @@ def newest(folder: Path) -> Path:
 
 
 def _heading(count: int, about: dict[str, Any]) -> str:
-    each = about["images"] if not count else count
-    return f"all {each:,} labels" if not count else f"{count:,} labels"
+    return f"{count:,} labels" if count else f"all {about['images']:,} labels"
 
 
 def _line(title: str, mine: dict[int, dict[str, Any]], counts: list[int], own: float | None) -> str:
@@ -78,4 +77,5 @@ def _line(title: str, mine: dict[int, dict[str, Any]], counts: list[int], own: f
 def _accuracy(row: dict[str, Any] | None) -> str:
     if row is None:
         return "-"
-    return f"{100 * row['top1']:.1f} ({100 * row['interval'][0]:.1f} to {100 * row['interval'][1]:.1f})"
+    low, high = row["between"]
+    return f"{100 * row['top1']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
