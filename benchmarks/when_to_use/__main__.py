@@ -223,12 +223,14 @@ def main(words: list[str] | None = None) -> None:
     steps = Steps(asked.work)
     benches = [Bench(name, asked, steps) for name in asked.sets]
     rows: list[dict[str, Any]] = []
-    missing: list[str] = []
+    missing: list[dict[str, str]] = []
     for method in asked.only:
         needs = METHODS[method].needs
         if needs and not asked.done and importlib.util.find_spec(needs) is None:
             print(f"{method} is left out: {needs} is not installed.", flush=True)
-            missing.append(f"{METHODS[method].title} ({needs} is not installed)")
+            missing += [
+                {"set": name, "method": method, "why": f"{needs} was not installed"} for name in asked.sets
+            ]
             continue
         for bench in benches:
             if not asked.done:
@@ -236,7 +238,7 @@ def main(words: list[str] | None = None) -> None:
             found = list(bench.rows(method))
             rows += found
             if not found:
-                missing.append(f"{METHODS[method].title} on {bench.set.title}")
+                missing.append({"set": bench.name, "method": method, "why": "not run yet"})
             for row in found:
                 of = f", {row['labels']} labels" if row["labels"] else ""
                 took = f"{100 * row['top1']:.1f} %, {row['cpu_seconds']:.0f} CPU s"

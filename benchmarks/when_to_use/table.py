@@ -18,8 +18,6 @@ def rendered(record: dict[str, Any]) -> str:
     parts = []
     for name, about in record["result"]["sets"].items():
         rows = [row for row in record["result"]["rows"] if row["set"] == name]
-        if not rows:
-            continue
         counts = [0, *about["labels"]]
         head = [
             "method",
@@ -36,9 +34,10 @@ def rendered(record: dict[str, Any]) -> str:
             if mine:
                 parts.append(_line(title, mine, counts, own))
         parts.append("")
-    missing = record["result"]["missing"]
-    if missing:
-        parts += [f"Not measured: {'; '.join(missing)}.", ""]
+        missing = [one for one in record["result"]["missing"] if one["set"] == name]
+        if missing:
+            said = (f"{record['result']['methods'][one['method']]} ({one['why']})" for one in missing)
+            parts += [f"Not measured: {'; '.join(said)}.", ""]
     return "\n".join(parts)
 
 

@@ -128,7 +128,7 @@ def test_it_runs_tiny_and_goes_on(tmp_path):
             measured.add(method)
         else:
             assert f"{method} is left out: {package} is not installed." in said
-            assert any(package in one for one in result["missing"])
+            assert any(package in one["why"] for one in result["missing"])
     assert {row["method"] for row in result["rows"]} == measured
     assert {row["labels"] for row in result["rows"]} == {0, 30}
     for row in result["rows"]:
