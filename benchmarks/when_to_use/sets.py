@@ -36,7 +36,7 @@ class ImageSet:
 
 
 SETS: Final = {
-    "cifar10-2000": ImageSet("CIFAR-10, 2,000 training images", "cifar10_lossless.h5", 2000, heads=True),
+    "cifar10-2000": ImageSet("CIFAR-10, 2,000 training images", "cifar10_lossless.h5", 2000, (100,), heads=True),
     "cifar10-10000": ImageSet(
         "CIFAR-10, 10,000 training images", "cifar10_lossless.h5", 10_000, (100, 1000), heads=True
     ),
