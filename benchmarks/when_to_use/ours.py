@@ -34,6 +34,7 @@ class Ours:
             not_mirrored=not one.mirrored,
             labels=labels,
             draws=asked.draws,
+            half=False,
         )
 
     def recorded(self) -> Took | None:
