@@ -96,8 +96,8 @@ _RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "moment": _one_of(*MOMENTS),
     "n_components": _whole(1),
     "drop": _whole(0),
-    "pool_size": _whole(1),
-    "pool_stride": _whole(1),
+    "pool_size": _optional(_whole(1)),
+    "pool_stride": _optional(_whole(1)),
     "dtype": _one_of(*DTYPES),
     "pixel_range": _optional((_is_range, "two numbers, black before white")),
     "null_tolerance": _optional(_number(lambda x: 0 < x < 1, "a number in (0, 1)")),
@@ -152,8 +152,9 @@ class Configuration:
     moment : V is the "second" moment of the codes (SMT 2023) or "centred" (SMT 2018).
     n_components : dimensions kept.
     drop : leading dimensions that are left out.
-    pool_size : side of the window over which patch embeddings are averaged, in positions.
-    pool_stride : step from one window to the next, in positions.
+    pool_size, pool_stride : side of the windows over which patch embeddings are averaged, and the step from
+        one to the next, in positions. None for both: 4 windows cover the shorter side of an image, whatever
+        its size. Where one is given, the other is 4 (size) or 2 (stride).
     dtype : of the representation on disk.
     pixel_range : (black, white) of float pixels; None is allowed for uint8 and for floats in [0, 1].
     null_tolerance : eigenvalues of V below this share of the largest are its null space; None means K eps.
@@ -192,8 +193,8 @@ class Configuration:
     moment: str = "second"
     n_components: int = 384
     drop: int = 0
-    pool_size: int = 4
-    pool_stride: int = 2
+    pool_size: int | None = None
+    pool_stride: int | None = None
     dtype: str = "float32"
     pixel_range: tuple[float, float] | None = None
     null_tolerance: float | None = None
@@ -295,30 +296,33 @@ def meanings_of(settings: type) -> dict[str, str]:
 
 
 _OUR_VOTES: Final = {"neighbours": 50, "temperature": 0.06, "mirrored_votes": True}
+_WINDOWS: Final = {"pool_size": 4, "pool_stride": 2}
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     "mnist-vq": {
         "feature": "vq", "context": 3, "dictionary": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
         "mean": "patch", "constant_patch": "activate_best", "n_components": 32, "drop": 1, "ridge": 0.3,
+        **_WINDOWS,
     },
     "cifar10-gq": {
         "feature": "gq", "threshold": 0.3, "context": "whole", "mean": "level", "dictionary": 8192, "n_components": 384,
-        "drop": 32, "flip": True, **_OUR_VOTES,
+        "drop": 32, "flip": True, **_WINDOWS, **_OUR_VOTES,
     },
     "cifar10-gq-gray": {
         "feature": "gq", "threshold": 0.45, "context": "whole", "dictionary": 8192, "n_components": 384, "drop": 0, "flip": True,
-        "grey": True, **_OUR_VOTES,
+        "grey": True, **_WINDOWS, **_OUR_VOTES,
     },
     # as SMT 2023 prints them (sections 3 and J, appendices C and D)
     "paper-mnist-vq": {
         "feature": "vq", "context": 3, "dictionary": 16384, "dictionary_method": "spherical", "dictionary_samples": 2000,
-        "n_components": 32,
+        "n_components": 32, **_WINDOWS,
     },
     "paper-cifar10-gq": {
         "feature": "gq", "threshold": 0.3, "context": "whole", "dictionary": 8192, "n_components": 384, "drop": 16, "flip": True,
+        **_WINDOWS,
     },
     "paper-cifar10-gq-gray": {
         "feature": "gq", "threshold": 0.45, "context": "whole", "dictionary": 8192, "n_components": 384, "flip": True,
-        "grey": True,
+        "grey": True, **_WINDOWS,
     },
 }  # fmt: skip
 

@@ -9,6 +9,10 @@ class DataError(SmtdistError):
     """The input cannot be read or is not what was asked for."""
 
 
+class MissingDatasetError(DataError):
+    """A file has no dataset of that name."""
+
+
 class UnreadableError(DataError):
     """Stored samples that a filter, a checksum or a decoder refuses: damage that every reader finds (may be skipped)."""
 

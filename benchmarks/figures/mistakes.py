@@ -147,10 +147,8 @@ def figure_of(look: Mistakes, figure: int) -> tuple[NDArray[np.uint8], dict[str,
 
 def _shown(image: NDArray[np.uint8], alike: NDArray[np.float32], model: Model) -> NDArray[np.uint8]:
     """Return an image (height, width, 3) with the windows that are most alike as they are, and the rest nearly white."""
-    settings, geometry = model.settings, model.geometry
     _, across, _ = model.feature_shape(1)
-    side = (settings.pool_size - 1) * settings.stride + geometry.patch
-    step = settings.pool_stride * settings.stride
+    side, step = model.window
     seen = np.zeros(image.shape[:2], bool)
     for window in np.argsort(-alike, kind="stable")[: max(1, round(KEPT * len(alike)))]:
         top, left = int(window) // across * step, int(window) % across * step

@@ -115,7 +115,10 @@ class Part:
     @property
     def pooling(self) -> tuple[int, int]:
         """Side of a window and step to the next, in positions."""
-        return self.fit.settings.pool_size, self.fit.settings.pool_stride
+        size, step = self.fit.settings.pool_size, self.fit.settings.pool_stride
+        assert size is not None  # presets name their windows
+        assert step is not None
+        return size, step
 
     @property
     def asked_components(self) -> int:

@@ -76,13 +76,13 @@ def represented(
 
     What `smtdist transform` does, except that patches are coded once for all methods: that is most of the work.
     """
-    encoder, settings, geometry = model.encoder, model.settings, model.geometry
+    encoder, geometry = model.encoder, model.geometry
     parts = []
     for start in range(0, len(images), BATCH):
         batch = images[start : start + BATCH, ..., None]
         capacity = code_capacity(geometry, len(encoder.atoms), encoder.form, len(batch))
         for _, count, codes in encode_pieces(batch, encoder, False, capacity):
-            shape = count, geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride
+            shape = count, geometry.rows, geometry.columns, *model.pooling
             found = [pool(embed(codes, one), *shape).reshape(count, -1) for one in vectors]
             parts.append(np.stack(found))
     return np.concatenate(parts, axis=1)

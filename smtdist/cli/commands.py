@@ -97,6 +97,12 @@ COMMANDS: Final = {
         "Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression.",
         "model.h5 data.h5 --train train --test test --metric knn",
     ),
+    "head": Command(
+        "head",
+        "head",
+        "Classifiers of representations that are kept: fitted, applied to other data, and changed by rows that come and go.",
+        "fit ztrain.h5 --out head.h5",
+    ),
     "tune": Command(
         "tune",
         "tune",
@@ -172,7 +178,7 @@ COMMANDS: Final = {
     "info": Command(
         "info",
         "info",
-        "Show what a file holds: a model of images, words, points or kernels, concepts, representations or images.",
+        "Show what a file holds: a model of images, words, points or kernels, concepts, representations, a head or images.",
         "model.h5 --json",
     ),
     "settings": Command(

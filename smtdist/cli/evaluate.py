@@ -6,14 +6,14 @@ import contextlib
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
-from smtdist.cli.coders import require_room
+from smtdist.cli.costs import Plan, say_evaluation_plan
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
@@ -26,8 +26,11 @@ from smtdist.evaluate import run, stored
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.models import readout
 from smtdist.models.model import Model
-from smtdist.models.transform import Represents, feature_count, represented
+from smtdist.models.transform import Represents
 from smtdist.monitor import tables
+
+if TYPE_CHECKING:
+    from smtdist.engine.passes import Engine
 
 DRAWS: Final = 5
 
@@ -55,11 +58,16 @@ def _power(value: float | None) -> float | None:
 
 
 def evaluate(
-    model: opt.ModelFile,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL.h5", help="Model written by smtdist fit; or training representations, or a head."
+        ),
+    ],
     data: opt.Data,
     train: Annotated[str | None, typer.Option(help="Group with images and labels to learn from.")] = None,
     test: Annotated[str | None, typer.Option(help="Group with images and labels to judge by.")] = None,
-    metric: Annotated[Metric, typer.Option(help="Classifier.")] = Metric.knn,
+    metric: Annotated[Metric | None, typer.Option(help="Classifier.", show_default="knn")] = None,
     neighbours: opt.NeighboursThatVote = None,
     temperature: Annotated[
         float | None,
@@ -134,10 +142,38 @@ def evaluate(
     set_: opt.SetAfter = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    plan: Plan = False,
     quiet: opt.Quiet = False,
+    events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
-    """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression."""
+    """Classify test images by training images: nearest ones (soft k-NN), linearly, by an SVM, or by kernel ridge regression.
+
+    Two files of smtdist transform, or a head and such a file, are judged as they are.
+    """
+    where = Where(workers, cluster, quiet, events)
+    changes = (components, drop, with_, set_, features, pool, limit, train, test, leading, whiten)
+    if stored.holds(model, "head"):
+        given = (
+            *changes,
+            metric,
+            neighbours,
+            temperature,
+            vote,
+            folds,
+            validation,
+            labels,
+            draws,
+            mirrored,
+            plan or None,
+        )
+        if any(one is not None and one != [] for one in given) or len(data) > 1:
+            raise WrongUsage(
+                "A head is judged as it was fitted, on one file of smtdist transform; leave out other options."
+            )
+        _evaluate_head(model, Path(data[0]), where, json)
+        return
+    metric = metric or Metric.knn
     if whiten is not None and leading is None:
         raise WrongUsage("--whiten is for leading directions; give --leading too.")
     opt.refuse_idle(
@@ -158,12 +194,10 @@ def evaluate(
         raise WrongUsage("--labels and --metric svm go without --mirrored and --with.")
     if draws is not None and not labels:
         raise WrongUsage("--draws is for --labels; give --labels too.")
-    where = Where(workers, cluster, quiet)
     power = run.Directions.whiten if whiten is None else whiten
     seen = None if leading is None else run.Directions(leading, power)
-    if stored.is_stored(model):
-        given = (components, drop, with_, set_, features, pool, limit, train, test, seen)
-        if any(one is not None and one != [] for one in given) or len(data) > 1:
+    if stored.holds(model, "representation"):
+        if any(one is not None and one != [] for one in changes) or len(data) > 1:
             raise WrongUsage(
                 "Two files of smtdist transform, one to learn from and one to judge by, are classified as they are; leave out "
                 "--train, --test and all that changes representations."
@@ -176,7 +210,8 @@ def evaluate(
             json,
             lambda votes: _settings(metric, votes, neighbours, temperature, vote, folds, validation),
             labels or [],
-            draws or DRAWS,
+            draws,
+            plan,
         )
         return
     if train is None or test is None:
@@ -185,6 +220,8 @@ def evaluate(
             "smtdist transform without them."
         )
     if _is_kernel_model(model):
+        if plan:
+            raise WrongUsage("The evaluation of a kernel model is not planned; leave out --plan.")
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
         if any(one is not None and one is not False and one != [] for one in chosen) or len(data) > 1:
             raise WrongUsage(
@@ -204,27 +241,28 @@ def evaluate(
     settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
     if isinstance(settings, run.Kernel):
         settings = run.Kernel(settings.temperature, readout.layout_of(fitted, components, drop, others))
-    if labels:
-        sweep = _few_labels(
-            fitted,
-            others,
-            data,
-            train,
-            test,
-            where,
-            settings,
-            labels,
-            draws or DRAWS,
-            components,
-            drop,
-            limit,
-        )
-        _say_sweep(sweep, metric, json)
-        return
     twice = mirrored and metric is not Metric.kernel
     known, asked = _opened(data, train, test, fitted, settings, twice, limit)
+    how = fitted, known, asked
+    beside = components, drop, others
+    counts = labels or []
+    if counts:
+        from smtdist.evaluate import few_labels
+
+        few_labels.draw_labelled(known.labels, max(counts), 0, 0)  # refused before an image is coded
     with engine_for(where, known.source) as engine:
-        found = run.evaluated(fitted, known, asked, engine, settings, components, drop, others, seen)
+        if plan or counts:
+            costs = run.planned(*how, engine, settings, *beside, seen, counts, timed=plan)
+        if plan:
+            say_evaluation_plan(costs, json, model=str(model.absolute()), metric=metric.value)
+            return
+        if counts:
+            costs.require_room()
+            with run.represented(costs, *how, engine, settings) as (near, far):
+                both = near, known.labels, far, asked.labels
+                _say_sweep(_swept(engine, settings, *both, counts, draws), metric, json)
+            return
+        found = run.evaluated(*how, engine, settings, *beside, seen)
     say_evaluation(found, model, "images", json, seen, mirrored)
 
 
@@ -236,7 +274,8 @@ def _evaluate_files(
     json: bool,
     settings_of: Callable[[Configuration], run.Settings],
     labels: list[int],
-    draws: int,
+    draws: int | None,
+    plan: bool,
 ) -> None:
     """Classify representations in one file by those in another, or by few of them."""
     with (
@@ -252,24 +291,42 @@ def _evaluate_files(
             raise WrongUsage(
                 f"{known} has no features of mirror images; write it with smtdist transform --mirrored."
             )
+        train: tuple[Any, NDArray[np.int64]] = near.rows, near.labels
+        test: tuple[Any, NDArray[np.int64]] = far.rows, far.labels
         if isinstance(settings, run.Kernel):
             mirrored = near.has_mirrored if mirrored is None else mirrored
             layout = near.layout if mirrored else readout.without_mirrored(near.layout)
             settings = run.Kernel(settings.temperature, layout)
-            if labels:
-                sweep = _kernel_sweep(settings, near.rows, near.labels, far.rows, far.labels, labels, draws)
-                _say_sweep(sweep, Metric.kernel, json)
-                return
-            found = run.classified(near.rows, near.labels, far.rows, far.labels, engine, settings)
         else:
             if mirrored is None:
                 mirrored = (
                     isinstance(settings, run.Neighbours) and near.votes.mirrored_votes and near.has_mirrored
                 )
             train, test = near.views(mirrored), far.views(False)
-            run.require_neighbours(settings, len(train[1]))
-            found = run.classified(*train, *test, engine, settings)
+        costs = run.planned_files(*train, *test, settings, labels)
+        if plan:
+            say_evaluation_plan(costs, json, model=str(known.absolute()))
+            return
+        costs.require_room(files=True)
+        if labels:
+            _say_sweep(_swept(engine, settings, *train, *test, labels, draws), Metric.kernel, json)
+            return
+        (n, features), names = train[0].shape, train[1]
+        run.announce(engine, settings, n, features, names, costs.driver_bytes)
+        found = run.classified(*train, *test, engine, settings)
     say_evaluation(found, known, "images", json, None, bool(mirrored))
+
+
+def _evaluate_head(model: Path, data: Path, where: Where, json: bool) -> None:
+    """Judge a head by representations with labels."""
+    from smtdist.evaluate import heads
+
+    head = heads.load(model)
+    with stored.opened(data) as far, engine_for(where, as_table((data, "z"))) as engine:
+        labels = far.labels
+        with run.in_pass(engine, "head", len(labels)) as progress:
+            found = heads.evaluate(head, (data, "z"), labels, progress)
+    say_evaluation(found, model, "images", json, None, head.mirrored)
 
 
 def _as_seen(
@@ -288,56 +345,28 @@ def _as_seen(
     ]
 
 
-def _few_labels(
-    fitted: Represents,
-    others: list[Represents],
-    data: Location,
-    train: str,
-    test: str,
-    where: Where,
+def _swept(
+    engine: Engine,
     settings: run.Settings,
-    counts: list[int],
-    draws: int,
-    components: int | None,
-    drop: int | None,
-    limit: int | None,
-) -> list[dict[str, Any]]:
-    """Classify the second group by few labels of the first, several draws of them; features of both are held in memory."""
-    from smtdist.evaluate import few_labels
-
-    known, asked = (run.Labelled.open(data, group, fitted.scaling) for group in (train, test))
-    known = known.first(limit)
-    sources = [known.source, asked.source]
-    few_labels.draw_labelled(known.labels, max(counts), 0, 0)  # refused before an image is coded
-    features = feature_count(fitted, components, drop, others)
-    require_room((features,), sources, "smtdist transform and a classifier")
-    with engine_for(where, known.source) as engine:
-        z, far = (
-            represented(fitted, one, engine, n_components=components, drop=drop, others=others).reshape(
-                one.n_samples, -1
-            )
-            for one in sources
-        )
-    if isinstance(settings, run.Kernel):
-        return _kernel_sweep(settings, z, known.labels, far, asked.labels, counts, draws)
-    folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
-    return few_labels.label_sweep(z, known.labels, far, asked.labels, counts, draws=draws, folds=folds)
-
-
-def _kernel_sweep(
-    settings: run.Kernel,
     near: Any,
     near_y: NDArray[np.int64],
     far: Any,
     far_y: NDArray[np.int64],
     counts: list[int],
-    draws: int,
+    draws: int | None,
 ) -> list[dict[str, Any]]:
-    """Classify representations, in memory or in a file, by few labelled ones."""
+    """Classify representations by few labelled ones, several draws of them; of the kernel they may lie in a file."""
     from smtdist.evaluate import few_labels
 
-    sets = settings.sets(near), near_y, settings.sets(far), far_y
-    return few_labels.kernel_sweep(*sets, counts, temperature=settings.temperature, draws=draws)
+    needed = run.sweep_bytes(settings, near, far, near_y, counts)
+    with run.in_pass(engine, "few labels", len(near), run.projected(needed)):
+        if isinstance(settings, run.Kernel):
+            sets = settings.sets(near), near_y, settings.sets(far), far_y
+            return few_labels.kernel_sweep(
+                *sets, counts, temperature=settings.temperature, draws=draws or DRAWS
+            )
+        folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
+        return few_labels.label_sweep(near, near_y, far, far_y, counts, draws=draws or DRAWS, folds=folds)
 
 
 def _say_sweep(sweep: list[dict[str, Any]], metric: Metric, json: bool) -> None:

@@ -210,7 +210,7 @@ Features = Annotated[
 Pool = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="G", help="Average the embedding on a grid of G x G; with codes or both, 4."
+        min=1, metavar="G", help="Pool the embedding over G x G windows that cover an image; with both, 4."
     ),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Take the first N samples only.")]

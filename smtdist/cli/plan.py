@@ -84,6 +84,7 @@ def plan(
     """Say what a fit will cost, pass by pass: tasks, bytes, memory and time. Takes the arguments of fit.
 
     What cannot fit is refused, with what would do. Times come from the fit's own kernels on some of the data.
+    `transform --plan` and `evaluate --plan` say what a fitted model costs.
     """
     opt.refuse_model(model)
     where = Where(workers, cluster, quiet)

@@ -23,6 +23,8 @@ RESUMED: Final = (
     ("points", "fit"),
     ("video", "fit"),
     ("kernel", "fit"),
+    ("head", "fit"),
+    ("head", "update"),
 )
 """Commands that may stand in such a file: a folder from elsewhere must not make `resume` do anything else."""
 OF_ONE_CALL: Final = {"--checkpoint": 1, "--events": 1, "--json": 0, "--quiet": 0, "-q": 0, "--debug": 0}

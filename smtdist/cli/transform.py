@@ -14,6 +14,7 @@ import typer
 from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
+from smtdist.cli.costs import Plan, say_transform_plan
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
@@ -21,11 +22,10 @@ from smtdist.data.first import limited
 from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
-from smtdist.errors import DataError
+from smtdist.errors import DataError, MissingDatasetError
 from smtdist.models import provenance, readout
-from smtdist.models.representations import save_representation
-from smtdist.models.transform import Represents, feature_count
-from smtdist.models.transform import transform as transformed
+from smtdist.models.representations import file_bytes, save_representation
+from smtdist.models.transform import Represents, as_planned, feature_count, planned
 from smtdist.monitor import tables
 
 if TYPE_CHECKING:
@@ -58,11 +58,14 @@ def transform(
     cluster: opt.Cluster = None,
     on_bad_chunk: opt.OnBadChunk = None,
     overwrite: opt.Overwrite = False,
+    plan: Plan = False,
     quiet: opt.Quiet = False,
+    events: opt.Events = None,
     json: opt.Json = False,
 ) -> None:
     """Write the representation of every image to an HDF5 file, reading and writing piece by piece."""
-    check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
+    if not plan:
+        check_target(out, overwrite, inputs=(model, *(with_ or ())), data=data)
 
     def seen(one: Represents) -> Represents:
         return readout.with_readout(one, opt.features(features), pool, mirrored=mirrored, half=half)
@@ -73,7 +76,7 @@ def transform(
         data,
         dataset,
         out,
-        Where(workers, cluster, quiet),
+        Where(workers, cluster, quiet, events),
         components=components,
         drop=drop,
         beside=with_,
@@ -81,16 +84,21 @@ def transform(
         limit=limit,
         on_bad_chunk=opt.bad_chunk(on_bad_chunk) or "raise",
         overwrite=overwrite,
+        plan=plan,
         json=json,
     )
 
 
-def _labels(data: Location, dataset: str, source: Source, limit: int | None) -> NDArray[np.int64] | None:
-    """Return the labels of samples where the data have some."""
+def _labels(
+    data: Location, dataset: str, source: Source, limit: int | None
+) -> tuple[NDArray[np.int64] | None, str]:
+    """Return the labels of samples where the data have some, and why they are not copied where they cannot be used."""
     try:
-        return opening.open_labels(data, dataset, source)[:limit]
-    except DataError:
-        return None
+        return opening.open_labels(data, dataset, source)[:limit], ""
+    except MissingDatasetError:
+        return None, ""
+    except DataError as error:
+        return None, str(error)
 
 
 def write_representations(
@@ -108,6 +116,7 @@ def write_representations(
     limit: int | None = None,
     on_bad_chunk: str = "raise",
     overwrite: bool = False,
+    plan: bool = False,
     json: bool = False,
 ) -> None:
     """Write the representations by the model at `path`, and by those of other files beside it, and say so."""
@@ -131,11 +140,23 @@ def write_representations(
     if drop is not None:
         attributes["drop"] = drop
     layout = readout.layout_of(model, components, drop, others)
-    attributes["parts"] = dumps([[part.to_dict() for part in columns] for columns in layout])
+    attributes["parts"] = dumps(readout.layout_to_plain(layout))
     attributes["identity"] = readout.identity_of(model, components, drop, others)
     with engine_for(where, source) as engine:
         engine.on_bad_chunk = on_bad_chunk
-        pieces = transformed(model, source, engine, n_components=components, drop=drop, others=others)
+        costs = planned(model, source, engine, n_components=components, drop=drop, others=others)
+        if plan:
+            disk = file_bytes(costs.n_samples, costs.features, costs.itemsize)
+            say_transform_plan(costs.timed(source, engine), disk, json, model=str(path.absolute()))
+            return
+        engine.events.emit("note", text=f"Representation: {costs.size_phrase()}")
+        costs.require_room()
+        workers = 0 if costs.alone else costs.worker_bytes
+        engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
+        labels, unusable = _labels(data, dataset, whole, limit)
+        if unusable:
+            engine.events.emit("note", text=f"Labels are not copied: {unusable}")
+        pieces = as_planned(costs, model.positions, source, engine)
         size = save_representation(
             out,
             pieces,
@@ -145,7 +166,7 @@ def write_representations(
             attributes,
             overwrite=overwrite,
             ending=lambda: {"skipped": dumps(listed(source, engine))},
-            labels=_labels(data, dataset, whole, limit),
+            labels=labels,
         )
         skipped = listed(source, engine)
     features = math.prod(shape)
@@ -156,6 +177,7 @@ def write_representations(
         "feature_shape": list(shape),
         "bytes": size,
         "skipped": skipped,
+        "labels": labels is not None,
         "seconds": time.perf_counter() - started,
     }
     if json:

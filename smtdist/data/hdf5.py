@@ -18,7 +18,7 @@ from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
-from smtdist.errors import DataError, SmtdistError, UnreadableError
+from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
@@ -273,7 +273,7 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
     except (KeyError, OSError, ValueError):
         near = _near_names(file, dataset.strip("/"))
         hint = f"use one of {', '.join(near)}" if near else "it holds no dataset at all"
-        raise DataError(f"{path} has no dataset {dataset!r}; {hint}.") from None
+        raise MissingDatasetError(f"{path} has no dataset {dataset!r}; {hint}.") from None
     if not isinstance(found, h5py.Dataset):
         inside = [
             f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]

@@ -29,6 +29,15 @@ def whole_tables(values: NDArray[Any]) -> bool:
     return values.ndim == 2 and values.dtype.kind in "iu"
 
 
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """An array that is written piece by piece: its shape and type, and what yields (first row, rows)."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: Callable[[], Iterable[tuple[int, NDArray[Any]]]]
+
+
 @dataclass(frozen=True)
 class Group:
     """What a group holds, as xarray would be told: name -> (dimensions, values[, attributes]).
@@ -49,11 +58,12 @@ class Group:
                     raise ValueError(f"{name} has {size} along {dim}, others {found[dim]}.")
         return found
 
-    def items(self) -> Iterable[tuple[str, tuple[tuple[str, ...], NDArray[Any], Mapping[str, Any]]]]:
-        """Yield the name of each variable, its dimensions, its values as an array, and its attributes."""
+    def items(self) -> Iterable[tuple[str, tuple[tuple[str, ...], Any, Mapping[str, Any]]]]:
+        """Yield the name of each variable, its dimensions, its values as an array or `Streamed`, and its attributes."""
         for name, (dims, values, *attributes) in self.variables.items():
             names = (dims,) if isinstance(dims, str) else tuple(dims)
-            yield name, (names, np.asarray(values), attributes[0] if attributes else {})
+            found = values if isinstance(values, Streamed) else np.asarray(values)
+            yield name, (names, found, attributes[0] if attributes else {})
 
 
 def write_netcdf(
@@ -88,7 +98,12 @@ def _write_group(target: Any, group: Group, plain: Any, squeezed: Callable[[NDAr
     target.attrs.update(group.attributes)
     for name, (dims, values, attributes) in group.items():
         text = values.dtype.kind in "UO"
-        if values.size and not text and squeezed(values):
+        if isinstance(values, Streamed):
+            chunks = chunks_of(values.shape, values.dtype.itemsize)
+            created = target.create_variable(name, dims, values.dtype, chunks=chunks)
+            for first, rows in values.pieces():
+                created[first : first + len(rows)] = rows
+        elif values.size and not text and squeezed(values):
             packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
             chunks = chunks_of(values.shape, values.itemsize)
             created = target.create_variable(name, dims, values.dtype, chunks=chunks, **packed)

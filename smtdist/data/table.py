@@ -78,17 +78,24 @@ class _TableReader(Reader):
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         target = out.reshape(len(out), *self._stored.shape[1:])
-        try:
+        with _unread(self.source, start, stop):
             if hasattr(self._stored, "read_direct"):
                 self._stored.read_direct(target, np.s_[start:stop])
             else:
                 target[...] = self._stored[start:stop]
-        except (OSError, RuntimeError) as error:
-            raise DataError(
-                f"{self.source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({error}); "
-                f"restore the file from its origin."
-            ) from error
         return out.nbytes
+
+
+@contextmanager
+def _unread(source: Source, start: int, stop: int) -> Iterator[None]:
+    """Say which rows could not be read."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise DataError(
+            f"{source.name}, rows {start} to {stop - 1}: the stored data cannot be read ({error}); "
+            f"restore the file from its origin."
+        ) from error
 
 
 def as_table(rows: Any, *, aligned: int | None = None) -> Source:
@@ -125,6 +132,39 @@ def read_rows(source: Source, start: int = 0, stop: int | None = None) -> npt.ND
     """Return rows [start, stop) of a table as (m, n), in memory."""
     with source.opened() as reader:
         return reader.read(start, source.n_samples if stop is None else stop)
+
+
+@dataclass(frozen=True, eq=False)
+class TableRows:
+    """The rows of a table, sliced by rows, or by rows and columns, as an array in memory is; nothing stays open."""
+
+    source: Source
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and numbers of a row."""
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+        return self.source.dtype
+
+    def __len__(self) -> int:
+        return self.source.n_samples
+
+    def __getitem__(self, chosen: Any) -> npt.NDArray[Any]:
+        rows, columns = chosen if isinstance(chosen, tuple) else (chosen, slice(None))
+        source = self.source
+        if isinstance(source, ArraySamples):
+            return source.array.reshape(len(self), -1)[rows, columns]
+        start, stop, _ = rows.indices(len(self))
+        if isinstance(source, StoredTable) and source.dataset and len(source.stored_shape) == 2:
+            with open_dataset(source.path, source.dataset) as stored:
+                _require_same(source, stored.shape)
+                with _unread(source, start, stop):
+                    return np.asarray(stored[start:stop, columns], source.dtype)
+        return read_rows(source, start, stop)[:, columns]
 
 
 def _npy(path: str) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import Reader, Source, image_shape, pixel_dtype
-from smtdist.errors import DataError, UnreadableError
+from smtdist.errors import DataError, MissingDatasetError, UnreadableError
 
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
@@ -161,7 +161,7 @@ def open_node(path: str, name: str) -> Any:
     try:
         return zarr.open(path, mode="r", path=name.strip("/"))
     except (FileNotFoundError, KeyError):
-        raise DataError(f"{path} has no array {name!r}{_inside(zarr, path)}.") from None
+        raise MissingDatasetError(f"{path} has no array {name!r}{_inside(zarr, path)}.") from None
     except Exception as error:  # stores and codecs have errors of their own
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise DataError(

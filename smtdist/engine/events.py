@@ -6,7 +6,9 @@ Events are plain dictionaries with a `kind`, the `time` (seconds since 1970) and
 `progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same
 and memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running:
 tasks under way), `lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes,
-peak_bytes, projected_bytes, resumed_leaves), `pass_failed` (pass, text, stopped), `note` (text),
+peak_bytes, projected_bytes, resumed_leaves; of a transform by workers also driver_bytes, projected for the
+driver, and driver_peak_bytes), `planned` (driver_bytes, worker_bytes: peaks announced for a whole transform or
+evaluation; worker_bytes is 0 where the driver does all), `pass_failed` (pass, text, stopped), `note` (text),
 `run_finished` (seconds), and from whoever watches `preview` (see `smtdist.monitor.preview`) and
 `run_failed` (text, stopped).
 """

@@ -399,9 +399,10 @@ class Engine:
         """Call function(shared, source, start, stop) for each range of samples; yield (range, result) as they end.
 
         At most two tasks a slot are under way, so results wait for whoever takes them, not the other way
-        round.
+        round; where this process does the work, one, since a result that waited would only take memory.
         """
         executor = self.executor
+        ahead = 1 if executor.alone else 2
         shared = (shared, without_data(source))
         handle_shared = executor.share(shared)
         pending, running = deque(ranges), dict[Handle, tuple[int, int]]()
@@ -409,7 +410,7 @@ class Engine:
         try:
             while pending or running:
                 self.heed_stop()
-                while pending and len(running) < 2 * executor.slots():
+                while pending and len(running) < ahead * executor.slots():
                     piece = pending.popleft()
                     data = piece_of(source, *piece)
                     sent = None if data is None else executor.share(data, everywhere=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import mirror_kernel
-from smtdist.kernels.threads import even_ranges
+from smtdist.kernels.threads import even_ranges, run_ranges
 from smtdist.models import readout
 
 Float32 = NDArray[np.float32]
@@ -20,6 +20,8 @@ TEMPERATURES: Final = (0.01, 100.0)
 """Below, rounding of the cosines shows in the kernel; above, it is the same for all images."""
 BLOCK: Final = 2048
 """Rows whose mean and deviation are summed at a time."""
+PIECE: Final = 128
+"""Rows that one thread scales."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,18 @@ class Part:
         """Return the same of some images, whose numbers ascend, in memory."""
         mirrored = None if self.mirrored is None else self.mirrored[chosen]
         return Part(self.rows[chosen], mirrored, self.standardise)
+
+
+def layout_for(size: int, layout: readout.Layout | None) -> readout.Layout:
+    """Return the layout of rows of so many numbers, one part where none is given. Raises DataError for parts beyond them."""
+    if layout is None:
+        return readout.whole_row(size)
+    needed = readout.width(layout)
+    if needed > size:
+        raise DataError(
+            f"The layout has parts up to column {needed:,}, the rows have {size:,}; give the layout of these rows."
+        )
+    return layout
 
 
 def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
@@ -117,17 +131,24 @@ class Scale:
 
     def __call__(self, rows: Any) -> Float32:
         """Return rows (m, F) of unit length; a row of zeros stays zero."""
-        block = np.array(rows, np.float32)
-        if self.mean is not None and self.inverse is not None:
-            block -= self.mean
-            block *= self.inverse
-        lengths = np.sqrt(np.einsum("nf,nf->n", block, block, dtype=np.float64))
-        if not np.isfinite(lengths).all():
-            raise DataError(
-                "Some features are not finite, or too large to be squared; give features of sound data."
-            )
-        lengths[lengths == 0] = 1.0
-        block /= lengths[:, None].astype(np.float32)
+        given = np.asarray(rows)
+        block = np.empty(given.shape, np.float32)
+
+        def work(start: int, stop: int) -> None:
+            piece = block[start:stop]
+            piece[...] = given[start:stop]
+            if self.mean is not None and self.inverse is not None:
+                piece -= self.mean
+                piece *= self.inverse
+            lengths = np.sqrt(np.einsum("nf,nf->n", piece, piece, dtype=np.float64))
+            if not np.isfinite(lengths).all():
+                raise DataError(
+                    "Some features are not finite, or too large to be squared; give features of sound data."
+                )
+            lengths[lengths == 0] = 1.0
+            piece /= lengths[:, None].astype(np.float32)
+
+        run_ranges(work, even_ranges(len(block), PIECE))
         return block
 
 
@@ -148,11 +169,7 @@ class Comparer:
     temperature: float
 
     def __post_init__(self) -> None:
-        low, high = TEMPERATURES
-        if not low <= self.temperature <= high:
-            raise ConfigurationError(
-                f"The temperature of the kernel is {self.temperature}; choose one from {low:g} to {high:g}."
-            )
+        require_temperature(self.temperature)
 
     @classmethod
     def of(cls, sets: Sets, temperature: float) -> Comparer:
@@ -202,6 +219,15 @@ class Comparer:
             else:
                 mirror_kernel.add_mirror_kernel(out, (own, odd), (other, other_odd), self.temperature)
         return out
+
+
+def require_temperature(temperature: float) -> None:
+    """Refuse a temperature at which rounding shows in the kernel, or at which it says nothing."""
+    low, high = TEMPERATURES
+    if not low <= temperature <= high:
+        raise ConfigurationError(
+            f"The temperature of the kernel is {temperature}; choose one from {low:g} to {high:g}."
+        )
 
 
 def view_bytes(sets: Sets, rows: int) -> int:

@@ -10,9 +10,11 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from smtdist.errors import DataError
-from smtdist.evaluate.cosine_rows import Comparer, Sets
-from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
+from smtdist.evaluate.cosine_rows import Comparer, Part, Sets
+from smtdist.evaluate.kernel_ridge import decision_bytes, fit_kernel_ridge, planned_bytes
+from smtdist.evaluate.logistic import BLOCK_BYTES, MEMORY_BYTES, weight_bytes
 from smtdist.evaluate.svm import cross_validate, fit_svm, scale_of
+from smtdist.kernels.threads import even_ranges
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -22,6 +24,8 @@ PLAIN_C: Final = 10.0
 """C where a class has too few labels to validate with."""
 MANY: Final = 2000
 """Labels beyond which rows are not rotated into their span, and C is not chosen for each draw."""
+BLOCK: Final = 256
+"""Rows that are standardised, or turned, at a time."""
 ROUGH: Final = 1e-3
 """Tolerance of the fits that choose C."""
 
@@ -61,7 +65,11 @@ def in_span(known: NDArray[Any], asked: NDArray[Any]) -> tuple[Float64, Float64]
     values, vectors = np.linalg.eigh(gram)
     keep = values > 1e-10 * max(float(values[-1]), 1e-300)
     values, vectors = values[keep], vectors[:, keep]
-    return vectors * np.sqrt(values), (asked @ (known.T @ (vectors / np.sqrt(values)))).astype(np.float64)
+    basis = known.T @ (vectors / np.sqrt(values))
+    turned = np.empty((len(asked), basis.shape[1]))
+    for start, stop in even_ranges(len(asked), BLOCK):
+        turned[start:stop] = asked[start:stop] @ basis
+    return vectors * np.sqrt(values), turned
 
 
 def standardised(
@@ -80,12 +88,19 @@ def standardised(
     """
     train = train_z.reshape(len(train_z), -1)
     mean = train.mean(axis=0, dtype=np.float64)
-    deviation = train.std(axis=0, dtype=np.float64)
+    squares = np.zeros(train.shape[1])
+    for start, stop in even_ranges(len(train), BLOCK):
+        squares += np.square(train[start:stop] - mean).sum(axis=0)
+    deviation = np.sqrt(squares / len(train))
     if not each:
         deviation = np.full_like(deviation, np.sqrt(np.mean(deviation**2)))
     scale = scale_of(deviation)
     rows = [train, *(one.reshape(len(one), -1) for one in others)]
-    return [((one - mean) * scale).astype(np.float32) for one in rows]
+    found = [np.empty(one.shape, np.float32) for one in rows]
+    for whole, one in zip(found, rows, strict=True):
+        for start, stop in even_ranges(len(one), BLOCK):
+            whole[start:stop] = (one[start:stop] - mean) * scale
+    return found
 
 
 def label_sweep(
@@ -126,6 +141,41 @@ def label_sweep(
         if progress is not None:
             progress(result)
     return results
+
+
+def sweep_bytes(n: int, n_asked: int, features: int, n_classes: int, counts: Sequence[int]) -> int:
+    """Return the memory that `label_sweep` takes at most beside the representations."""
+    draw = max(_draw_bytes(count, n_asked, features, n_classes) for count in counts)
+    return 4 * features * (n + n_asked) + max(24 * BLOCK * features, draw)
+
+
+def _draw_bytes(count: int, n_asked: int, features: int, n_classes: int) -> int:
+    """Return the memory of one draw: rows in their span and those who turn them, or a fit of as many features."""
+    turned = count < features and count <= MANY
+    size = min(count, features) if turned else features
+    turning = 4 * count * features + (24 * features * count + 8 * BLOCK * features if turned else 0)
+    rows = 8 * size * (count + n_asked) if turned else 0
+    fitting = weight_bytes(n_classes, size) + 16 * size * count + BLOCK_BYTES
+    return turning + rows + fitting
+
+
+def kernel_sweep_bytes(
+    known: Sets, asked: Sets, n_classes: int, counts: Sequence[int], itemsize: int
+) -> int:
+    """Return the memory that `kernel_sweep` takes at most beside the representations."""
+    count, width = max(counts), 0
+    few: list[list[Part]] = []
+    for parts in known:
+        few.append([])
+        for part in parts:
+            views = 1 if part.mirrored is None else 2
+            width += views * part.rows.shape[1]
+            rows = np.broadcast_to(np.float32(0), (min(count, len(part)), part.rows.shape[1]))
+            few[-1].append(Part(rows, None if part.mirrored is None else rows, part.standardise))
+    scaling = 24 * BLOCK * max(part.rows.shape[1] for parts in known for part in parts)
+    drawn = 2 * count * width * itemsize
+    judging = decision_bytes(few, asked, n_classes)
+    return int(drawn + max(scaling, planned_bytes(few, n_classes, MEMORY_BYTES), judging))
 
 
 def kernel_sweep(

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
-from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
-from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
+from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, occurring, wilson
+from smtdist.kernels import mirror_kernel
+from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.solve import conjugate
 
 Float32 = NDArray[np.float32]
@@ -34,6 +35,8 @@ TILE_BYTES: Final = 2**28
 BLOCK_BYTES: Final = 2**28
 """Of the features of a block of images, while they are made; so do the images of a block from the number of features."""
 MOST_ROWS: Final = 1024
+LEFT: Final = 4
+"""Blocks whose features are kept while all others pass by."""
 PIECE: Final = 512
 """Rows or columns of a product that one thread makes."""
 RANK: Final = 2000
@@ -166,6 +169,11 @@ class KernelRidge:
         """Return the label of the largest f of each image."""
         return np.asarray(self.classes[self.decision(sets).argmax(axis=1)])
 
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `KernelEvaluation`."""
+        names = ("penalty", "path", "how", "n_held", "steps", "residual")
+        return {"temperature": self.comparer.temperature, **{name: getattr(self, name) for name in names}}
+
     def probabilities(self, decision: Float64) -> Float64:
         """Return soft-max of `heat` times f: one number is fitted on images that were left out (Guo et al. 2017)."""
         return softmax(self.heat * decision)
@@ -225,7 +233,7 @@ def fit_kernel_ridge(
             tile_height(n),
             lambda start, stop: _tile(comparer, known, start, stop, progress),
             place,
-            f"kernel-{_digest(comparer, known)}",
+            f"kernel-{digest(comparer, known)}",
         )
         unit = kernel.diagonal_mean()
         shifts = {one: one * unit for one in ladder}
@@ -254,17 +262,27 @@ def fit_kernel_ridge(
 def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Progress | None) -> Float32:
     """Return rows start to stop of the kernel, from column `start` on."""
     n = require_alike(known)
-    step = block_rows(known)
-    tile = np.empty((stop - start, n - start), np.float32)
-    for top, bottom in even_ranges(stop - start, step):
-        left = comparer.views(known, slice(start + top, start + bottom))
-        for first, last in even_ranges(n - start, step):
+    step, tile = block_rows(known), np.empty((stop - start, n - start), np.float32)
+    for top, bottom in even_ranges(stop - start, LEFT * step):
+        # several blocks stay while others pass by: to scale a block takes as long as to multiply it with one
+        left = [
+            (first, last, comparer.views(known, slice(start + first, start + last)))
+            for first, last in _blocks(top, bottom, step)
+        ]
+        for first, last in _blocks(top, n - start, step):
             right = comparer.views(known, slice(start + first, start + last))
-            comparer.kernel(left, right, tile[top:bottom, first:last])
+            for above, below, views in left:
+                comparer.kernel(views, right, tile[above:below, first:last])
+        tile[top:bottom, :top] = tile[:top, top:bottom].T
     if progress is not None:
         # of the triangle's entries
         progress(stop * (2 * n - stop), n * n)
     return tile
+
+
+def _blocks(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    for first, last in even_ranges(stop - start, step):
+        yield start + first, start + last
 
 
 class _Found(NamedTuple):
@@ -364,7 +382,7 @@ def fitted_heat(decision: Float64, places: Int64) -> float:
     return float(np.exp(found.x))
 
 
-def _digest(comparer: Comparer, known: Sets) -> str:
+def digest(comparer: Comparer, known: Sets) -> str:
     """Return a hash of the kernel: of its temperature, how features are scaled, and the views of some images."""
     n = require_alike(known)
     arrays = [np.array([n, comparer.temperature])]
@@ -411,14 +429,35 @@ def tile_height(n: int) -> int:
 def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RANK) -> int:
     """Return the memory that `fit_kernel_ridge` takes at most beside the features: blocks, tiles, and the solution.
 
-    K in memory is 2 n² bytes, decomposed it is 40 n² more; the preconditioner takes 32 n r bytes while it is made.
+    K in memory is 2 n² bytes, decomposed it is 40 n² more; the preconditioner takes 32 n r + 24 r² bytes while it is made.
     """
     n = require_alike(known)
     step, tile = block_rows(known), 4 * tile_height(n) * n
-    making = 2 * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
+    making = (LEFT + 2) * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
-    solving = 40 * n * n if n <= DIRECT else 32 * n * min(rank, n // 4) + 96 * n * n_classes
+    rank = min(rank, n // 4)
+    solving = 40 * n * n if n <= DIRECT else 32 * n * rank + 24 * rank * rank + 96 * n * n_classes
     return kernel + max(making, solving)
+
+
+def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
+    """Return the memory that `KernelRidge.decision` takes at most: two blocks of features, their kernel, and the sums."""
+    n, m = require_alike(known), require_alike(asked)
+    step = block_rows(asked)
+    rows, columns = min(step, m), min(step, n)
+    blocks = view_bytes(asked, rows) + view_bytes(known, columns)
+    # the products of a piece are brought to the kernel by each thread
+    comparing = 4 * rows * columns + 16 * threads() * mirror_kernel.PIECE * columns
+    return blocks + comparing + 8 * n_classes * (3 * m + 2 * n + rows)
+
+
+def kernel_work(n: int, features: int, n_classes: int) -> float:
+    """Return the multiplications of `fit_kernel_ridge`: the kernel with mirror images, and the solution."""
+    making = float(n) * n * features
+    if n <= DIRECT:
+        return making + 5.0 * n**3
+    rank = min(RANK, n // 4)
+    return making + float(n) * n * (rank + 10 * len(PENALTIES) * n_classes) + 6.0 * n * rank**2
 
 
 @contextlib.contextmanager
@@ -441,16 +480,17 @@ class KernelEvaluation:
     ----------
     top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
     interval : 95 % Wilson interval of `top1`, (low, high).
-    temperature : T of the kernel. penalty : share of its mean diagonal, chosen on training samples; path : of every
+    temperature : T of the kernel, None where there is none. penalty : share, chosen on training samples; path : of every
         penalty its squared error and top-1 on those that were left out. how, n_held : how, and how many.
     steps, residual : of conjugate gradients.
-    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`.
+    n_train, n_test, n_classes, confusion : as in `smtdist.evaluate.metrics.Evaluation`. metric : "kernel"; "landmarks" or
+        "ridge" of a head that is one.
     """
 
     top1: float
     top5: float
     interval: tuple[float, float]
-    temperature: float
+    temperature: float | None
     penalty: float
     path: tuple[dict[str, float], ...]
     how: str
@@ -484,24 +524,23 @@ def evaluate_kernel_ridge(
     if not len(labels):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     fitted = fit_kernel_ridge(known, train_y, memory_bytes=memory_bytes, **settings)
-    decision = fitted.decision(asked)
-    n_classes = int(max(fitted.classes.max(), labels.max())) + 1
-    scores = np.full((len(labels), n_classes), -np.inf)
-    scores[:, fitted.classes] = decision
+    return judged(
+        fitted.decision(asked), fitted.classes, labels, **fitted.told(), n_train=require_alike(known)
+    )
+
+
+def judged(decision: Float64, classes: Int64, labels: Int64, **about: Any) -> KernelEvaluation:
+    """Return what decisions (m, c) of test images with these labels are worth, with what is known of the classifier."""
+    size = int(max(classes.max(), labels.max())) + 1
+    scores = np.full((len(labels), size), -np.inf)
+    scores[:, classes] = decision
     first = hits(scores, labels, 1)
     return KernelEvaluation(
         top1=float(first.mean()),
         top5=float(hits(scores, labels, 5).mean()),
         interval=wilson(int(first.sum()), len(labels)),
-        temperature=fitted.comparer.temperature,
-        penalty=fitted.penalty,
-        path=fitted.path,
-        how=fitted.how,
-        n_held=fitted.n_held,
-        steps=fitted.steps,
-        residual=fitted.residual,
-        n_train=require_alike(known),
         n_test=len(labels),
-        n_classes=n_classes,
-        confusion=confusion_matrix(scores.argmax(axis=1), labels, n_classes),
+        n_classes=occurring(classes, labels),
+        confusion=confusion_matrix(scores.argmax(axis=1), labels, size),
+        **about,
     )

@@ -12,7 +12,15 @@ import numpy.typing as npt
 
 from smtdist import configuration
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
-from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_matrix, hits, wilson
+from smtdist.evaluate.metrics import (
+    Evaluation,
+    checked_labels,
+    confusion_bytes,
+    confusion_matrix,
+    hits,
+    occurring,
+    wilson,
+)
 from smtdist.kernels import neighbours
 from smtdist.kernels.device import array_module, like, place, to_host
 
@@ -142,16 +150,16 @@ def evaluation_of(
 ) -> Evaluation:
     """Count what the neighbours that `nearest` found vote for; cosines and indices are (m, k)."""
     k, temperature, vote = settings.k, settings.temperature, settings.vote
-    n_classes = int(max(train_labels.max(initial=0), test_labels.max())) + 1
+    size = int(max(train_labels.max(initial=0), test_labels.max())) + 1
     n_first = n_five = 0
-    confusion = np.zeros((n_classes, n_classes), np.int64)
-    step = max(1, settings.block_bytes // (16 * n_classes + 32 * k))
+    confusion = np.zeros((size, size), np.int64)
+    step = _voting_rows(settings.block_bytes, size, k)
     for start in range(0, len(test_labels), step):
         rows = slice(start, start + step)
-        scores = _vote(cosines[rows], train_labels[indices[rows]], n_classes, vote, temperature)
+        scores = _vote(cosines[rows], train_labels[indices[rows]], size, vote, temperature)
         n_first += int(hits(scores, test_labels[rows], 1).sum())
         n_five += int(hits(scores, test_labels[rows], 5).sum())
-        confusion += confusion_matrix(scores.argmax(axis=1), test_labels[rows], n_classes)
+        confusion += confusion_matrix(scores.argmax(axis=1), test_labels[rows], size)
     n_test = len(test_labels)
     return Evaluation(
         metric="knn",
@@ -163,9 +171,19 @@ def evaluation_of(
         interval=wilson(n_first, n_test),
         n_train=len(train_labels),
         n_test=n_test,
-        n_classes=n_classes,
+        n_classes=occurring(train_labels, test_labels),
         confusion=confusion,
     )
+
+
+def knn_bytes(train: Any, test: Any, k: int, n_classes: int, *, block_bytes: int = BLOCK_BYTES) -> int:
+    """Return the memory that `evaluate_knn` takes at most beside the representations, of which the shapes alone matter."""
+    n_test, _, features = _checked(test, train, k)
+    test_rows, train_rows = _blocking(test, train, features, k, block_bytes)
+    comparing = _block_bytes(test_rows, train_rows, features, _raw_bytes(test, train), k)
+    comparing += 32 * k * min(DECODED_ROWS, n_test)
+    voting = min(n_test, _voting_rows(block_bytes, n_classes, k)) * _vote_bytes(n_classes, k)
+    return 12 * n_test * k + max(comparing, voting) + confusion_bytes(n_classes)
 
 
 @dataclass(frozen=True)
@@ -351,7 +369,7 @@ def _wrong_k(k: int, n_train: int) -> ConfigurationError:
 def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) -> tuple[int, int]:
     """Return (test rows, training rows) of a block: as many test rows as fit beside a modest block of "
     "training rows."""
-    raw = max(test.dtype.itemsize, train.dtype.itemsize)
+    raw = _raw_bytes(test, train)
     chunks = getattr(train, "chunks", None)
     stored = int(chunks[0]) if isinstance(chunks, tuple) and isinstance(chunks[0], int) else 1
     train_rows = min(stored * max(1, TRAIN_ROWS // stored), train.shape[0])
@@ -369,3 +387,24 @@ def _blocking(test: Any, train: Any, features: int, k: int, block_bytes: int) ->
         f"One row of {features} features on each side needs {needed} bytes, but {block_bytes} are allowed; "
         f"raise the memory limit or pool the representation more."
     )
+
+
+def _raw_bytes(test: Any, train: Any) -> int:
+    """Return the bytes of a stored number, of either side the more."""
+    return int(max(test.dtype.itemsize, train.dtype.itemsize))
+
+
+def _block_bytes(test_rows: int, train_rows: int, features: int, raw: int, k: int) -> int:
+    """Return the memory of a block: float32 rows, those of training raw as well, products, keys and what they say."""
+    known = train_rows * (features * (4 + raw) + 8)
+    return known + test_rows * (4 * features + 4 * train_rows + KEY_BYTES * k)
+
+
+def _vote_bytes(n_classes: int, k: int) -> int:
+    """Return the memory of a test row while its neighbours vote."""
+    return 20 * n_classes + 40 * k
+
+
+def _voting_rows(block_bytes: int, n_classes: int, k: int) -> int:
+    """Return the test rows whose neighbours vote at a time."""
+    return max(1, block_bytes // _vote_bytes(n_classes, k))

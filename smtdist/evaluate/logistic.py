@@ -104,9 +104,16 @@ class Rows:
                 f"representation more."
             )
         self.step = max(1, min(BLOCK_BYTES, budget // 2) // row)
+        self._row = row
         everything = self.count * self.features * self.dtype.itemsize
         self._keeps = keep and everything + self.step * row <= budget
         self._kept: npt.NDArray[Any] | None = None
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory that reading them takes at most: a block, and the rows that are kept."""
+        kept = self.count * self.features * self.dtype.itemsize if self._keeps else 0
+        return int(kept + min(self.step, len(self.targets)) * self._row)
 
     def blocks(self, centre: Float64, scale: Float64) -> Iterator[tuple[npt.NDArray[Any], Int64]]:
         """Yield (rows as (x - centre) x scale, targets); the first call settles centre and scale of kept rows."""

@@ -30,8 +30,8 @@ class Evaluation:
     vote, k, temperature : settings of the nearest neighbours, None for other classifiers.
     top1, top5 : shares of test samples, in [0, 1], whose class came first, or among the first five.
     interval : 95 % Wilson interval of `top1`, (low, high).
-    n_train, n_test, n_classes : what it was measured on.
-    confusion : (n_classes, n_classes) counts; rows are true classes, columns predicted ones.
+    n_train, n_test, n_classes : what it was measured on; classes are those that occur.
+    confusion : (classes, classes) counts, up to the largest label; rows are true classes, columns predicted ones.
     """
 
     metric: str
@@ -121,6 +121,20 @@ def confusion_matrix(predicted: Labels, labels: Labels, n_classes: int) -> Label
     """
     flat = np.bincount(labels * n_classes + predicted, minlength=n_classes * n_classes)
     return flat.reshape(n_classes, n_classes).astype(np.int64)
+
+
+def confusion_bytes(n_classes: int) -> int:
+    """Return the memory of a confusion matrix while counts are added to it: three times its own."""
+    return 24 * n_classes * n_classes
+
+
+def occurring(*labels: Labels) -> int:
+    """Return how many classes occur in any of some labels, whose numbers may have gaps.
+
+    >>> occurring(np.array([0, 5, 5]), np.array([5, 900]))
+    3
+    """
+    return len(np.unique(np.concatenate(labels)))
 
 
 def checked_labels(labels: Any, n_samples: int, name: str, max_classes: int = MAX_CLASSES) -> Labels:

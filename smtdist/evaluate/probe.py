@@ -24,7 +24,14 @@ from smtdist.evaluate.logistic import (
     n_outputs,
     weight_bytes,
 )
-from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
+from smtdist.evaluate.metrics import (
+    checked_labels,
+    confusion_bytes,
+    confusion_matrix,
+    hits,
+    occurring,
+    wilson,
+)
 
 Progress = Callable[[int, int], None]
 
@@ -165,6 +172,16 @@ def fit_probe(
     return LinearProbe(final, classes, path, len(labels))
 
 
+def probe_bytes(z: Any, test_z: Any, labels: Int64, memory_bytes: int = MEMORY_BYTES) -> int:
+    """Return the memory that `evaluate_linear` takes at most beside the representations, of which the shapes alone matter."""
+    n_classes, features = len(np.unique(labels)), math.prod(z.shape[1:])
+    weights = weight_bytes(n_classes, features)
+    rows = Rows(z, labels, "training", memory_bytes - weights, n_outputs(n_classes), keep=True)
+    asked = Rows(test_z, np.zeros(len(test_z), np.int64), "test", memory_bytes, int(labels.max()) + 1)
+    # of the classes that choose C the rows are kept, and a block of the others is read
+    return weights + rows.peak_bytes + asked.peak_bytes + confusion_bytes(int(labels.max()) + 1)
+
+
 def evaluate_linear(
     train_z: Any,
     train_y: Any,
@@ -193,16 +210,16 @@ def evaluate_linear(
     if not len(asked):
         raise DataError("There is no test sample to evaluate on; give a group that holds at least one.")
     probe = fit_probe(train_z, train_y, memory_bytes=memory_bytes, **settings)
-    n_classes = int(max(probe.classes.max(), asked.max())) + 1
-    rows = Rows(test_z, asked, "test", memory_bytes, n_classes)
+    size = int(max(probe.classes.max(), asked.max())) + 1
+    rows = Rows(test_z, asked, "test", memory_bytes, size)
     n_first = n_five = 0
-    confusion = np.zeros((n_classes, n_classes), np.int64)
+    confusion = np.zeros((size, size), np.int64)
     for logits, labels in probe.logistic.logits(rows):
-        scores = np.full((len(labels), n_classes), -np.inf)
+        scores = np.full((len(labels), size), -np.inf)
         scores[:, probe.classes] = logits
         n_first += int(hits(scores, labels, 1).sum())
         n_five += int(hits(scores, labels, 5).sum())
-        confusion += confusion_matrix(scores.argmax(axis=1), labels, n_classes)
+        confusion += confusion_matrix(scores.argmax(axis=1), labels, size)
     final = probe.logistic
     return LinearEvaluation(
         top1=n_first / len(asked),
@@ -214,7 +231,7 @@ def evaluate_linear(
         path=probe.path,
         n_train=probe.n_train,
         n_test=len(asked),
-        n_classes=n_classes,
+        n_classes=occurring(probe.classes, asked),
         confusion=confusion,
     )
 

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from smtdist.data.array import ArraySamples, ArraySource
 from smtdist.data.fingerprint import array_hash
 from smtdist.data.labelled import WithLabels
+from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
-from smtdist.data.table import as_table, read_rows
+from smtdist.data.table import read_rows
 from smtdist.engine import session
-from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate.cosine_rows import Comparer
-from smtdist.evaluate.kernel_ridge import checked_penalties, require_classes
+from smtdist.evaluate import classes, head_files
+from smtdist.evaluate.cosine_rows import Comparer, layout_for, parts_of, require_temperature, view_bytes
+from smtdist.evaluate.head import Head
+from smtdist.evaluate.kernel_ridge import checked_penalties, softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
-from smtdist.evaluate.metrics import checked_labels
 from smtdist.kernels.threads import even_ranges
-from smtdist.models import readout
+from smtdist.models import groups as file_groups
+from smtdist.models import provenance, readout
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
+from smtdist.statistics.origin import Origin
 from smtdist.statistics.rows import RowDraw
 
 Float64 = NDArray[np.float64]
@@ -43,24 +45,36 @@ BLOCK: Final = 512
 """Rows that are judged at a time."""
 READ: Final = 4096
 """Rows that are read at a time to be classified."""
+HEATS: Final = tuple(np.geomspace(0.01, 1000.0, 41).tolist())
+"""Factors of f in the soft-max that are tried."""
+MOST_JUDGED: Final = 4096
+"""Rows, evenly spaced, that choose among them."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut(Statistic):
     """For each penalty the squared error and the hits of labelled rows, each left out of the regression in turn.
 
-    Errors are sums of floats along the fixed tree; hits and n_samples are whole numbers.
+    Of one row in `stride` also -log soft-max(β f) at its class, for each penalty and each of `HEATS`. Errors and losses are
+    sums of floats along the fixed tree; hits and n_samples are whole numbers.
     """
 
     ridge: Ridge
     penalties: tuple[float, ...]
     features: labelled.RowFeatures | None = None
+    stride: int = 1
     exact = False
 
     def layout(self) -> Layout:
-        """Return a number and a count for each penalty."""
+        """Return a number, a count and the losses for each penalty."""
         size = (len(self.penalties),)
-        return {"n_samples": ((), np.int64), "error": (size, np.float64), "hits": (size, np.int64)}
+        losses = (*size, len(HEATS))
+        return {
+            "n_samples": ((), np.int64),
+            "error": (size, np.float64),
+            "hits": (size, np.int64),
+            "loss": (losses, np.float64),
+        }
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Judge a batch of labelled rows."""
@@ -76,18 +90,27 @@ class LeftOut(Statistic):
             missed = np.nan_to_num((found - targets) ** 2, nan=np.inf)
             state["error"] += missed.sum(axis=(1, 2))
             state["hits"] += (found.argmax(axis=2) == own).sum(axis=1)
+            chosen = np.flatnonzero((first_sample + np.arange(start, stop)) % self.stride == 0)
+            self._add_losses(state["loss"], found, own, chosen)
         state["n_samples"] += len(rows)
         return len(rows)
+
+    def _add_losses(self, losses: Float64, found: Float64, own: Int64, chosen: NDArray[np.intp]) -> None:
+        for place, decision in enumerate(found):
+            seen = chosen[np.isfinite(decision[chosen]).all(axis=1)]
+            for heat, factor in enumerate(HEATS):
+                right = softmax(factor * decision[seen])[np.arange(len(seen)), own[seen]]
+                losses[place, heat] -= np.log(np.maximum(right, 1e-300)).sum()
 
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: a block of rows in float64 along the eigenvectors, and their squares."""
         size, classes = len(self.ridge.mean), len(self.ridge.target_mean)
         rows = min(images, BLOCK)
         made = 0 if self.features is None else self.features.working_bytes(rows)
-        return made + 8 * rows * (4 * size + (3 * len(self.penalties) + 3) * classes) + 24 * images
+        return made + 8 * rows * (4 * size + (3 * len(self.penalties) + 7) * classes) + 24 * images
 
 
-class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class RidgeHead(Head):
     """A linear classifier by ridge regression, min ‖Y - X W - 1 bᵀ‖² + α ‖W‖² with Y = 1 for a row's class and -1 for others.
 
     All that it asks of the rows are sums: they are exact, so rows can be added and withdrawn, in any order, on any
@@ -107,14 +130,18 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_ : (c,) labels. coef_ : (F, c) W. intercept_ : (c,) b. penalty_ : α, as it is used; path_ : of each penalty
-        its share, squared error and top-1 share of rows that were left out. sums_ : exact sums, 16 F² bytes.
+        its share, squared error and top-1 share of rows that were left out. heat_ : β of `predict_proba`. sums_ : exact
+        sums, 16 F² bytes.
 
-    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Memory: 40 F² bytes on the driver.
+    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
+    Memory: 40 F² bytes on the driver; `save` writes 16 F² at most, and with landmarks 8 m² + 4 m F more.
 
     >>> rows = np.array([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.8, 0.0]])
     >>> RidgeHead().fit(rows, [3, 3, 8, 8]).predict([[0.1, 0.8], [0.9, 0.1]]).tolist()
     [3, 8]
     """
+
+    KIND: ClassVar[str] = "ridge"
 
     def __init__(
         self,
@@ -137,19 +164,19 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.workers = workers
         self.checkpoint = checkpoint
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class."""
-        self._require_settings()
-        source, labels = as_table(X), _labels(y)
-        self.classes_ = np.unique(labels)
-        require_classes(labels)
-        table = self._table(source, labels)
-        self.n_features_in_ = table.shape[1] - 1
-        with session.executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor)
-            facts = self._facts(table, labels)
+    def fit(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
+        """Sum the rows, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
+
+        engine : of a run that is under way, in the place of `cluster`, `workers` and `checkpoint`.
+        """
+        self.require_settings()
+        source, places = self._begun(X, y)
+        table = _table(source, places)
+        with self._engine(engine) as engine:
             first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
-            with engine.run([*first, "sums", "left-out"], facts):
+            with engine.run(
+                [*first, "sums", "solve", "left-out"], lambda: self.facts(table, self.classes_[places])
+            ):
                 self.features_ = (
                     None if self.landmarks is None else self._landmarks(self.landmarks, table, engine)
                 )
@@ -159,31 +186,31 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 else:
                     largest = np.full(self.features_.size, self.features_.largest)
                 self.step_ = steps_of(largest)
-                self.sums_ = self._summed(table, engine)
-                self._solve()
-                self._choose(table, engine)
+                self.sums_, self.origin_ = self._summed(table, source.name, engine)
+                self._choose(self._solved(engine), table, engine)
+        self.audit_ = [dict(entry) for entry in self.origin_.audit]
         return self
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
-        """Add rows, of classes that are known; the first call is `fit`. The penalty's share stays."""
-        if not hasattr(self, "sums_"):
-            return self.fit(X, y)
-        return self._changed(X, y, withdraw=False)
+    def partial_fit(self, X: Any, y: Any, *, repeats: bool = True, engine: Engine | None = None) -> Self:
+        """Add rows, of classes that are known; the first call is `fit`. The penalty's share and β stay.
 
-    def withdraw(self, X: Any, y: Any) -> Self:
+        Without `repeats` ModelError where rows are in the sums already.
+        """
+        if not hasattr(self, "sums_"):
+            return self.fit(X, y, engine=engine)
+        return self._changed(X, y, engine, withdraw=False, repeats=repeats)
+
+    def withdraw(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Take rows out of the sums, as if they had never been added.
 
-        Sums do not name their rows. DataError where there are not so many of a class, where fewer than two classes
-        would be left, or where what is left could be the sums of no rows; the head then stays as it was.
+        Rows are known by hashes of their numbers and their class. ModelError for rows that were never added, DataError where
+        fewer than two classes would be left; the head then stays as it was.
         """
-        check_is_fitted(self)
-        return self._changed(X, y, withdraw=True)
+        return self._changed(X, y, engine, withdraw=True)
 
     def decision_function(self, X: Any) -> Float64:
         """Return f (n, c) = X W + b: about 1 for the class of a row and -1 for others. A score, not a probability."""
-        check_is_fitted(self)
-        source = as_table(X)
-        self._require_features(source.shape[1])
+        source = self.known(X)
         found = np.empty((source.n_samples, len(self.classes_)))
         for start, stop in even_ranges(source.n_samples, READ):
             rows = read_rows(source, start, stop)
@@ -191,38 +218,59 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found[start:stop] = seen @ self.coef_ + self.intercept_
         return found
 
-    def predict(self, X: Any) -> Int64:
-        """Return the label of the largest f of each row."""
-        places = self.decision_function(X).argmax(axis=1)
-        return np.asarray(self.classes_[places])
+    def settings(self) -> dict[str, Any]:
+        """Return what the fit depends on beside the rows, as plain JSON."""
+        return {
+            "landmarks": None if self.landmarks is None else int(self.landmarks),
+            "temperature": float(self.temperature),
+            "seed": int(self.seed),
+            "penalties": checked_penalties(self.penalties),
+        }
 
-    def _table(self, source: Source, labels: Int64) -> Source:
-        if len(labels) != source.n_samples:
-            raise DataError(
-                f"There are {source.n_samples:,} rows and {len(labels):,} labels; give one label for each row."
+    def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
+        """Return the memory that the fit of rows (n, F) takes at most on the driver, before any is read.
+
+        16 m² bytes of sums and 24 m² to decompose them, with m = F without landmarks; with them 8 m² and the landmarks beside.
+        Rows that come or go take no more.
+        """
+        n, size = shape
+        beside, features = 0, None
+        if self.landmarks is not None:
+            size = min(self.landmarks, n)
+            layout = layout_for(shape[1], self.layout)
+            rows, root = (
+                np.broadcast_to(np.float32(0), (size, shape[1])),
+                np.broadcast_to(0.0, (size, size)),
             )
-        places = np.searchsorted(self.classes_, labels)
-        unknown = np.flatnonzero(self.classes_[np.minimum(places, len(self.classes_) - 1)] != labels)
-        if len(unknown):
-            raise DataError(
-                f"Row {unknown[0]:,} has the class {labels[unknown[0]]}, which the head was not fitted with; fit it anew."
-            )
-        if isinstance(source, ArraySource):
-            rows = source.array.reshape(len(labels), -1)
-            kind = np.float64 if rows.dtype == np.float64 else np.float32
-            return ArraySamples(np.column_stack([rows.astype(kind, copy=False), places.astype(kind)]))
-        return WithLabels(source, places)
+            features = LandmarkFeatures(rows, layout, Comparer((), self.temperature), root)
+            beside = 8 * size**2 + 4 * size * shape[1] + view_bytes(parts_of(rows, layout), size)
+        sums = labelled.LabelledSums(size, n_classes, features=features)
+        summing = sums.batch_bytes(labelled.ROWS) + 4 * labelled.ROWS * shape[1]
+        return beside + sums.state_bytes() + max(summing, 24 * size**2) + 24 * (n + n_classes * size)
 
-    def _require_features(self, found: int) -> None:
-        if found != self.n_features_in_:
-            raise DataError(
-                f"The rows have {found:,} features, the head was fitted on {self.n_features_in_:,}; give rows like those."
-            )
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        return {
+            "metric": "ridge" if self.landmarks is None else "landmarks",
+            "temperature": None if self.landmarks is None else float(self.temperature),
+            "penalty": self.share_,
+            "path": tuple(self.path_),
+            "how": "each row left out",
+            "n_held": int(self.audit_[0]["n_samples"]),
+            "steps": 0,
+            "residual": 0.0,
+        }
 
-    def _engine(self, executor: Any) -> Engine:
-        return Engine(executor, checkpoint=None if self.checkpoint is None else Path(self.checkpoint))
+    @contextmanager
+    def _engine(self, given: Engine | None) -> Iterator[Engine]:
+        if given is not None:
+            yield given
+            return
+        with session.executor_for(self.cluster, self.workers) as executor:
+            yield Engine(executor, checkpoint=None if self.checkpoint is None else Path(self.checkpoint))
 
-    def _require_settings(self) -> None:
+    def require_settings(self) -> None:
+        """Refuse parameters that cannot be. Raises ConfigurationError."""
         checked_penalties(self.penalties)
         for name, least in (("landmarks", 1), ("seed", 0)):
             value = getattr(self, name)
@@ -231,15 +279,12 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ConfigurationError(
                     f"{name} is {value!r}; it must be a whole number of at least {least}."
                 )
+        if self.landmarks is not None:
+            require_temperature(self.temperature)
 
     def _landmarks(self, count: int, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
-        layout = self.layout or readout.whole_row(size)
-        needed = readout.width(layout)
-        if needed > size:
-            raise DataError(
-                f"The layout has parts up to column {needed:,}, the rows have {size:,}; give the layout of these rows."
-            )
+        layout = layout_for(size, self.layout)
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
         drawn = RowDraw(count, size + 1, self.seed)
         rows = engine.reduce("landmarks", drawn, table)[0].state["rows"][:, :-1]
@@ -250,59 +295,62 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         size = self.n_features_in_ if self.features_ is None else self.features_.size
         return labelled.LabelledSums(size, len(self.classes_), self.step_, self.features_)
 
-    def _summed(self, table: Source, engine: Engine) -> State:
-        sums = self._statistic()
-        return engine.reduce("sums", sums, table)[0].state
+    def _summed(self, table: Source, name: str, engine: Engine) -> tuple[State, Origin]:
+        """Return the sums of rows, and which rows they are of: a hash of each."""
+        partial, _ = engine.reduce("sums", self._statistic(), table, fingerprint=True)
+        return partial.state, provenance.origin_of("", provenance.ordered_digests(partial), name)
 
-    def _changed(self, X: Any, y: Any, withdraw: bool) -> Self:
-        table = self._table(as_table(X), _labels(y))
-        sums = self._statistic()
-        self._require_features(table.shape[1] - 1)
-        with session.executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor)
-            with engine.run(["sums"], self._facts(table, np.asarray(y))):
-                more = self._summed(table, engine)
-        kept = {name: array.copy() for name, array in self.sums_.items()}
-        if withdraw:
-            kept = sums.without(kept, more)
-            _require_rows(kept)
-        else:
-            kept = sums.merge(kept, more)
-        self.sums_ = kept
-        self._solve()
+    def _changed(
+        self, X: Any, y: Any, engine: Engine | None, *, withdraw: bool, repeats: bool = True
+    ) -> Self:
+        source = self.known(X)
+        places = classes.places_in(self.classes_, classes.checked(y, source.n_samples))
+        table, sums = _table(source, places), self._statistic()
+        given = {"the head": self.fingerprint}
+        with (
+            self._engine(engine) as engine,
+            engine.run(["sums", "solve"], lambda: self.facts(table, self.classes_[places], given)),
+        ):
+            more, rows = self._summed(table, source.name, engine)
+            origin = self.origin_.minus(rows) if withdraw else self.origin_.plus(rows, repeats=repeats)
+            if withdraw and np.count_nonzero(self.sums_["counts"] > more["counts"]) < 2:
+                raise DataError("Fewer than two classes would be left; keep rows of two at least.")
+            # in place, for sums are the bulk of a head, where they are not those of a file
+            kept = {name: np.require(array, requirements="W") for name, array in self.sums_.items()}
+            self.sums_ = sums.without(kept, more) if withdraw else sums.merge(kept, more)
+            self.origin_, self.audit_ = origin, [dict(entry) for entry in origin.audit]
+            del more, kept
+            self._take(self._solved(engine), self.share_)
         return self
 
-    def _facts(self, table: Source, labels: Int64) -> Callable[[], Facts]:
-        settings = {name: getattr(self, name) for name in ("landmarks", "temperature", "seed")}
-        settings["penalties"] = checked_penalties(self.penalties)
-        return lambda: Facts.of(table, settings, {"the labels": array_hash(labels)})
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the sums by class, and of what features are made with."""
+        made = [] if self.features_ is None else [self.features_.landmarks]
+        return array_hash(self.sums_["counts"], self.sums_["by_class"], self.step_, *made)
 
-    def _solve(self) -> None:
-        """Decompose the sums, and take the coefficients of the penalty, if it has been chosen."""
+    def _solved(self, engine: Engine) -> Ridge:
+        """Return the decomposed sums, as a step of the run."""
         sums = self.sums_
-        moment = limbs.rounded(sums["moment_high"], sums["moment_low"])
-        moment *= self.step_
-        moment *= self.step_[:, None]
-        self.ridge_ = Ridge.of(
-            int(sums["n_samples"]), sums["counts"], sums["by_class"] * self.step_, moment
-        )
-        if hasattr(self, "share_"):
-            self._take(self.share_)
 
-    def _take(self, share: float) -> None:
+        def decomposed() -> Ridge:
+            moment = limbs.rounded(sums["moment_high"], sums["moment_low"])
+            moment *= self.step_
+            moment *= self.step_[:, None]
+            return Ridge.of(int(sums["n_samples"]), sums["counts"], sums["by_class"] * self.step_, moment)
+
+        return engine.solve("solve", decomposed, 24 * len(self.step_) ** 2)[0]
+
+    def _take(self, ridge: Ridge, share: float) -> None:
+        """Take the coefficients of a penalty."""
         self.share_ = share
-        self.penalty_ = share * self._unit()
-        self.coef_, self.intercept_ = self.ridge_.coefficients(self.penalty_)
+        self.penalty_ = share * _unit(ridge)
+        self.coef_, self.intercept_ = ridge.coefficients(self.penalty_)
 
-    def _unit(self) -> float:
-        # of rows that are all alike the variance is rounding, and any penalty gives the mean
-        ridge = self.ridge_
-        rounding = 1e-12 * ridge.n * float(ridge.mean @ ridge.mean) / len(ridge.mean)
-        return max(float(ridge.values.mean()), rounding) or 1.0
-
-    def _choose(self, table: Source, engine: Engine) -> None:
+    def _choose(self, ridge: Ridge, table: Source, engine: Engine) -> None:
         shares = checked_penalties(self.penalties)
-        judge = LeftOut(self.ridge_, tuple(share * self._unit() for share in shares), self.features_)
+        unit, stride = _unit(ridge), -(-table.n_samples // MOST_JUDGED)
+        judge = LeftOut(ridge, tuple(share * unit for share in shares), self.features_, stride)
         state = engine.reduce("left-out", judge, table)[0].state
         n = int(state["n_samples"])
         errors = state["error"] / (n * len(self.classes_))
@@ -311,7 +359,111 @@ class RidgeHead(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             {"penalty": share, "error": float(error), "top1": float(top)}
             for share, error, top in zip(shares, errors, tops, strict=True)
         ]
-        self._take(min(self.path_, key=lambda one: one["error"])["penalty"])
+        best = min(range(len(shares)), key=lambda place: self.path_[place]["error"])
+        self.heat_ = heat_of(state["loss"][best])
+        self._take(ridge, shares[best])
+
+    def _numbers(self) -> dict[str, Any]:
+        names = {"share": self.share_, "penalty": self.penalty_, "heat": self.heat_}
+        return {name: float(value) for name, value in names.items()}
+
+    def _groups(self) -> Iterator[tuple[str, Group]]:
+        sums, square = self.sums_, ("feature", "feature_")
+        yield (
+            "sums",
+            Group(
+                {
+                    "n_samples": ((), sums["n_samples"]),
+                    "counts": ("class", sums["counts"], {"long_name": "rows of each class"}),
+                    "by_class": (("class", "feature"), sums["by_class"], {"units": "steps"}),
+                    "moment_high": (square, file_groups.smallest(sums["moment_high"])),
+                    # 0 to 2^32 - 1
+                    "moment_low": (square, sums["moment_low"].astype(np.uint32)),
+                    "step": ("feature", self.step_),
+                },
+                {"long_name": "sums of rows in steps; X^T X is high x 2^32 + low, in squared steps"},
+            ),
+        )
+        yield "rows", Group({"digest": ("sample", self.origin_.samples, {"long_name": "hash of the row"})})
+        solution: dict[str, Any] = {
+            "coef": (("feature", "class"), self.coef_, {"long_name": "W of f = X W + b"}),
+            "intercept": ("class", self.intercept_),
+        }
+        yield "solution", Group(solution)
+        if self.features_ is not None:
+            arrays: dict[str, Any] = {
+                "rows": (("landmark", "input"), self.features_.landmarks),
+                "root": (
+                    ("landmark", "landmark_"),
+                    self.features_.root,
+                    {"long_name": "R of k(L, L) = R^T R"},
+                ),
+            }
+            yield "landmarks", Group(arrays)
+            yield "scales", head_files.scales_group(self.features_.comparer)
+
+    @classmethod
+    def _read(cls, file: Any, about: head_files.About) -> Self:
+        head = cls(**about.settings, layout=about.layout)
+        head.require_settings()
+        count, inputs = len(about.classes), about.n_features
+        head.features_, size = None, inputs
+        if head.landmarks is not None:
+            group, layout = file["landmarks"], layout_for(inputs, about.layout)
+            size = group["rows"].shape[0]  # fewer landmarks than were asked for, of fewer rows
+            head.features_ = LandmarkFeatures(
+                head_files.shaped(group, "rows", (size, inputs)),
+                layout,
+                head_files.read_comparer(file["scales"], layout, head.temperature),
+                head_files.shaped(group, "root", (size, size)),
+            )
+        sums, solution = file["sums"], file["solution"]
+        shapes = {"n_samples": (), "counts": (count,), "by_class": (count, size)}
+        shapes |= {"moment_high": (size, size), "moment_low": (size, size)}
+        head.sums_ = {
+            name: head_files.shaped(sums, name, shape, np.int64) for name, shape in shapes.items()
+        }
+        digests = head_files.shaped(file["rows"], "digest", (int(head.sums_["n_samples"]),), np.uint64)
+        head.origin_ = Origin("", digests, provenance.NO_ATOMS, tuple(about.audit))
+        head.step_ = head_files.shaped(sums, "step", (size,))
+        head.coef_ = head_files.shaped(solution, "coef", (size, count))
+        head.intercept_ = head_files.shaped(solution, "intercept", (count,))
+        head.share_, head.penalty_, head.heat_ = (
+            float(about.numbers[name]) for name in ("share", "penalty", "heat")
+        )
+        return head
+
+
+def _table(source: Source, places: Int64) -> Source:
+    """Return the rows with the numbers of their classes behind them."""
+    if isinstance(source, ArraySource):
+        rows = source.array.reshape(len(places), -1)
+        kind = np.float64 if rows.dtype == np.float64 else np.float32
+        return ArraySamples(np.column_stack([rows.astype(kind, copy=False), places.astype(kind)]))
+    return WithLabels(source, places)
+
+
+def _unit(ridge: Ridge) -> float:
+    """Return the mean eigenvalue, of which penalties are shares."""
+    # of rows that are all alike the variance is rounding, and any penalty gives the mean
+    rounding = 1e-12 * ridge.n * float(ridge.mean @ ridge.mean) / len(ridge.mean)
+    return max(float(ridge.values.mean()), rounding) or 1.0
+
+
+def heat_of(losses: Float64) -> float:
+    """Return the factor of the least loss, of those at `HEATS`: where the parabola through three of them is lowest.
+
+    >>> heat_of((np.log(HEATS) - np.log(5.0)) ** 2).__round__(6)
+    5.0
+    """
+    best = int(losses.argmin())
+    logs = np.log(HEATS)
+    if not 0 < best < len(HEATS) - 1:
+        return float(HEATS[best])
+    before, at, after = losses[best - 1 : best + 2]
+    bend = before - 2 * at + after
+    moved = 0.5 * (before - after) / bend if bend > 0 else 0.0
+    return float(np.exp(logs[best] + moved * (logs[1] - logs[0])))
 
 
 def steps_of(largest: Float64) -> Float64:
@@ -322,19 +474,3 @@ def steps_of(largest: Float64) -> Float64:
     """
     exponents = np.ceil(np.log2(np.where(largest > 0, largest, 1.0))).astype(int)
     return np.asarray(np.ldexp(1.0 / STEPS, exponents))
-
-
-def _require_rows(sums: State) -> None:
-    """Refuse sums that could not be of rows of two classes."""
-    if np.count_nonzero(sums["counts"]) < 2:
-        raise DataError("Fewer than two classes would be left; keep rows of two at least.")
-    squares = limbs.rounded(np.diag(sums["moment_high"]), np.diag(sums["moment_low"]))
-    total = sums["by_class"].sum(axis=0).astype(np.float64)
-    # Σ x² is at least (Σ x)² / n
-    if (squares * int(sums["n_samples"]) < total**2 * (1 - 1e-9)).any():
-        raise DataError("What is left would be the sums of no rows; withdraw rows that were added.")
-
-
-def _labels(y: Any) -> Int64:
-    labels = np.atleast_1d(np.asarray(y))
-    return checked_labels(labels, len(labels), "labels")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import h5py
 import numpy as np
@@ -25,21 +26,26 @@ from smtdist.data.writing import lenient
 from smtdist.engine.memory import memory_limit, peak_bytes, readable, reset_peak, resident_bytes
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import ALLOWANCE
-from smtdist.errors import ConfigurationError, MemoryBudgetError
+from smtdist.errors import ConfigurationError
 from smtdist.evaluate.cosine_rows import Part, parts_of
 from smtdist.evaluate.kernel_ridge import (
     KernelEvaluation,
+    decision_bytes,
     evaluate_kernel_ridge,
+    kernel_work,
     planned_bytes,
     require_classes,
 )
-from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn
+from smtdist.evaluate.knn import BLOCK_BYTES, evaluate_knn, knn_bytes
 from smtdist.evaluate.leading import leading_bytes, leading_directions, require_directions
-from smtdist.evaluate.metrics import Evaluation, checked_labels
-from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear
-from smtdist.evaluate.svm import C_GRID, evaluate_svm, require_folds
-from smtdist.models import readout
-from smtdist.models.transform import Represents, feature_count, transform
+from smtdist.evaluate.metrics import Evaluation, checked_labels, confusion_bytes
+from smtdist.evaluate.plan import EvaluationPlan, Shape, multiplied, stages_of
+from smtdist.evaluate.probe import C_GRID as PROBE_GRID
+from smtdist.evaluate.probe import LinearEvaluation, evaluate_linear, probe_bytes
+from smtdist.evaluate.svm import C_GRID, evaluate_svm, n_fits, require_folds, svm_bytes, svm_seconds
+from smtdist.models import readout, representations
+from smtdist.models.transform import Represents, as_planned, feature_count
+from smtdist.models.transform import planned as planned_transform
 
 MEMORY_SHARE = 4
 """Representations that fit this part (1/4) of the memory limit stay in memory."""
@@ -127,6 +133,9 @@ class Directions:
 
 
 Settings = Neighbours | Linear | Svm | Kernel
+NAMES: Final[dict[type, str]] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
+LINEAR_STEPS: Final = 10, 60
+"""Passes over the rows that a linear probe takes for each penalty, least and most."""
 Found = Evaluation | LinearEvaluation | KernelEvaluation
 Pieces = Iterator[tuple[int, NDArray[Any]]]
 
@@ -135,10 +144,88 @@ def classifier(found: Found) -> str:
     """Return what a table calls the classifier."""
     if isinstance(found, LinearEvaluation):
         return f"{found.metric} (C = {found.C:g})"
+    if isinstance(found, KernelEvaluation) and found.temperature is None:
+        return f"ridge (penalty {found.penalty:g})"
     if isinstance(found, KernelEvaluation):
         return f"kernel ridge (T = {found.temperature:g}, penalty {found.penalty:g})"
     heat = "" if found.temperature is None else f", T = {found.temperature:g}"
     return f"k-NN (k = {found.k}, {found.vote} vote{heat})"
+
+
+def planned(
+    model: Represents,
+    known: Labelled,
+    asked: Labelled,
+    engine: Engine,
+    settings: Settings,
+    components: int | None = None,
+    drop: int | None = None,
+    others: Sequence[Represents] = (),
+    directions: Directions | None = None,
+    counts: Sequence[int] = (),
+    *,
+    timed: bool = False,
+) -> EvaluationPlan:
+    """Return what `evaluated` will take, or of `counts` labels a sweep; what cannot be is refused, room is not asked for.
+
+    Kernels and libraries are loaded, here and on a worker, so that what they take is known. timed : whether some
+    images are represented, and a product is made, to tell the time.
+    """
+    n_known, n_asked = known.source.n_samples, asked.source.n_samples
+    _require(settings, n_known, known.labels)
+    how: dict[str, Any] = {"n_components": components, "drop": drop, "others": others}
+    if directions is not None:
+        features = feature_count(model, components, drop, others)
+        require_directions(n_known, features, directions.count, directions.whiten)
+    loaded(NAMES[type(settings)])
+    near, far = (planned_transform(model, part.source, engine, **how) for part in (known, asked))
+    if timed:
+        near = near.timed(known.source, engine)
+        far = replace(far, pace=near.pace)
+    dtype = np.dtype(model.dtype)
+    held = bool(counts) or _held(near.size_bytes + far.size_bytes)
+    shapes = [(plan.n_samples, plan.features) for plan in (near, far)]
+    along = None
+    if directions is not None:
+        result = 4 * directions.count * (n_known + n_asked)
+        along = leading_bytes(n_known, near.features, directions.count), result
+        shapes, dtype = [(n, directions.count) for n, _ in shapes], np.dtype(np.float32)
+    stored = not held and directions is None
+    train, test = (
+        Shape(shape, dtype, _chunks(shape, dtype)) if stored else np.broadcast_to(dtype.type(0), shape)
+        for shape in shapes
+    )
+    needed = (
+        sweep_bytes(settings, train, test, known.labels, counts)
+        if counts
+        else judging_bytes(settings, train, test, known.labels, asked.labels)
+    )
+    return EvaluationPlan(
+        transforms=(near, far),
+        held=held,
+        stages=stages_of((near, far), held, NAMES[type(settings)], needed, along),
+        judging=judging_seconds(settings, train, test, known.labels) if timed and not counts else None,
+    )
+
+
+def planned_files(
+    train_z: Any,
+    train_y: NDArray[np.int64],
+    test_z: Any,
+    test_y: NDArray[np.int64],
+    settings: Settings,
+    counts: Sequence[int] = (),
+) -> EvaluationPlan:
+    """Return what classifying stored representations will take; what cannot be is refused, room is not asked for."""
+    _require(settings, len(train_y), train_y)
+    name = NAMES[type(settings)]
+    loaded(name)
+    if counts:
+        needed = sweep_bytes(settings, train_z, test_z, train_y, counts)
+    else:
+        needed = judging_bytes(settings, train_z, test_z, train_y, test_y)
+    judging = None if counts else judging_seconds(settings, train_z, test_z, train_y)
+    return EvaluationPlan((), True, stages_of((), False, name, needed), judging)
 
 
 def evaluated(
@@ -152,47 +239,69 @@ def evaluated(
     others: Sequence[Represents] = (),
     directions: Directions | None = None,
 ) -> Found:
-    """Represent both groups and classify the second by the first; `others` are concatenated to the representation."""
+    """Represent both groups and classify the second by the first; `others` are concatenated to the representation.
 
-    features = feature_count(model, components, drop, others)
-    dtype = np.dtype(model.dtype)
-    sample = features * dtype.itemsize
-    in_memory = _held((known.source.n_samples + asked.source.n_samples) * sample)
-
-    def pieces(source: Source) -> Pieces:
-        held = source.n_samples * sample if in_memory else 0
-        return transform(
-            model, source, engine, n_components=components, drop=drop, others=others, held_bytes=held
-        )
-
-    return evaluated_pieces(pieces, features, dtype, known, asked, engine, settings, directions)
+    Refused before an image is coded where this process has no memory for it (MemoryBudgetError): see `planned`.
+    """
+    plan = planned(model, known, asked, engine, settings, components, drop, others, directions)
+    plan.require_room()
+    with represented(plan, model, known, asked, engine, settings) as (train_z, test_z):
+        if directions is not None:
+            train_z, test_z = _in_directions(directions, train_z, test_z, engine)
+        return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
 
 
-def evaluated_pieces(
-    pieces: Callable[[Source], Pieces],
-    features: int,
-    dtype: np.dtype[Any],
+@contextmanager
+def represented(
+    plan: EvaluationPlan,
+    model: Represents,
     known: Labelled,
     asked: Labelled,
     engine: Engine,
     settings: Settings,
-    directions: Directions | None = None,
-) -> Found:
-    """Classify the second group by the first, with what `pieces` makes of either: (first sample, values) as they end."""
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the representations of both groups, (n, F), as planned: in memory, or in a temporary file."""
+    features = plan.transforms[0].features
+    engine.events.emit("planned", driver_bytes=plan.driver_bytes, worker_bytes=plan.worker_bytes)
+    announce(engine, settings, known.source.n_samples, features, known.labels, plan.driver_bytes)
+    with _room(plan, np.dtype(model.dtype), engine) as both:
+        held = 0
+        for part, how, z in zip((known, asked), plan.transforms, both, strict=True):
+            held += how.size_bytes if plan.held else 0
+            _fill(z, as_planned(how, model.positions, part.source, engine, held))
+        del z  # what the caller drops goes
+        yield both.pop(0), both.pop(0)
+
+
+def _fill(z: Any, pieces: Pieces) -> None:
+    for first, values in pieces:
+        z[first : first + len(values)] = values.reshape(len(values), -1)
+
+
+def announce(
+    engine: Engine, settings: Settings, n: int, features: int, labels: NDArray[np.int64], driver_bytes: int
+) -> None:
+    """Say before it starts what an SVM takes, and what takes less; other classifiers are fast."""
+    if not isinstance(settings, Svm):
+        return
+    low, high = judging_seconds(settings, np.broadcast_to(np.float32(0), (n, features)), None, labels)
+    what = (
+        f"{n:,} images x {features:,} features, {len(np.unique(labels))} classes and {settings.folds} folds"
+    )
+    engine.events.emit(
+        "note",
+        text=f"The SVM on {what} takes about {low:,.0f} to {high:,.0f} CPU seconds and up to {readable(driver_bytes)} of "
+        f"memory; --metric kernel takes less, and so do fewer features (--pool)",
+    )
+
+
+def _require(settings: Settings, n_known: int, labels: NDArray[np.int64]) -> None:
+    """Refuse what cannot be judged, whatever the representations are."""
     if isinstance(settings, Svm):
-        require_folds(known.source.n_samples, settings.folds)
-    require_neighbours(settings, known.source.n_samples)
+        require_folds(n_known, settings.folds)
     if isinstance(settings, Kernel):
-        _require_kernel(settings, features, known.source.n_samples, known.labels)
-    if directions is not None:
-        _require_directions(directions, features, dtype, known, asked)
-    with _room(features, dtype, (known, asked), engine) as (train_z, test_z):
-        for part, z in ((known, train_z), (asked, test_z)):
-            for first, values in pieces(part.source):
-                z[first : first + len(values)] = values.reshape(len(values), -1)
-        if directions is not None:
-            train_z, test_z = _in_directions(directions, train_z, test_z, engine)
-        return classified(train_z, known.labels, test_z, asked.labels, engine, settings)
+        require_classes(labels)
+    require_neighbours(settings, n_known)
 
 
 def require_neighbours(settings: Settings, n_known: int) -> None:
@@ -204,36 +313,69 @@ def require_neighbours(settings: Settings, n_known: int) -> None:
         )
 
 
-def _require_kernel(settings: Kernel, features: int, n_known: int, labels: NDArray[np.int64]) -> None:
-    """Refuse labels of a single class, and a kernel that there is no memory for: before anything is represented."""
-    require_classes(labels)
-    needed = resident_bytes() + _kernel_bytes(settings, (n_known, features), labels)
-    if needed > memory_limit():
-        raise MemoryBudgetError(
-            f"Kernel ridge regression on {n_known:,} images of {features:,} numbers needs {readable(needed)}, and "
-            f"{readable(memory_limit())} may be used; learn from fewer images (--limit), or pool more."
-        )
+def judging_bytes(
+    settings: Settings, train: Any, test: Any, train_y: NDArray[np.int64], test_y: NDArray[np.int64]
+) -> int:
+    """Return the memory that `judged` takes at most beside the representations, of which shapes and types alone matter."""
+    budget = memory_limit() // MEMORY_SHARE
+    if isinstance(settings, Linear):
+        return probe_bytes(train, test, train_y, budget)
+    if isinstance(settings, Svm):
+        return svm_bytes(train, test, train_y, budget)
+    if isinstance(settings, Kernel):
+        sets, n_classes = (settings.sets(train), settings.sets(test)), len(np.unique(train_y))
+        size = int(max(train_y.max(), test_y.max(initial=0))) + 1
+        judging = decision_bytes(*sets, n_classes) + _vote_room(len(test), size)
+        return max(planned_bytes(sets[0], n_classes, budget), judging)
+    size = int(max(train_y.max(initial=0), test_y.max(initial=0))) + 1
+    return knn_bytes(train, test, settings.k, size, block_bytes=min(BLOCK_BYTES, budget))
 
 
-def _kernel_bytes(settings: Kernel, shape: tuple[int, int], labels: NDArray[np.int64]) -> int:
-    sets = settings.sets(np.broadcast_to(np.float32(0), shape))
-    return planned_bytes(sets, len(np.unique(labels)), memory_limit() // MEMORY_SHARE)
+def _vote_room(n_test: int, n_classes: int) -> int:
+    """Return the memory of the scores of all classes, while they are ranked, and of the confusion matrix."""
+    return 16 * n_test * n_classes + confusion_bytes(n_classes)
 
 
-def _require_directions(
-    wanted: Directions, features: int, dtype: np.dtype[Any], known: Labelled, asked: Labelled
-) -> None:
-    """Refuse directions that there cannot be, or that there is no memory for: before anything is represented."""
-    n_known, n_asked = known.source.n_samples, asked.source.n_samples
-    require_directions(n_known, features, wanted.count, wanted.whiten)
-    needed = leading_bytes(n_known, features, wanted.count) + 4 * wanted.count * (n_known + n_asked)
-    whole = (n_known + n_asked) * features * dtype.itemsize
-    in_use = resident_bytes() + (whole if _held(whole) else 0)
-    if in_use + needed > memory_limit():
-        raise MemoryBudgetError(
-            f"{wanted.count:,} leading directions of {features:,} numbers need {readable(needed)} beside "
-            f"{readable(in_use)} in use, and {readable(memory_limit())} may be used; ask for fewer directions or components."
-        )
+def sweep_bytes(
+    settings: Settings, train: Any, test: Any, train_y: NDArray[np.int64], counts: Sequence[int]
+) -> int:
+    """Return the memory of classifiers that learn from few labels each, at most, beside the representations."""
+    from smtdist.evaluate import few_labels  # SciPy's statistics: other judges need not wait
+
+    n_classes = len(np.unique(train_y))
+    if isinstance(settings, Kernel):
+        sets = settings.sets(train), settings.sets(test)
+        return few_labels.kernel_sweep_bytes(*sets, n_classes, counts, train.dtype.itemsize)
+    return few_labels.sweep_bytes(len(train), len(test), train.shape[1], n_classes, counts)
+
+
+def judging_seconds(
+    settings: Settings, train: Any, test: Any, train_y: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return how long `judged` takes, least and most: CPU seconds of the SVM, else seconds."""
+    (n, features), n_classes = train.shape, len(np.unique(train_y))
+    if isinstance(settings, Svm):
+        return svm_seconds(n, features, n_classes, n_fits(settings.C, settings.folds))
+    if isinstance(settings, Linear):
+        low, high = multiplied(2.0 * n * features * n_classes * (1 + len(PROBE_GRID)))
+        return LINEAR_STEPS[0] * low, LINEAR_STEPS[1] * high
+    work = float(n) * len(test) * features
+    if isinstance(settings, Kernel):
+        work += kernel_work(n, features, n_classes)
+    return multiplied(work)
+
+
+@functools.cache
+def loaded(name: str) -> None:
+    """Classify a few numbers, so that what the classifier loads is in memory before that is measured."""
+    z, y = np.tile(np.eye(4, dtype=np.float32), (3, 1)), np.tile(np.arange(2), 6)
+    few: dict[str, Settings] = {
+        "knn": Neighbours(1),
+        "linear": Linear(),
+        "svm": Svm((1.0,), 2),
+        "kernel": Kernel(),
+    }
+    judged(z, y, z, y, few[name])
 
 
 def _held(size: int) -> bool:
@@ -243,14 +385,42 @@ def _held(size: int) -> bool:
 
 def _in_directions(wanted: Directions, train_z: Any, test_z: Any, engine: Engine) -> tuple[Any, Any]:
     """Return both representations in the leading directions of the first, in memory: a few hundred numbers a row."""
-    features = train_z.shape[1]
-    found = leading_directions(train_z, wanted.count, wanted.whiten)
+    features, rows = train_z.shape[1], len(train_z) + len(test_z)
+    needed = leading_bytes(len(train_z), features, wanted.count) + 4 * wanted.count * rows
+    with in_pass(engine, "directions", len(train_z), projected(needed)):
+        found = leading_directions(train_z, wanted.count, wanted.whiten)
+        seen = found.of(train_z), found.of(test_z)
     engine.events.emit(
         "note",
         text=f"Compared in {wanted.count:,} of {features:,} directions, which have {found.share:.1%} of the variance of "
         f"{found.rows:,} training representations",
     )
-    return found.of(train_z), found.of(test_z)
+    return seen
+
+
+def projected(needed: int) -> int:
+    """Return the memory of this process once it takes so many bytes more than now."""
+    return resident_bytes() + needed + ALLOWANCE
+
+
+@contextmanager
+def in_pass(
+    engine: Engine, name: str, total: int, projected_bytes: int = 0
+) -> Iterator[Callable[[int, int], None]]:
+    """Do work of this process as a pass in the stream of events: it starts, and what it took is said when it ends.
+
+    Yields what tells of progress: parts done, of so many.
+    """
+
+    def progress(part: int, every: int) -> None:
+        done = total * part // every
+        engine.events.progress(name, done, done)
+
+    reset_peak()
+    engine.events.started(name, total, projected_bytes=projected_bytes)
+    yield progress
+    about = {"projected_bytes": projected_bytes, "peak_bytes": peak_bytes()} if projected_bytes else {}
+    engine.events.emit("pass_finished", **{"pass": name}, n_samples=total, **about)
 
 
 def classified(
@@ -262,25 +432,12 @@ def classified(
     settings: Settings,
 ) -> Found:
     """Run the classifier as a pass of its own in the stream of events."""
-    names: dict[type, str] = {Neighbours: "knn", Linear: "linear", Svm: "svm", Kernel: "kernel"}
-    name = names[type(settings)]
+    name = NAMES[type(settings)]
     total = len(test_y if isinstance(settings, Neighbours) else train_y)
-    projected = 0
-    if isinstance(settings, Kernel):
-        import scipy.optimize  # noqa: F401  # before memory is measured
-
-        projected = resident_bytes() + _kernel_bytes(settings, train_z.shape, train_y) + ALLOWANCE
-        reset_peak()
-    engine.events.started(name, total, projected_bytes=projected)
-
-    def progress(part: int, every: int) -> None:
-        done = total * part // every
-        engine.events.progress(name, done, done)
-
-    found = judged(train_z, train_y, test_z, test_y, settings, progress)
-    about = {"projected_bytes": projected, "peak_bytes": peak_bytes()} if projected else {}
-    engine.events.emit("pass_finished", **{"pass": name}, n_samples=total, **about)
-    return found
+    loaded(name)
+    needed = judging_bytes(settings, train_z, test_z, train_y, test_y)
+    with in_pass(engine, name, total, projected(needed)) as progress:
+        return judged(train_z, train_y, test_z, test_y, settings, progress)
 
 
 def judged(
@@ -338,27 +495,27 @@ def judged(
 
 
 @contextmanager
-def _room(
-    features: int, dtype: np.dtype[Any], parts: tuple[Labelled, Labelled], engine: Engine
-) -> Iterator[tuple[Any, Any]]:
+def _room(plan: EvaluationPlan, dtype: np.dtype[Any], engine: Engine) -> Iterator[list[Any]]:
     """Yield room for two representations: in memory, or in one temporary file that is deleted at the end."""
-    shapes = [(part.source.n_samples, features) for part in parts]
-    size = sum(rows * features for rows, _ in shapes) * dtype.itemsize
-    if _held(size):
-        yield np.empty(shapes[0], dtype), np.empty(shapes[1], dtype)
+    shapes = [(one.n_samples, one.features) for one in plan.transforms]
+    if plan.held:
+        yield [np.empty(shape, dtype) for shape in shapes]
         return
     descriptor, path = tempfile.mkstemp(prefix="smtdist-evaluate-", suffix=".h5")
     os.close(descriptor)
     try:
         engine.events.emit(
             "note",
-            text=f"The representations take {readable(size)}; they go to {path}, which is deleted at the end",
+            text=f"The representations take {readable(plan.size_bytes)}; they go to {path}, which is deleted at the end",
         )
-        rows = max(1, 2**20 // (features * dtype.itemsize))
         with lenient(path) as raw, h5py.File(raw, "w") as file:
-            yield tuple(
-                file.create_dataset(name, shape, dtype, chunks=(min(rows, shape[0]), features))
+            yield [
+                file.create_dataset(name, shape, dtype, chunks=_chunks(shape, dtype))
                 for name, shape in zip(("train", "test"), shapes, strict=True)
-            )
+            ]
     finally:
         Path(path).unlink(missing_ok=True)
+
+
+def _chunks(shape: tuple[int, int], dtype: np.dtype[Any]) -> tuple[int, int]:
+    return representations.chunk_rows(*shape, dtype.itemsize), shape[1]

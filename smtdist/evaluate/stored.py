@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import h5py
 import numpy as np
@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
 from smtdist.data import hdf5
+from smtdist.data.source import Source
+from smtdist.data.table import StoredTable
 from smtdist.errors import DataError
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.models import readout
 from smtdist.models.kinds import kind_in
+
+ASKED: Final = ("identity", "parts")
+"""Attributes of a file that say what its rows are: a hash of all that they depend on, and where their parts lie."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,18 +100,39 @@ class _Views:
         return np.concatenate(parts, axis=1)
 
 
-def is_stored(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file holds representations."""
+def holds(path: str | os.PathLike[str], kind: str) -> bool:
+    """Tell whether a file is of a kind of `smtdist.models.kinds`; what cannot be opened is of none."""
     try:
         with hdf5.unlocked(path) as file:
-            return kind_in(file) == "representation"
-    except OSError:
+            return kind_in(file) == kind
+    except hdf5.DAMAGE:
         return False
 
 
+def representation_of(source: Source) -> tuple[str, ...] | None:
+    """Return what rows of a file of representations depend on, and their parts; None for rows from elsewhere.
+
+    A head asks this of the rows that it is fitted with and of those that it is given later
+    (`StoredFeatures.asked`).
+    """
+    if not isinstance(source, StoredTable) or source.dataset != "z":
+        return None
+    with hdf5.open_file(source.path) as file:
+        if kind_in(file) != "representation" or not all(key in file.attrs for key in ASKED):
+            return None
+        return _asked(file)
+
+
+def _asked(file: Any) -> tuple[str, ...]:
+    return tuple(str(file.attrs[key]) for key in ASKED)
+
+
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[StoredFeatures]:
-    """Open a file of representations with labels; DataError for another file, or one that has none or is damaged."""
+def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[StoredFeatures]:
+    """Open a file of representations; DataError for another file, or one that is damaged, or has no labels but should.
+
+    Without `labelled` labels are not looked at: there are none.
+    """
     name = os.fspath(path)
     if not os.path.isfile(path):
         raise DataError(f"There is no file {name}; check the name.")
@@ -119,12 +145,12 @@ def opened(path: str | os.PathLike[str]) -> Iterator[StoredFeatures]:
     with file:
         if kind_in(file) != "representation":
             raise DataError(f"{name} holds no representations; give a file written by smtdist transform.")
-        if "labels" not in file:
+        if labelled and "labels" not in file:
             raise DataError(
                 f"{name} has no labels; transform a group whose labels are whole numbers, with this version of smtdist."
             )
         try:
-            found = _read(name, file)
+            found = _read(name, file, labelled)
         except hdf5.DAMAGE as error:
             raise DataError(
                 f"{name} is not a whole file of representations ({error}); transform again."
@@ -132,19 +158,20 @@ def opened(path: str | os.PathLike[str]) -> Iterator[StoredFeatures]:
         yield found
 
 
-def _read(name: str, file: Any) -> StoredFeatures:
+def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
     about = file.attrs
     if json.loads(about["skipped"]):
         raise DataError(
             f"Some samples of {name} could not be read and have no representation; transform sound data."
         )
     z: h5py.Dataset = file["z"]
-    labels = checked_labels(file["labels"][:], len(z), f"labels of {name}")
-    layout = [[readout.Columns.from_dict(one) for one in part] for part in json.loads(about["parts"])]
+    labels = np.empty(0, np.int64)
+    if labelled:
+        labels = checked_labels(file["labels"][:], len(z), f"labels of {name}")
+    layout = readout.layout_from(json.loads(about["parts"]))
     if not layout or not all(layout) or readout.width(layout) != z.shape[1]:
         raise ValueError(f"its parts do not make up its {z.shape[1]} columns")
-    asked = tuple(str(about[key]) for key in ("identity", "parts"))
-    return StoredFeatures(name, z, labels, layout, _votes(str(about["configuration"])), asked)
+    return StoredFeatures(name, z, labels, layout, _votes(str(about["configuration"])), _asked(file))
 
 
 def _votes(text: str) -> Configuration:

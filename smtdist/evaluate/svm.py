@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from smtdist.engine.memory import readable
 from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
 from smtdist.evaluate.logistic import Rows, n_outputs, weight_bytes
-from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, wilson
+from smtdist.evaluate.metrics import (
+    checked_labels,
+    confusion_bytes,
+    confusion_matrix,
+    hits,
+    occurring,
+    wilson,
+)
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.kernels import products as ordered_products
 from smtdist.kernels.device import gpu_available, place
@@ -29,6 +36,11 @@ FLOOR: Final = 0.01
 """Added to every variance, as a share of the median one, before features are brought to unit deviation."""
 HISTORY: Final = 10
 """Pairs of steps and gradients that L-BFGS remembers."""
+LIBLINEAR_BYTES: Final = 24
+"""Of a number of the rows: in float64, and once more with its place as liblinear has it."""
+FASTEST: Final = 3e-8
+SLOWEST: Final = 3e-7
+"""CPU seconds of a fit for each number of the rows and each class, as measured of representations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +114,12 @@ def fit_svm(
             f"The weights of {len(classes)} classes x {features:,} features take {readable(memory_bytes - budget)} with the "
             f"memory of L-BFGS, but {readable(memory_bytes)} are allowed; raise the memory limit, or pool more."
         )
-    rows = Rows(z, targets, "training", budget, n_outputs(len(classes)), chosen=chosen, keep=True)
+    count = len(labels) if chosen is None else int(chosen.sum())
+    whole = solver == "liblinear" or (solver == "auto" and by_liblinear(z, count, memory_bytes))
+    rows = Rows(z, targets, "training", budget, n_outputs(len(classes)), chosen=chosen, keep=not whole)
     if moments is None:
         moments = standard(rows) if standardise else (np.zeros(features), np.ones(features))
-    in_memory = isinstance(z, np.ndarray) and 16 * rows.count * features <= memory_bytes
-    if solver == "liblinear" or (solver == "auto" and in_memory and not gpu_available()):
+    if whole:
         return _by_liblinear(rows, classes, moments, C, tolerance, max_iter)
     problem = _Problem(rows, moments, C, len(classes))
     weights = np.zeros(problem.shape) if start is None else start.weights / problem.unit
@@ -127,8 +140,11 @@ def _by_liblinear(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
-    blocks = [(block.astype(np.float64), targets) for block, targets in rows.blocks(*moments)]
-    z, targets = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    z, targets, at = np.empty((rows.count, rows.features)), np.empty(rows.count, np.int64), 0
+    for block, some in rows.blocks(*moments):
+        here = slice(at, at + len(some))
+        z[here], targets[here] = block, some
+        at = here.stop
     model = LinearSVC(C=C, tol=tolerance, max_iter=max_iter, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said by `converged`
@@ -137,6 +153,47 @@ def _by_liblinear(
     return Svm(
         weights, classes, *moments, C, int(np.max(model.n_iter_)), bool(np.max(model.n_iter_) < max_iter)
     )
+
+
+def by_liblinear(z: Any, count: int, memory_bytes: int) -> bool:
+    """Tell whether "auto" takes so many rows of z to liblinear: those in memory that fit once more as it has them."""
+    fits = isinstance(z, np.ndarray) and LIBLINEAR_BYTES * count * int(np.prod(z.shape[1:])) <= memory_bytes
+    return fits and not gpu_available()
+
+
+def svm_bytes(z: Any, test_z: Any, labels: Int64, memory_bytes: int = MEMORY_BYTES) -> int:
+    """Return the memory that `evaluate_svm` takes at most beside the representations, of which the shapes alone matter."""
+    n_classes, features = len(np.unique(labels)), int(np.prod(z.shape[1:]))
+    weights, outputs = weight_bytes(n_classes, features), n_outputs(n_classes)
+    whole = by_liblinear(z, len(labels), memory_bytes)
+    rows = Rows(z, labels, "training", memory_bytes - weights, outputs, keep=not whole)
+    fitting = LIBLINEAR_BYTES * len(labels) * features if whole else weights
+    # rows that are judged are centred and scaled in float64
+    others = max(
+        _plain(one, np.zeros(len(one), np.int64), "", memory_bytes).peak_bytes for one in (z, test_z)
+    )
+    vectors = 8 * features * (4 * outputs + 12)
+    return fitting + rows.peak_bytes + 2 * others + vectors + confusion_bytes(int(labels.max()) + 1)
+
+
+def svm_seconds(n: int, features: int, n_classes: int, fits: float) -> tuple[float, float]:
+    """Return the CPU seconds of so many fits of n rows, least and most, as measured: they depend on how far classes overlap.
+
+    >>> low, high = svm_seconds(2000, 55_296, 10, 26)
+    >>> 172 < low < high
+    True
+    """
+    work = float(n) * features * n_outputs(n_classes) * fits
+    return FASTEST * work, SLOWEST * work
+
+
+def n_fits(grid: Sequence[float], folds: int) -> float:
+    """Return how many fits of all rows `evaluate_svm` takes as long as.
+
+    >>> n_fits(C_GRID, 5), n_fits((1.0,), 5)
+    (21.0, 1.0)
+    """
+    return 1.0 + (len(grid) * (folds - 1) if len(grid) > 1 else 0)
 
 
 def standard(rows: Rows) -> tuple[Float64, Float64]:
@@ -246,15 +303,15 @@ def evaluate_svm(
         )
         chosen = max(path, key=lambda one: one["top1"])["C"]
     fitted = fit_svm(train_z, labels, C=chosen, memory_bytes=memory_bytes, **settings)
-    n_classes = int(max(labels.max(), asked.max())) + 1
+    size = int(max(labels.max(), asked.max())) + 1
     first = five = 0
-    confusion = np.zeros((n_classes, n_classes), np.int64)
+    confusion = np.zeros((size, size), np.int64)
     for block, here in _plain(test_z, asked, "test", memory_bytes).blocks(*_UNCHANGED):
-        scores = np.full((len(block), n_classes), -np.inf)
+        scores = np.full((len(block), size), -np.inf)
         scores[:, fitted.classes] = fitted.scores(block)
         first = first + int(hits(scores, here, 1).sum())
         five = five + int(hits(scores, here, 5).sum())
-        confusion += confusion_matrix(scores.argmax(axis=1), here, n_classes)
+        confusion += confusion_matrix(scores.argmax(axis=1), here, size)
     n = len(asked)
     return SvmEvaluation(
         top1=first / n,
@@ -266,7 +323,7 @@ def evaluate_svm(
         path=tuple(path),
         n_train=len(labels),
         n_test=n,
-        n_classes=n_classes,
+        n_classes=occurring(labels, asked),
         confusion=confusion,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.cpu import representation as cpu
 from smtdist.kernels.device import array_module, is_host, like
@@ -69,6 +71,35 @@ def pooled_shape(rows: int, columns: int, size: int, stride: int) -> tuple[int, 
             "choose a smaller pool_size."
         )
     return (rows - size) // stride + 1, (columns - size) // stride + 1
+
+
+GRID: Final = 4
+"""Pooling windows along the shorter side of an image where nothing is asked for."""
+
+
+def windows(rows: int, columns: int, count: int) -> tuple[int, int]:
+    """Return side and step of pooling windows of which `count` cover the shorter side, each as few positions as will do.
+
+    A side of fewer positions has a window at each. Windows share less than `count` positions with the next.
+
+    >>> windows(27, 27, 4), windows(3, 9, 4)
+    ((9, 6), (1, 1))
+    """
+    side = min(rows, columns)
+    count = min(count, side)
+    step = side // count
+    return side - (count - 1) * step, step
+
+
+def asked_windows(rows: int, columns: int, size: int | None, stride: int | None) -> tuple[int, int]:
+    """Return side and step of pooling windows as settings ask for them; None for both: `GRID` along the shorter side.
+
+    >>> asked_windows(27, 27, 5, None), asked_windows(27, 27, None, None)
+    ((5, 2), (9, 6))
+    """
+    if size is None and stride is None:
+        return windows(rows, columns, GRID)
+    return size or 4, stride or 2
 
 
 def pool(embedded: Array, images: int, rows: int, columns: int, size: int, stride: int) -> Array:

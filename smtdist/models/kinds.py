@@ -19,6 +19,8 @@ KINDS: Final = {
         "a model of an encoder, which smtdist transform and smtdist evaluate take",
     ),
     "video": ("video_schema", "a transform of video, which smtdist video judge takes"),
+    "predictions": ("predictions_schema", "predictions of a head, not a model"),
+    "head": ("head_schema", "a classifier of representations, which smtdist head predict takes"),
     "representation": ("feature_shape", "representations, not a model"),
 }
 """By name: an attribute that files of other kinds lack, and what such a file holds."""

@@ -93,10 +93,13 @@ class Model:
 
     def feature_shape(self, n_components: int) -> tuple[int, int, int]:
         """Return the shape of one image's representation: pooled rows, pooled columns, components."""
-        rows, columns = representation.pooled_shape(
-            self.geometry.rows, self.geometry.columns, self.settings.pool_size, self.settings.pool_stride
-        )
-        return rows, columns, n_components
+        grid = self.geometry.rows, self.geometry.columns
+        return *representation.pooled_shape(*grid, *self.pooling), n_components
+
+    @property
+    def pooling(self) -> tuple[int, int]:
+        """Side of a pooling window and step to the next, in positions."""
+        return pooling_of(self.settings, self.geometry)
 
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
@@ -196,9 +199,8 @@ class Model:
     @property
     def window(self) -> tuple[int, int]:
         """Side of a pooling window and step to the next, in pixels."""
-        settings = self.settings
-        side = (settings.pool_size - 1) * settings.stride + self.geometry.patch
-        return side, settings.pool_stride * settings.stride
+        (size, step), stride = self.pooling, self.settings.stride
+        return (size - 1) * stride + self.geometry.patch, step * stride
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return atoms as patches (n, patch, patch, channels): unwhitened, the mean patch not added; all by default."""
@@ -221,7 +223,8 @@ class Model:
         """Return what represents a batch of images within a worker's budget."""
         components = self.components(n_components, drop)
         shape = self.feature_shape(components.shape[1])
-        return representer(self.encoder, components, self.settings, shape, source, engine)
+        how = (*self.pooling, self.settings.dtype)
+        return representer(self.encoder, components, how, shape, source, engine)
 
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:
@@ -284,5 +287,12 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
             f"{name} has one {settings.patch} x {settings.patch} patch an image, "
             f"which a contextual mean leaves nothing of; set mean=patch."
         )
-    representation.pooled_shape(geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride)
+    representation.pooled_shape(geometry.rows, geometry.columns, *pooling_of(settings, geometry))
     return geometry
+
+
+def pooling_of(settings: Configuration, geometry: Geometry) -> tuple[int, int]:
+    """Return side and step of the pooling windows of these images, in positions."""
+    return representation.asked_windows(
+        geometry.rows, geometry.columns, settings.pool_size, settings.pool_stride
+    )

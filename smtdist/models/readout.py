@@ -16,15 +16,14 @@ from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels.device import to_host
-from smtdist.kernels.grid_pool import grid_pool
 from smtdist.kernels.pooled_codes import pooled_counts
+from smtdist.kernels.representation import GRID, pooled_shape, windows
 from smtdist.kernels.types import Codes
 from smtdist.models.model import Model
 from smtdist.models.represent import Represent, Representer
 from smtdist.models.transform import Represents
 
 FEATURES: Final = ("embedding", "codes", "both")
-GRID: Final = 4
 DTYPES: Final = ("float16", "float32")
 
 
@@ -36,14 +35,15 @@ class Readout:
     ----------
     features : "embedding", "codes" (square roots of how often each atom is active in each cell), or "both", one after
         the other.
-    grid : side of the grid that pooled embeddings are averaged on; None leaves them as the model pools them.
+    grid : windows along the shorter side of an image over which embeddings are pooled, so that they cover it; None leaves
+        them as the model pools them.
     code_grid : side of the grid whose cells codes are counted in.
     mirrored : whether features of the mirror image follow, so that a representation is (2, F).
     dtype : of the numbers; None is the model's.
     """
 
     features: str = "both"
-    grid: int | None = 4
+    grid: int | None = GRID
     code_grid: int = 2
     mirrored: bool = False
     dtype: str | None = None
@@ -140,19 +140,24 @@ class ModelReadout:
         if readout.features != "codes":
             shape = self.model.representation_shape(n_components, drop)
             if readout.grid is not None:
-                rows, columns, count = shape
-                if readout.grid > min(rows, columns):
-                    raise ConfigurationError(
-                        f"A grid of {readout.grid} x {readout.grid} is finer than the {rows} x {columns} pooled positions of the "
-                        f"model; ask for at most {min(rows, columns)}."
-                    )
-                shape = (readout.grid, readout.grid, count)
+                assert isinstance(self.model, Model)
+                places = self.model.geometry.rows, self.model.geometry.columns
+                shape = (*pooled_shape(*places, *self._windows(readout.grid)), shape[-1])
             found.append(Block("embedding", shape))
         if readout.features != "embedding":
             assert isinstance(self.model, Model)
             side = readout.code_grid
             found.append(Block("codes", (side, side, len(self.model.encoder.atoms))))
         return found
+
+    def _windows(self, grid: int) -> tuple[int, int]:
+        assert isinstance(self.model, Model)
+        rows, columns = self.model.geometry.rows, self.model.geometry.columns
+        if grid > min(rows, columns):
+            raise ConfigurationError(
+                f"There are no {grid} x {grid} windows in {rows} x {columns} patches; ask for at most {min(rows, columns)}."
+            )
+        return windows(rows, columns, grid)
 
     def representation_shape(
         self, n_components: int | None = None, drop: int | None = None
@@ -165,6 +170,9 @@ class ModelReadout:
     ) -> RepresentReadout:
         """Return what represents a batch of images within a worker's budget."""
         inner = self.model.representer(source, engine, n_components, drop)
+        if self.readout.grid is not None and isinstance(inner, Represent):
+            size, step = self._windows(self.readout.grid)
+            inner = replace(inner, size=size, stride=step)
         blocks = self.blocks(n_components, drop)
         # beside what the model's own representation takes: the features of a batch in float32, joined and converted
         more = inner.batch * 4 * 3 * math.prod(self.representation_shape(n_components, drop))
@@ -191,6 +199,16 @@ class Columns:
 
 Layout = list[list[Columns]]
 """The parts of representations side by side, those of each model together."""
+
+
+def layout_to_plain(layout: Layout) -> list[list[dict[str, Any]]]:
+    """Return a layout as plain JSON."""
+    return [[part.to_dict() for part in columns] for columns in layout]
+
+
+def layout_from(plain: list[list[dict[str, Any]]]) -> Layout:
+    """Return the layout that `layout_to_plain` made plain."""
+    return [[Columns.from_dict(one) for one in columns] for columns in plain]
 
 
 def whole_row(size: int) -> Layout:
@@ -261,8 +279,8 @@ def with_readout(
 ) -> Represents:
     """Return the model with another way to read its codes out; the model itself where nothing is asked for.
 
-    Without a grid embeddings are averaged on one of `GRID` x `GRID`, or as coarse as the model pools them, unless
-    the embedding alone is asked for.
+    Without a grid embeddings are pooled over `GRID` x `GRID` windows, or as many as there are patches, unless the
+    embedding alone is asked for.
     """
     if features is None and grid is None and not (mirrored or half):
         return model
@@ -272,9 +290,9 @@ def with_readout(
         )
     dtype = "float16" if half else None
     found = ModelReadout(model, Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype))
-    if features == "both" and grid is None:
-        rows, columns = model.representation_shape()[:2]
-        found = replace(found, readout=replace(found.readout, grid=min(GRID, rows, columns)))
+    if features == "both" and grid is None and isinstance(model, Model):
+        few = min(GRID, model.geometry.rows, model.geometry.columns)
+        found = replace(found, readout=replace(found.readout, grid=few))
     return found
 
 
@@ -333,4 +351,4 @@ class RepresentReadout:
             counts = pooled_counts(codes, count, geometry.rows, geometry.columns, self.readout.code_grid)
             return np.sqrt(counts, out=counts)
         pooled: NDArray[np.floating[Any]] = to_host(inner.pooled(codes, count))
-        return pooled if self.readout.grid is None else grid_pool(pooled, (self.readout.grid,))
+        return pooled

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import BUDGET_SHARE, readable
@@ -80,12 +79,15 @@ class Represent:
 def representer(
     encoder: Encoder,
     components: NDArray[np.float32],
-    settings: Configuration,
+    how: tuple[int, int, str],
     shape: tuple[int, int, int],
     source: Source,
     engine: Engine,
 ) -> Represent:
-    """Choose the batch within a worker's budget; refuse a model too large for it. `shape` is that of a representation."""
+    """Choose the batch within a worker's budget; refuse a model too large for it.
+
+    how : side and step of the pooling windows, and the type of a representation; `shape` is its shape.
+    """
     geometry, (rows, columns, count) = encoder.whitener.geometry, shape
     threads = engine.executor.threads()
     reading = (
@@ -116,8 +118,7 @@ def representer(
             f"Embedding one image needs {readable(needed(1))}, more than the {readable(budget)} a worker may plan for; "
             f"use fewer components or larger workers."
         )
-    pooling = settings.pool_size, settings.pool_stride, settings.dtype
-    return Represent(encoder, components, *pooling, batch, threads, needed(batch))
+    return Represent(encoder, components, *how, batch, threads, needed(batch))
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -15,6 +15,22 @@ from smtdist.data.writing import lenient, whole_file
 from smtdist.models.files import SCHEMA
 
 
+def chunk_rows(n_samples: int, features: int, itemsize: int) -> int:
+    """Return the rows that are stored together: about 1 MiB.
+
+    >>> chunk_rows(1000, 512, 4), chunk_rows(3, 512, 4)
+    (512, 3)
+    """
+    return max(1, min(n_samples, 2**20 // (features * itemsize)))
+
+
+def file_bytes(n_samples: int, features: int, itemsize: int) -> int:
+    """Return about how many bytes `save_representation` writes: whole chunks, labels, and what HDF5 adds."""
+    rows = chunk_rows(n_samples, features, itemsize)
+    chunks = -(-n_samples // rows)
+    return chunks * (rows * features * itemsize + 64) + 16 * n_samples + 8 * features + 2**14
+
+
 def save_representation(
     path: str | os.PathLike[str],
     pieces: Iterable[tuple[int, NDArray[np.floating[Any]]]],
@@ -35,7 +51,7 @@ def save_representation(
     """
     features = int(np.prod(feature_shape))
     with whole_file(path, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
-        rows = max(1, min(n_samples, 2**20 // (features * np.dtype(dtype).itemsize)))
+        rows = chunk_rows(n_samples, features, np.dtype(dtype).itemsize)
         z = file.create_dataset("z", (n_samples, features), dtype, chunks=(rows, features))
         for dimension, name in enumerate(("sample", "feature")):
             scale = file.create_dataset(name, data=np.arange(z.shape[dimension]))

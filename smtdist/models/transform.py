@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -18,14 +17,12 @@ from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine import worker
-from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.memory import peak_bytes, reset_peak
 from smtdist.engine.passes import Engine
-from smtdist.errors import SmtdistError
 from smtdist.kernels.device import uploading
 from smtdist.kernels.threads import set_threads
 from smtdist.models.represent import Representer, joined
-
-RESULT_BYTES = 32 * 1024**2
+from smtdist.models.transform_plan import TransformPlan
 
 
 class Represents(Protocol):
@@ -104,15 +101,6 @@ def feature_count(
     return sum(map(math.prod, shapes))
 
 
-def _warmed(represent: Representer, source: Source, start: int, stop: int) -> int:
-    """Represent one patterned image, so that kernels are loaded, and return the bytes then in memory."""
-    set_threads(represent.threads)
-    pattern = (np.arange(math.prod(source.shape[1:])) * 37 % 251).reshape(1, *source.shape[1:])
-    with contextlib.suppress(SmtdistError):  # the pattern may lie outside the pixel range
-        represent((pattern if source.dtype.kind == "u" else pattern / 250).astype(source.dtype))
-    return resident_bytes()
-
-
 def _represented(
     how: tuple[Representer, bool], source: Source, start: int, stop: int
 ) -> tuple[NDArray[np.floating[Any]], Ranges, int]:
@@ -150,6 +138,29 @@ def _pieces(
                 yield first, represent(images)
 
 
+def planned(
+    model: Represents,
+    source: Source,
+    engine: Engine,
+    *,
+    n_components: int | None = None,
+    drop: int | None = None,
+    others: Sequence[Represents] = (),
+) -> TransformPlan:
+    """Return what representing all samples will take; the arguments are those of `transform`.
+
+    Kernels are loaded where the work will be done. Refuses images that the models do not take, and models too
+    large for a worker.
+    """
+    for one in (model, *others):
+        one.require_images(source)
+    own = model.representer(source, engine, n_components, drop)
+    more = [other.representer(source, engine) for other in others]
+    represent: Representer = Concatenate((own, *more), model.dtype) if more else own
+    features = feature_count(model, n_components, drop, others)
+    return TransformPlan.of(represent, source, engine, features, np.dtype(model.dtype))
+
+
 def transform(
     model: Represents,
     source: Source,
@@ -158,57 +169,55 @@ def transform(
     n_components: int | None = None,
     drop: int | None = None,
     others: Sequence[Represents] = (),
-    held_bytes: int = 0,
 ) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
     """Yield (first sample, representations (m, ...)) for all samples, in whatever order they end.
 
     With `others` the representations of all models are concatenated to (m, features), from one read of the
     data. Where the engine skips samples that cannot be read, theirs are NaN, and `engine.skipped` has their
-    ranges in the end. `held_bytes`: what the caller keeps of the results in memory, which counts where this
-    process does the work.
+    ranges in the end.
     """
-    for one in (model, *others):
-        one.require_images(source)
-    own = model.representer(source, engine, n_components, drop)
-    more = [other.representer(source, engine) for other in others]
-    represent: Representer = Concatenate((own, *more), model.dtype) if more else own
-    features = feature_count(model, n_components, drop, others)
-    sample = features * np.dtype(model.dtype).itemsize
-    step = min(
-        source.n_samples, source.chunk_samples * max(1, RESULT_BYTES // (source.chunk_samples * sample))
-    )
-    ranges = [(start, min(start + step, source.n_samples)) for start in range(0, source.n_samples, step)]
-    ((_, baseline),) = engine.map(_warmed, represent, source, ranges[:1])
-    # a result waits for the driver while the next is made, in parts that are then joined
-    piece = step * sample
-    projected = baseline + max(represent.working_bytes + 2 * piece, 3 * piece) + pass_plan.ALLOWANCE
-    if engine.executor.alone:
-        projected += held_bytes
-    started, done, peak = time.perf_counter(), 0, 0
-    slots = engine.executor.slots()
+    plan = planned(model, source, engine, n_components=n_components, drop=drop, others=others)
+    yield from as_planned(plan, model.positions, source, engine)
+
+
+def as_planned(
+    plan: TransformPlan, positions: int, source: Source, engine: Engine, held_bytes: int = 0
+) -> Iterator[tuple[int, NDArray[np.floating[Any]]]]:
+    """Yield what `transform` yields, for which a plan is there.
+
+    positions : of an image. held_bytes : of results, these and others, that the caller has in memory in the end.
+    """
+    started, done, peak, own_peak = time.perf_counter(), 0, 0, 0
+    projected = plan.driver_bytes(held_bytes) if plan.alone else plan.worker_bytes
     engine.events.started(
-        "transform", source.n_samples, len(ranges), workers=slots, projected_bytes=projected
+        "transform", source.n_samples, len(plan.ranges), workers=plan.slots, projected_bytes=projected
     )
-    how = (represent, engine.on_bad_chunk == "skip")
+    reset_peak()
+    how = (plan.represent, engine.on_bad_chunk == "skip")
     left_out = list[tuple[int, int]]()
-    for (start, stop), (result, bad, highest) in engine.map(_represented, how, source, ranges):
+    for (start, stop), (result, bad, highest) in engine.map(_represented, how, source, plan.ranges):
         left_out.extend(bad)
         done, peak = done + stop - start, max(peak, highest)
         read = done * source.stored_bytes // source.n_samples
-        engine.events.progress("transform", done, done * model.positions, read)
+        engine.events.progress("transform", done, done * positions, read)
         yield start, result
+        own_peak = max(own_peak, peak_bytes())  # what became of the result included
     engine.skipped[source.name, source.n_samples] = retry.joined_ranges(left_out)
+    driver = (
+        {} if plan.alone else {"driver_bytes": plan.driver_bytes(held_bytes), "driver_peak_bytes": own_peak}
+    )
     engine.events.emit(
         "pass_finished",
         **{"pass": "transform"},
         seconds=time.perf_counter() - started,
         n_samples=done,
-        n_positions=done * model.positions,
+        n_positions=done * positions,
         read_bytes=source.stored_bytes,
-        peak_bytes=peak,
+        peak_bytes=max(peak, own_peak) if plan.alone else peak,
         projected_bytes=projected,
         resumed_leaves=0,
         n_skipped=retry.count(left_out),
+        **driver,
     )
 
 
@@ -220,14 +229,19 @@ def represented(
     n_components: int | None = None,
     drop: int | None = None,
     others: Sequence[Represents] = (),
+    remedy: str = "represent fewer images at a time, or write them to a file with smtdist transform",
 ) -> NDArray[np.floating[Any]]:
-    """Return the representations of all samples in memory, (n, ...), or (n, features) with `others`."""
+    """Return the representations of all samples in memory, (n, ...), or (n, features) with `others`.
+
+    Refused before an image is represented where they do not fit in memory beside the work (MemoryBudgetError, which
+    ends in `remedy`).
+    """
     shape = model.representation_shape(n_components, drop)
     if others:
         shape = (feature_count(model, n_components, drop, others),)
+    plan = planned(model, source, engine, n_components=n_components, drop=drop, others=others)
+    plan.require_room(plan.size_bytes, remedy)
     z: NDArray[Any] = np.empty((source.n_samples, *shape), model.dtype)
-    for first, values in transform(
-        model, source, engine, n_components=n_components, drop=drop, others=others, held_bytes=z.nbytes
-    ):
+    for first, values in as_planned(plan, model.positions, source, engine, z.nbytes):
         z[first : first + len(values)] = values
     return z

@@ -1,4 +1,4 @@
-"""What files hold: models of images, words, points, video and kernels, coders, concepts, representations, images."""
+"""What files hold: models of images, words, points, video and kernels, coders, concepts, representations, heads, images."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from smtdist.report.coder_facts import (
     video_facts,
     video_readable,
 )
+from smtdist.report.head_facts import head_facts, head_readable, prediction_facts, prediction_readable
 
 Facts = dict[str, Any]
 MOST_GROUPS = 100
@@ -41,7 +42,7 @@ def kind_of(path: Path) -> str:
     if not path.is_file():
         raise ModelError(f"There is no file {path}; check the name.")
     try:
-        with hdf5.open_file(str(path)) as file:
+        with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
             return kinds.kind_in(file)
     except DataError as error:
         raise ModelError(
@@ -383,6 +384,8 @@ KINDS: dict[str, Kind] = {
     "sparse": Kind(coder_facts, coder_readable),
     "encoder": Kind(coder_facts, coder_readable),
     "video": Kind(video_facts, video_readable),
+    "head": Kind(head_facts, head_readable),
+    "predictions": Kind(prediction_facts, prediction_readable),
     "representation": Kind(_representation, _representation_readable),
     "images": Kind(_images, _images_readable),
     "smt": Kind(_model, _model_readable),

@@ -117,7 +117,9 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
     matrix = drawn(
         "Which classes are taken for which: counts, and shares of the true class.",
         f"Confusion matrix of {found.n_classes} classes.",
-        lambda: plot.confusion(found.confusion, names if names and len(names) == found.n_classes else None),
+        lambda: plot.confusion(
+            found.confusion, names if names and len(names) == len(found.confusion) else None
+        ),
     )
     some = slice(0, MAPPED)
     where = drawn(

@@ -17,6 +17,7 @@ from smtdist.statistics.patch_rows import PANEL
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
+_MOMENT: Final = ("moment_high", "moment_low")
 STEP: Final = 2.0**-20
 """Of features between -1 and 1, such as those of rows of unit length; about a millionth."""
 EXACT: Final = 2.0**53
@@ -111,9 +112,11 @@ class LabelledSums(Statistic):
 
     @staticmethod
     def _changed(left: State, right: State, sign: int) -> State:
-        limbs.merge(
-            left["moment_high"], left["moment_low"], right["moment_high"], right["moment_low"], sign
-        )
+        for start, stop in even_ranges(len(left["moment_high"]), PANEL):  # so that carries take little
+            high, low, other_high, other_low = (
+                state[name][start:stop] for state in (left, right) for name in _MOMENT
+            )
+            limbs.merge(high, low, other_high, other_low, sign)
         for name in ("n_samples", "counts", "by_class"):
             left[name] += sign * right[name]
         return left
@@ -125,8 +128,8 @@ class LabelledSums(Statistic):
         return made + 24 * rows * self.n_features + 5 * 8 * PANEL * self.n_features * 2 + 32 * images
 
     def merge_bytes(self) -> int:
-        """Return the workspace of `merge`: the limbs' carries."""
-        return 2 * self.state_bytes()
+        """Return the workspace of `merge`: the limbs' carries of a panel, and sums by class."""
+        return 8 * (4 * PANEL + self.n_classes) * self.n_features
 
 
 @dataclass(frozen=True)

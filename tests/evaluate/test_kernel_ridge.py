@@ -5,6 +5,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge as Peer
 
 from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import kernel_ridge
 from smtdist.evaluate.cosine_rows import Comparer, Part
@@ -147,7 +148,7 @@ def test_memory_is_as_planned(n):
     reset_peak()
     fit_kernel_ridge(known, labels, penalties=[0.1, 0.01])
     taken = peak_bytes() - before
-    assert 0.25 * planned < taken <= planned + 32 * 2**20
+    assert 0.25 * planned < taken <= planned + ALLOWANCE
 
 
 def test_a_kernel_in_a_folder_is_made_once(images, tmp_path, monkeypatch):

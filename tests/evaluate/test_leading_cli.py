@@ -86,7 +86,7 @@ def test_the_directions_are_told_and_wrong_ones_refused(given):
 
 def test_directions_that_cannot_be_are_refused_before_anything_is_represented(given, monkeypatch):
     folder, _ = given
-    monkeypatch.setattr("smtdist.evaluate.run.transform", None)
+    monkeypatch.setattr("smtdist.evaluate.run.as_planned", None)
     assert "there are at most" in " ".join(run(folder, "--leading", 10**6, code=1).stderr.split())
     monkeypatch.setattr("smtdist.evaluate.run.leading_bytes", lambda *_: 2**50)
     assert "ask for fewer directions" in " ".join(run(folder, "--leading", 4, code=1).stderr.split())

@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 
-from smtdist.errors import CheckpointError, ConfigurationError, DataError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models.readout import Block, Columns
@@ -56,6 +56,9 @@ def test_workers_give_the_same_bits(data, fitted):
     assert all((found.sums_[name] == fitted.sums_[name]).all() for name in found.sums_)
     assert (found.coef_ == fitted.coef_).all()
     assert found.path_ == fitted.path_  # along the fixed tree
+    rows, labels = data
+    found.set_params(workers=0).partial_fit(rows[:9], labels[:9]).withdraw(rows[:9], labels[:9])
+    assert (found.coef_ == fitted.coef_).all()
 
 
 def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
@@ -69,10 +72,12 @@ def test_rows_are_added_and_withdrawn_without_a_trace(data, fitted):
     head.withdraw(rows[500:], labels[500:])
     assert all((head.sums_[name] == before[0][name]).all() for name in head.sums_)
     assert (head.coef_ == before[1]).all()
-    with pytest.raises(DataError, match="than there are"):
+    with pytest.raises(ModelError, match="200 of the 700 samples to withdraw are not in the sums"):
         head.withdraw(rows, labels)
-    with pytest.raises(DataError, match="sums of no rows"):
+    with pytest.raises(ModelError, match="are not in the sums"):
         head.withdraw(rows[:50] + 90, labels[:50])
+    with pytest.raises(ModelError, match="are not in the sums"):
+        head.withdraw(rows[:50], labels[49::-1])
     with pytest.raises(DataError, match="Fewer than two classes"):
         head.withdraw(rows[:500], labels[:500])
     assert (head.coef_ == before[1]).all()
@@ -84,6 +89,8 @@ def test_a_killed_fit_goes_on(data, fitted, tmp_path):
     assert (again.coef_ == fitted.coef_).all()
     assert (resumed.coef_ == fitted.coef_).all()
     rows, labels = data
+    resumed.set_params(checkpoint=None).partial_fit(rows[:9], labels[:9]).withdraw(rows[:9], labels[:9])
+    assert (resumed.coef_ == fitted.coef_).all()
     with pytest.raises(CheckpointError, match="the labels have changed"):
         RidgeHead(checkpoint=tmp_path / "c").fit(rows, labels[::-1])
 

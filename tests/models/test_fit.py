@@ -274,7 +274,7 @@ def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch)
     model = fitted(IMAGES, SETTINGS["gq"].replace(flip=False))
     codes, _ = oracle_codes(IMAGES, model)
     want = oracle.transform(
-        codes, model.embedding.components[:6], model.geometry.rows, model.geometry.columns, 4, 2
+        codes, model.embedding.components[:6], model.geometry.rows, model.geometry.columns, *model.pooling
     )
     got = np.zeros(want.shape, np.float32)
     for executor in (SerialExecutor(1), SerialExecutor(2), ThreadsExecutor(3), LossyExecutor(5)):
@@ -289,9 +289,9 @@ def test_transform_equals_the_oracle_and_does_not_depend_on_batches(monkeypatch)
 def test_transform_codes_the_whole_stride_whatever_a_fit_drew():
     model = fitted(IMAGES, SETTINGS["gq-drawn"].replace(flip=False, positions=5))
     P, shape = model.embedding.components[:6], (model.geometry.rows, model.geometry.columns)
-    want = oracle.transform(oracle_codes(IMAGES, model)[0], P, *shape, 4, 2)
+    want = oracle.transform(oracle_codes(IMAGES, model)[0], P, *shape, *model.pooling)
     assert not np.allclose(
-        want, oracle.transform(oracle_codes(IMAGES, model, 5)[0], P, *shape, 4, 2), atol=0.1
+        want, oracle.transform(oracle_codes(IMAGES, model, 5)[0], P, *shape, *model.pooling), atol=0.1
     )
     for first, values in transform(model, as_source(IMAGES), Engine(SerialExecutor(1))):
         np.testing.assert_allclose(values, want[first : first + len(values)], atol=2e-5)

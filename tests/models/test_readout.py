@@ -74,15 +74,21 @@ def test_codes_are_roots_of_counts_in_cells(model, images):
     np.testing.assert_array_equal(z_of(model, images, features="codes"), expected.astype(np.float32))
 
 
-def test_the_embedding_is_averaged_on_a_grid(model, images):
-    plain = represented(model, as_source(images), Engine(SerialExecutor(1)))  # 6 x 5 pooled positions
-    halves = [
-        plain[:, rows, columns].mean(axis=(1, 2))
-        for rows in (np.s_[:3], np.s_[3:])
+def unit(rows):
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return rows / np.where(lengths == 0, 1, lengths)
+
+
+def test_windows_of_the_embedding_cover_the_image(model, images):
+    patches = unit(dense_codes(model, images) @ model.components())  # 7 x 6 positions: windows of 3 x 3
+    windows = [
+        patches[:, rows, columns].mean(axis=(1, 2))
+        for rows in (np.s_[:3], np.s_[3:6])
         for columns in (np.s_[:3], np.s_[3:])
     ]
-    expected = np.stack(halves, axis=1).reshape(N, -1)
+    expected = unit(np.stack(windows, axis=1)).reshape(N, -1)
     np.testing.assert_allclose(z_of(model, images, features="embedding", grid=2), expected, atol=1e-6)
+    plain = represented(model, as_source(images), Engine(SerialExecutor(1)))
     whole = z_of(model, images, features="embedding", grid=None)
     assert (whole == plain.reshape(N, -1)).all()
 
@@ -120,8 +126,8 @@ def test_what_is_not_there_is_refused(model):
         Readout(dtype="float64")
     with pytest.raises(ConfigurationError, match="grid is 0"):
         Readout(grid=0)
-    with pytest.raises(ConfigurationError, match="finer than the 6 x 5 pooled positions"):
-        ModelReadout(model, Readout(grid=6)).blocks()
+    with pytest.raises(ConfigurationError, match="no 7 x 7 windows in 7 x 6 patches"):
+        ModelReadout(model, Readout(grid=7)).blocks()
     with pytest.raises(ConfigurationError, match="feature=gq or feature=vq; use"):
         ModelReadout("model", Readout())
     with pytest.raises(ConfigurationError, match="leave it out"):

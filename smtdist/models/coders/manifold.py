@@ -51,8 +51,9 @@ class ManifoldSettings(Settings):
     positions : drawn of each image in the fit; 0 takes all.
     stride : of the positions that a representation pools.
     moment : "second" (SMT 2023) or "centred" (SMT 2018).
-    pool_size : side of the window over which embeddings are averaged, in strides.
-    pool_stride : step from one window to the next, in strides.
+    pool_size, pool_stride : side of the windows over which embeddings are averaged, and the step from one to
+        the next, in strides. None for both: 4 windows cover the shorter side. Where one is given, the other
+        is 4 (size) or 2 (stride).
     seed : of every random choice.
     """
 
@@ -66,8 +67,8 @@ class ManifoldSettings(Settings):
     positions: int = 0
     stride: int = 1
     moment: str = "second"
-    pool_size: int = 4
-    pool_stride: int = 2
+    pool_size: int | None = None
+    pool_stride: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,11 +77,10 @@ class ManifoldSettings(Settings):
             "drop": 0,
             "positions": 0,
             "stride": 1,
-            "pool_size": 1,
-            "pool_stride": 1,
             "seed": 0,
         }
-        checks.require_whole(self, least)
+        asked = [name for name in ("pool_size", "pool_stride") if getattr(self, name) is not None]
+        checks.require_whole(self, least | dict.fromkeys(asked, 1))
         require_context(self.context)
         require_order(self.order)
         checks.require_choices(self, {"moment": self.CHOICES["moment"]})
@@ -194,10 +194,12 @@ class Manifold(Unscaled, ValuedTransform):
     @property
     def feature_shape(self) -> tuple[int, int, int]:
         """Pooled rows, pooled columns, components."""
-        rows, columns = representation.pooled_shape(
-            *self.grid, self.settings.pool_size, self.settings.pool_stride
-        )
-        return rows, columns, self.settings.n_components
+        return *representation.pooled_shape(*self.grid, *self.pooling), self.settings.n_components
+
+    @property
+    def pooling(self) -> tuple[int, int]:
+        """Side of a pooling window and step to the next, in strides."""
+        return pooling_of(self.patches, self.settings)
 
     @property
     def positions(self) -> int:
@@ -211,9 +213,8 @@ class Manifold(Unscaled, ValuedTransform):
     @property
     def window(self) -> tuple[int, int]:
         """Side of a pooling window and step to the next, in pixels."""
-        settings = self.settings
-        side = (settings.pool_size - 1) * settings.stride + self.coder.settings.patch
-        return side, settings.pool_stride * settings.stride
+        (size, step), stride = self.pooling, self.settings.stride
+        return (size - 1) * stride + self.coder.settings.patch, step * stride
 
     def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Return what entries of the code stand for as patches (n, patch, patch, channels); all by default.
@@ -273,9 +274,7 @@ class Manifold(Unscaled, ValuedTransform):
             part = images[start : start + step]
             places = np.tile(self._places, (len(part), 1))
             embedded = self.embed(self.patches.rows(part, places))
-            pooled = representation.pool(
-                embedded, len(part), *self.grid, self.settings.pool_size, self.settings.pool_stride
-            )
+            pooled = representation.pool(embedded, len(part), *self.grid, *self.pooling)
             parts.append(pooled.reshape(len(part), *self.feature_shape))
         return np.concatenate(parts)
 
@@ -288,7 +287,14 @@ def coded_grid(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int
 
 def require_pools(patches: PatchRows, settings: ManifoldSettings) -> None:
     """Refuse a pooling window that does not fit into an image, before any data are read."""
-    representation.pooled_shape(*coded_grid(patches, settings), settings.pool_size, settings.pool_stride)
+    representation.pooled_shape(*coded_grid(patches, settings), *pooling_of(patches, settings))
+
+
+def pooling_of(patches: PatchRows, settings: ManifoldSettings) -> tuple[int, int]:
+    """Return side and step of the pooling windows of these images, in strides."""
+    return representation.asked_windows(
+        *coded_grid(patches, settings), settings.pool_size, settings.pool_stride
+    )
 
 
 def require_size(size: int, settings: ManifoldSettings) -> None:

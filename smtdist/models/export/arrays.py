@@ -26,8 +26,8 @@ from smtdist.models.model import Model
 def as_dataset(model: Transform, n_components: int | None = None, drop: int | None = None) -> xr.Dataset:
     """Return the arrays of a fitted transform with dimensions and attributes, whatever its codes.
 
-    `components` has the rows of P that were asked for. Attributes hold the settings as JSON: of both steps,
-    or with geometry and pixel scale all that a transform needs.
+    `components` has the rows of P that were asked for, without the first `dropped`. Attributes hold the settings as
+    JSON: of both steps, or with geometry and pixel scale all that a transform needs.
     """
     components = model.components(n_components, drop).T
     first = model.settings.drop if drop is None else drop
@@ -60,7 +60,8 @@ def _learnt(model: Manifold, drop: int) -> tuple[dict[str, Any], dict[str, Any]]
         "configuration": model.asked,
         "feature": coder.feature,
         "fingerprint": model.fingerprint,
-        "drop": drop,
+        "drop": 0,
+        "dropped": drop,
         "shape": json.dumps(model.shape),
     }
 

@@ -142,8 +142,8 @@ def tables(model: Model, n_components: int | None = None, drop: int | None = Non
         euclidean=encoder.euclidean,
         best_constant=encoder.constant_patch == "activate_best",
         best_zero=encoder.zero_code == "activate_best",
-        pool_size=settings.pool_size,
-        pool_stride=settings.pool_stride,
+        pool_size=model.pooling[0],
+        pool_stride=model.pooling[1],
         feature_shape=model.feature_shape(components.shape[1]),
         rows_at=_starts(rows, size),
         columns_at=_starts(columns, size),
@@ -169,11 +169,15 @@ def package(name: str) -> Any:
 
 
 def facts(model: Model, drop: int | None = None) -> dict[str, Any]:
-    """Return what an exported file says about itself, as plain JSON types."""
+    """Return what an exported file says about itself, as plain JSON types.
+
+    `dropped` leading components are not in the file, so that there are none left to drop.
+    """
     return {
         "configuration": model.settings.to_json(),
         "fingerprint": str(model.provenance.get("fingerprint", "")),
-        "drop": model.settings.drop if drop is None else drop,
+        "drop": 0,
+        "dropped": model.settings.drop if drop is None else drop,
     }
 
 

@@ -23,6 +23,7 @@ from smtdist.kernels.nested import nested_pieces
 from smtdist.kernels.slices import pooled_slices, slice_places
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Codes, Encoder
+from smtdist.models.model import pooling_of
 from smtdist.models.tuning.shared import Fitted
 
 BATCH_BYTES = 256 * 1024**2
@@ -134,7 +135,8 @@ def members_of(
     found: dict[tuple[int, int, int, str], tuple[Fitted, set[Slice]]] = {}
     wanted = []
     for own, settings in zip(fitted, trials, strict=True):
-        key = (id(own), settings.pool_size, settings.pool_stride, settings.dtype)
+        size, step = pooling_of(settings, own.encoder.whitener.geometry)
+        key = (id(own), size, step, settings.dtype)
         part = (settings.drop, settings.drop + settings.n_components)
         found.setdefault(key, (own, set()))[1].add(part)
         wanted.append((key, part))

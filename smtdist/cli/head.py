@@ -1,0 +1,292 @@
+"""`head`: classifiers of representations that are kept: fit, predict, update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from smtdist.cli import options as opt
+from smtdist.cli.errors import WrongUsage, usage
+from smtdist.cli.session import Where, engine_for, print_json, result_console, say
+from smtdist.data.table import as_table
+from smtdist.data.writing import check_target
+from smtdist.errors import DataError
+from smtdist.models import readout
+from smtdist.monitor import tables
+from smtdist.report.facts import facts_of
+from smtdist.report.head_facts import head_named
+
+if TYPE_CHECKING:
+    from smtdist.engine.passes import Engine
+
+EXACT: Final = 100_000
+"""Rows up to which the kernel of all pairs is made, in 2 n² bytes: 20 GB of files."""
+
+head = typer.Typer(
+    help="Classifiers of representations that are kept: fitted, applied to other data, and changed by rows that come and go.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Representations = Annotated[
+    Path, typer.Argument(metavar="Z.h5", help="Representations written by smtdist transform.")
+]
+HeadFile = Annotated[Path, typer.Argument(metavar="HEAD.h5", help="Head written by smtdist head fit.")]
+
+
+@head.command("fit", epilog="Example: smtdist head fit ztrain.h5 --landmarks 8192 --out head.h5")
+def fit(
+    train: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ZTRAIN.h5", help="Representations with labels, written by smtdist transform."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="HEAD.h5", help="File to write.")],
+    landmarks: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="M",
+            help=f"Compare with M training rows only: for any number of rows, on any cluster, and with smtdist head update. "
+            f"Default: the exact kernel of all rows, up to {EXACT:,}.",
+        ),
+    ] = None,
+    penalties: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P,P,...",
+            help="Penalties to choose from, as shares of the kernel's mean diagonal; with landmarks, of the mean eigenvalue.",
+        ),
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="T of the kernel exp((cosine - 1) / T).")] = 0.5,
+    mirrored: Annotated[
+        bool,
+        typer.Option(
+            "--mirrored/--not-mirrored", help="See features of mirror images, where the file has some."
+        ),
+    ] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Of the landmarks, or of the rows held out.")] = 0,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Fit kernel ridge regression on labelled representations, choose its penalty, and keep it.
+
+    The memory is worked out first, and a head that does not fit is refused before a row is read. A fit that was
+    stopped goes on with smtdist resume.
+    """
+    import scipy.optimize  # noqa: F401  # before memory is measured
+
+    from smtdist.evaluate import heads, run, stored
+    from smtdist.evaluate.kernel_head import KernelHead
+    from smtdist.evaluate.ridge_head import RidgeHead
+
+    started = time.perf_counter()
+    check_target(out, overwrite, inputs=(train,))
+    chosen = {} if penalties is None else {"penalties": _penalties(penalties)}
+    if landmarks is None and (workers or cluster is not None):
+        raise WrongUsage(
+            "The exact kernel is made by one process; give --landmarks, or leave out --workers and --cluster."
+        )
+    with stored.opened(train) as known:
+        layout = known.layout if mirrored else readout.without_mirrored(known.layout)
+        about: dict[str, Any] = {"temperature": temperature, "layout": layout, "seed": seed, **chosen}
+        fitted: RidgeHead | KernelHead
+        if landmarks is None:
+            fitted = KernelHead(**about, checkpoint=checkpoint and checkpoint / "kernel")
+        else:
+            fitted = RidgeHead(**about, landmarks=landmarks)
+        with usage():
+            fitted.require_settings()
+        labels, shape = known.labels, known.rows.shape
+    _require_rows(train, len(labels), landmarks)
+    remedy = "give --landmarks, or fewer rows" if landmarks is None else "ask for fewer landmarks"
+    n_classes = len(np.unique(labels))
+    heads.require_memory(fitted, shape, n_classes, remedy)  # before a worker starts
+    source = as_table((train, "z"))
+    where = Where(workers, cluster, quiet)
+    with engine_for(where, source, checkpoint, lambda: fitted.facts(source, labels)) as engine:
+        needed, sentence = heads.require_memory(fitted, shape, n_classes, remedy)  # all is loaded now
+        engine.note(sentence)
+        peak = _peak(engine)
+        if isinstance(fitted, KernelHead):
+            with run.in_pass(engine, "kernel", len(labels), needed) as progress:
+                fitted.fit(source, labels, progress=progress)
+        else:
+            fitted.fit(source, labels, engine=engine)
+    memory = {"projected_bytes": needed, "peak_bytes": peak()}
+    fitted.save(out, overwrite=overwrite)
+    _say_head(out, {**memory, "seconds": time.perf_counter() - started}, json)
+
+
+def _require_rows(path: Path, n: int, landmarks: int | None) -> None:
+    """Refuse more rows than the exact kernel is for, and fewer than landmarks are asked for."""
+    if landmarks is None and n > EXACT:
+        raise DataError(
+            f"{path} has {n:,} rows, and the exact kernel is for {EXACT:,} at most; give --landmarks, such as 8192."
+        )
+    if landmarks is not None and landmarks > n:
+        raise DataError(f"{path} has {n:,} rows, fewer than {landmarks:,} landmarks; ask for fewer.")
+
+
+@head.command("predict", epilog="Example: smtdist head predict head.h5 z.h5 --out predictions.h5")
+def predict(
+    model: HeadFile,
+    z: Representations,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="PREDICTIONS.h5", help="File to write: label(sample), probability(sample, class)."
+        ),
+    ],
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Write comma-separated values: sample, label, probabilities.")
+    ] = False,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Classify representations: the label of each row and the probability of each class.
+
+    The rows come from the model and the options that the head was fitted with; others are refused. Probabilities
+    are a soft-max whose one factor was fitted on training rows that were left out.
+    """
+    from smtdist.evaluate import heads, run, stored
+    from smtdist.evaluate.predictions import save_csv, save_predictions
+
+    started = time.perf_counter()
+    check_target(out, overwrite, inputs=(model, z))
+    known = heads.load(model)
+    with stored.opened(z, labelled=False) as asked:
+        n = len(asked.rows)
+    source = known.known((z, "z"))
+    with engine_for(Where(0, None, quiet), source) as engine:
+
+        def told() -> Iterator[tuple[int, NDArray[Any], NDArray[np.float64]]]:
+            for first, decision in heads.pieces(known, source):
+                labels = known.classes_[decision.argmax(axis=1)]
+                yield first, labels, known.probabilities(decision)
+                progress(first + len(labels), n)
+
+        with run.in_pass(engine, "predict", n) as progress:
+            if as_csv:
+                size = save_csv(out, told(), known.classes_, overwrite=overwrite)
+            else:
+                about = {"title": "Predictions", "head": str(model.absolute()), "source": source.name}
+                size = save_predictions(out, told(), n, known.classes_, about, overwrite=overwrite)
+    result = {
+        "out": str(out.absolute()),
+        "bytes": size,
+        "n_samples": n,
+        "classes": known.classes_.tolist(),
+        "seconds": time.perf_counter() - started,
+    }
+    if json:
+        print_json(result)
+    else:
+        say(f"{result['out']}: {n:,} samples, {len(known.classes_):,} classes, {tables.size(size)}")
+
+
+@head.command("update", epilog="Example: smtdist head update head.h5 zmore.h5")
+def update(
+    model: HeadFile,
+    z: Annotated[
+        Path,
+        typer.Argument(metavar="Z.h5", help="Representations with labels, written by smtdist transform."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="H.h5", help="File to write. Default: replace HEAD.h5.")
+    ] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the rows out instead.")] = False,
+    allow_repeats: opt.Repeats = False,
+    workers: opt.Workers = None,
+    cluster: opt.Cluster = None,
+    checkpoint: opt.Checkpoint = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Add rows to a head that was fitted with landmarks, or withdraw them: one pass over them alone, then a solve.
+
+    The landmarks and the penalty's share stay; with them the result has the bits of one fit of what is left. A head knows
+    its rows by hashes: what was never added cannot be withdrawn, what is in cannot be added again unnoticed. HEAD.h5 is
+    replaced once the new one is whole.
+    """
+    from smtdist.evaluate import heads, stored
+    from smtdist.evaluate.ridge_head import RidgeHead
+
+    started = time.perf_counter()
+    if out is not None:
+        check_target(out, overwrite, inputs=(model, z))
+    source = as_table((z, "z"))
+    present = heads.load(model)
+    if not isinstance(present, RidgeHead):
+        raise DataError(
+            f"{model} holds an exact kernel, whose rows cannot come and go; fit it again, or with --landmarks."
+        )
+    with stored.opened(z) as more:
+        labels = more.labels
+    present.known(source)  # refused before a row is read
+    shape, n_classes = (present.n_rows, present.n_features_in_), len(present.classes_)
+    remedy = "use a machine with more memory"
+    heads.require_memory(present, shape, n_classes, remedy)
+    given = {"the head": present.fingerprint}
+    where = Where(workers, cluster, quiet)
+    with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
+        needed, sentence = heads.require_memory(present, shape, n_classes, remedy)
+        engine.note(sentence)
+        peak = _peak(engine)
+        if withdraw:
+            present.withdraw(source, labels, engine=engine)
+        else:
+            present.partial_fit(source, labels, repeats=allow_repeats, engine=engine)
+    target = model if out is None else out
+    present.save(target, overwrite=out is None or overwrite)
+    memory = {"projected_bytes": needed, "peak_bytes": peak()}
+    _say_head(target, {**memory, "seconds": time.perf_counter() - started}, json)
+
+
+def _peak(engine: Engine) -> Callable[[], int]:
+    """Return what tells the largest peak of the passes of a run from here on."""
+    peaks = [0]
+
+    def see(event: dict[str, Any]) -> None:
+        peaks.append(int(event.get("peak_bytes") or 0))
+
+    engine.events.subscribe(see)
+    return lambda: max(peaks)
+
+
+def _penalties(text: str) -> list[float]:
+    """Return the penalties that --penalties lists."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise WrongUsage(f"--penalties {text} is no list of numbers; write it as 0.1,0.01,0.001.") from None
+
+
+def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:
+    """Say what a head is, as `info` does."""
+    facts = facts_of(path)
+    if json:
+        print_json({"out": facts.pop("file"), **facts, **more})
+        return
+    if len(facts["audit"]) > 1:
+        result_console().print(tables.audit_table(facts["audit"]))
+    share = facts["numbers"].get("share", facts["numbers"]["penalty"])
+    top = next((one["top1"] for one in facts["path"] if one["penalty"] == share), None)
+    judged = "" if top is None else f" (top-1 {tables.percent(top)} on rows left out)"
+    say(
+        f"{facts['file']}: {tables.size(facts['bytes'])}, {head_named(facts)}, {facts['n_samples']:,} rows, "
+        f"{facts['n_classes']:,} classes, penalty {share:g}{judged}"
+    )

@@ -1,0 +1,169 @@
+"""What heads have in common: classifiers of representations that are fitted, kept in a file, and applied."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from smtdist.data.fingerprint import array_hash
+from smtdist.data.netcdf import Group
+from smtdist.data.source import Source
+from smtdist.data.table import as_table
+from smtdist.engine.manifest import Facts
+from smtdist.errors import DataError, ModelError
+from smtdist.evaluate import classes, head_files, stored
+from smtdist.evaluate.kernel_ridge import softmax
+from smtdist.models import readout
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+
+class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier of rows of numbers, one f for each class: the largest wins.
+
+    Labels are whole numbers, strings or booleans. A head that was fitted with a file of `smtdist transform` refuses
+    such files by another model, or read out otherwise.
+    """
+
+    KIND: ClassVar[str]
+    layout: readout.Layout | None
+    classes_: NDArray[Any]
+    n_features_in_: int
+    representation_: tuple[str, ...] | None
+    path_: list[dict[str, float]]
+    audit_: list[dict[str, Any]]
+    heat_: float
+
+    @abstractmethod
+    def decision_function(self, X: Any) -> Float64:
+        """Return f (n, c)."""
+
+    @abstractmethod
+    def require_settings(self) -> None:
+        """Refuse parameters that cannot be. Raises ConfigurationError."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return what the fit depends on beside the rows, as plain JSON."""
+
+    def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
+        """Return what a fit, or a change, is computed from, as a checkpoint folder keeps it."""
+        plain = None if self.layout is None else readout.layout_to_plain(self.layout)
+        parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
+        own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
+        return Facts.of(source, self.settings(), {**own, **(given or {})})
+
+    @abstractmethod
+    def _numbers(self) -> dict[str, Any]:
+        """Return what was chosen in the fit, as plain JSON."""
+
+    @abstractmethod
+    def _groups(self) -> Iterator[tuple[str, Group]]:
+        """Yield the arrays of the head, by groups of its file."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, file: Any, about: head_files.About) -> Self:
+        """Return the head of an open file."""
+
+    @abstractmethod
+    def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
+        """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
+
+    @abstractmethod
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the head sees features of mirror images."""
+        return self.layout is not None and self.layout[0][0].mirrored is not None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the head was fitted on: those added, without those withdrawn."""
+        return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in self.audit_)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the label of the largest f of each row."""
+        places = self.decision_function(X).argmax(axis=1)
+        return np.asarray(self.classes_[places])
+
+    def predict_proba(self, X: Any) -> Float64:
+        """Return the soft-max of β f, (n, c): one number β is fitted on rows that were left out (Guo et al. 2017)."""
+        return self.probabilities(self.decision_function(X))
+
+    def probabilities(self, decision: Float64) -> Float64:
+        """Return `predict_proba` of rows with these f."""
+        return softmax(self.heat_ * decision)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+        """Write the head to one open HDF5 file and return its bytes; an existing file is refused unless `overwrite`."""
+        check_is_fitted(self)
+        about = head_files.About(
+            self.KIND,
+            self.settings(),
+            self._numbers(),
+            self.layout,
+            self.classes_,
+            self.n_features_in_,
+            self.representation_,
+            self.path_,
+            self.audit_,
+            {},
+        )
+        return head_files.save(path, about, self._groups(), overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a head; ModelError for another file, a head of another kind, or a damaged one."""
+        with head_files.opened(path) as (file, about):
+            if about.kind != cls.KIND:
+                raise ModelError(
+                    f"{path} holds a head of the kind {about.kind}, not {cls.KIND}; read it with smtdist.evaluate.heads.load."
+                )
+            return cls.of_file(file, about)
+
+    @classmethod
+    def of_file(cls, file: Any, about: head_files.About) -> Self:
+        """Return the head of an open file of its kind."""
+        head = cls._read(file, about)
+        head.classes_, head.n_features_in_ = about.classes, about.n_features
+        head.representation_ = about.representation
+        head.path_, head.audit_ = [dict(one) for one in about.path], [dict(one) for one in about.audit]
+        return head
+
+    def _begun(self, X: Any, y: Any) -> tuple[Source, Int64]:
+        """Return the rows to fit and the numbers of their classes, which are known from here on."""
+        source = as_table(X)
+        labels = classes.checked(y, source.n_samples)
+        self.classes_, places = classes.classes_of(labels)
+        self.n_features_in_ = source.shape[1]
+        self.representation_ = stored.representation_of(source)
+        return source, places
+
+    def known(self, X: Any) -> Source:
+        """Return rows like those of the fit; DataError for others."""
+        check_is_fitted(self)
+        source = as_table(X)
+        if source.shape[1] != self.n_features_in_:
+            raise DataError(
+                f"The rows have {source.shape[1]:,} features, the head was fitted on {self.n_features_in_:,}; give rows like "
+                f"those."
+            )
+        found = stored.representation_of(source)
+        if None not in (found, self.representation_) and found != self.representation_:
+            raise DataError(
+                f"{source.name} was written by another model than the head was fitted with, or with other options; transform "
+                f"these data as those of the fit."
+            )
+        return source

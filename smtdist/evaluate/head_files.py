@@ -1,0 +1,178 @@
+"""Heads as open HDF5/NetCDF4 files: what files of all heads have in common. Written whole or not at all, read without pickle.
+
+The root has the classes, and as attributes the settings as JSON, what the rows are (`identity`, `parts`), and
+versions. `/path` has the penalties that were tried, `/audit` the rows that came and went; the rest is of each kind of head.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data import hdf5
+from smtdist.data.netcdf import Group, write_netcdf
+from smtdist.errors import DataError, ModelError
+from smtdist.evaluate.cosine_rows import Comparer, Scale
+from smtdist.models import groups as file_groups
+from smtdist.models import readout
+from smtdist.models.kinds import kind_in
+from smtdist.models.provenance import few_versions
+
+SCHEMA: Final = 1
+_KINDS: Final = {
+    "i": "whole numbers",
+    "u": "whole numbers",
+    "f": "numbers",
+    "b": "booleans",
+    "U": "strings",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class About:
+    """What a file says of a head, whatever its kind.
+
+    Attributes
+    ----------
+    kind : "ridge" or "kernel". settings : its parameters, plain JSON. numbers : what was chosen in the fit, plain JSON.
+    layout : where parts of a row are, or None. classes : (c,). n_features : of a row. representation : what rows depend on
+        (`smtdist.evaluate.stored`), or None. path : of each penalty its error and top-1 share. audit : rows added and
+        withdrawn. versions : of what wrote the file.
+    """
+
+    kind: str
+    settings: dict[str, Any]
+    numbers: dict[str, Any]
+    layout: readout.Layout | None
+    classes: NDArray[Any]
+    n_features: int
+    representation: tuple[str, ...] | None
+    path: Sequence[Mapping[str, float]]
+    audit: Sequence[Mapping[str, Any]]
+    versions: Mapping[str, str]
+
+
+def save(
+    path: str | os.PathLike[str], about: About, groups: Iterable[tuple[str, Group]], *, overwrite: bool
+) -> int:
+    """Write a head and return the bytes of its file; an existing file is refused unless `overwrite`."""
+    columns = {
+        name: ("candidate", np.array([one[name] for one in about.path], np.float64))
+        for name in ("penalty", "error", "top1")
+    }
+
+    def all_groups() -> Iterator[tuple[str, Group]]:
+        yield "path", Group(columns, {"long_name": "penalties that were tried, on rows that were left out"})
+        yield "audit", file_groups.audit_group(about.audit)
+        yield from groups
+
+    return write_netcdf(path, _root(about), all_groups(), overwrite=overwrite)
+
+
+def _root(about: About) -> Group:
+    classes = about.classes
+    attributes: dict[str, Any] = {
+        "head_schema": SCHEMA,
+        "title": f"Classifier of representations: {about.kind}",
+        "head": about.kind,
+        "configuration": json.dumps(about.settings),
+        "numbers": json.dumps(about.numbers),
+        "layout": json.dumps(None if about.layout is None else readout.layout_to_plain(about.layout)),
+        "class_labels": classes.dtype.kind,
+        "n_features": about.n_features,
+        "versions": json.dumps(few_versions()),
+    }
+    if about.representation is not None:
+        attributes |= dict(zip(("identity", "parts"), about.representation, strict=True))
+    labels = classes.astype(np.uint8) if classes.dtype.kind == "b" else classes
+    return Group({"label": ("class", labels)}, attributes)
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, About]]:
+    """Open the file of a head; ModelError for another file, a newer one, or one that is found to be damaged while it is read."""
+    damage = (*hdf5.DAMAGE, DataError)
+    with file_groups.reading(path, "head", "a head written by smtdist head fit", damage) as file:
+        if kind_in(file) != "head":
+            raise ModelError(f"{path} holds no head; give a file written by smtdist head fit.")
+        file_groups.require_schema(file, path, "head_schema", SCHEMA, "heads")
+        yield file, _about(file)
+
+
+def _about(file: Any) -> About:
+    attributes = file.attrs
+    kind = str(attributes["class_labels"])
+    if kind not in _KINDS:
+        raise ValueError(f"there are no labels of kind {kind!r}")
+    labels = file["label"]
+    classes = np.array(labels.asstr()[()].tolist()) if kind == "U" else labels[()]
+    classes = classes.astype(bool) if kind == "b" else classes
+    if classes.ndim != 1 or len(classes) < 2 or classes.dtype.kind != kind:
+        raise ValueError("its classes are not what was written")
+    layout = json.loads(attributes["layout"])
+    names = ("penalty", "error", "top1")
+    columns = [file["path"][name][()].tolist() for name in names]
+    asked = tuple(str(attributes[name]) for name in ("identity", "parts") if name in attributes)
+    return About(
+        str(attributes["head"]),
+        json.loads(attributes["configuration"]),
+        json.loads(attributes["numbers"]),
+        None if layout is None else readout.layout_from(layout),
+        classes,
+        file_groups.number(file, "n_features"),
+        asked or None,
+        [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
+        file_groups.read_audit(file["audit"]),
+        json.loads(attributes["versions"]),
+    )
+
+
+def shaped(group: Any, name: str, shape: tuple[int, ...], dtype: Any = None) -> NDArray[Any]:
+    """Read an array of finite numbers; ValueError where it has another shape than belongs to the other arrays."""
+    if group[name].shape != shape:
+        raise ValueError(f"{name} has the shape {group[name].shape}, {shape} is expected")
+    return file_groups.finite(group, name, dtype)
+
+
+def scales_group(comparer: Comparer) -> Group:
+    """Return how features are scaled before they are compared: mean and inverse deviation of each part that is."""
+    variables: dict[str, Any] = {}
+    for place, name, scale in _named(comparer.scales):
+        if scale.mean is not None and scale.inverse is not None:
+            variables[f"mean_{name}"] = (f"feature_{place}", scale.mean)
+            variables[f"inverse_{name}"] = (
+                f"feature_{place}",
+                scale.inverse,
+                {"long_name": "1 / deviation"},
+            )
+    return Group(variables)
+
+
+def read_comparer(group: Any, layout: readout.Layout, temperature: float) -> Comparer:
+    """Read what `scales_group` wrote."""
+    found: list[list[Scale]] = [[] for _ in layout]
+    for number, columns in enumerate(layout):
+        for part, one in enumerate(columns):
+            name = f"{number}_{part}"
+            if not one.block.counts:
+                found[number].append(Scale())
+                continue
+            shape = (one.block.size,)
+            mean, inverse = (shaped(group, f"{kind}_{name}", shape) for kind in ("mean", "inverse"))
+            found[number].append(Scale(mean, inverse))
+    return Comparer(tuple(tuple(scales) for scales in found), temperature)
+
+
+def _named(scales: Sequence[Sequence[Scale]]) -> Iterator[tuple[int, str, Scale]]:
+    place = 0
+    for number, row in enumerate(scales):
+        for part, scale in enumerate(row):
+            yield place, f"{number}_{part}", scale
+            place += 1

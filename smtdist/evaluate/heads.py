@@ -1,0 +1,79 @@
+"""Heads of every kind: read from their files, applied to rows block by block, judged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.table import read_rows
+from smtdist.engine.memory import memory_limit, readable, resident_bytes
+from smtdist.engine.plan import ALLOWANCE
+from smtdist.errors import DataError, MemoryBudgetError, ModelError
+from smtdist.evaluate import head_files
+from smtdist.evaluate.kernel_head import KernelHead
+from smtdist.evaluate.kernel_ridge import KernelEvaluation, Progress, judged
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.ridge_head import READ, RidgeHead
+from smtdist.kernels.threads import even_ranges
+
+Float64 = NDArray[np.float64]
+AnyHead = RidgeHead | KernelHead
+
+KINDS: Final[dict[str, type[RidgeHead] | type[KernelHead]]] = {
+    one.KIND: one for one in (RidgeHead, KernelHead)
+}
+
+
+def load(path: str | os.PathLike[str]) -> AnyHead:
+    """Read a head, whatever its kind; ModelError for another file, or a damaged one."""
+    with head_files.opened(path) as (file, about):
+        if about.kind not in KINDS:
+            raise ModelError(
+                f"{path} holds a head of an unknown kind, {about.kind!r}; install a newer smtdist."
+            )
+        return KINDS[about.kind].of_file(file, about)
+
+
+def require_memory(head: AnyHead, shape: tuple[int, int], n_classes: int, remedy: str) -> tuple[int, str]:
+    """Return the memory of the process in the fit of rows (n, F), and a sentence that says so; before a row is read.
+
+    Raises MemoryBudgetError, with a remedy, where there is less.
+    """
+    needed = resident_bytes() + ALLOWANCE + head.planned_bytes(shape, n_classes)
+    limit = memory_limit()
+    sentence = f"A head on {shape[0]:,} rows of {shape[1]:,} numbers needs {readable(needed)}, and {readable(limit)} may be used"
+    if needed > limit:
+        raise MemoryBudgetError(f"{sentence}; {remedy}.")
+    return needed, sentence
+
+
+def pieces(head: AnyHead, X: Any) -> Iterator[tuple[int, Float64]]:
+    """Yield f of rows, block by block: (first row, (m, c)). Raises DataError for rows unlike those of the fit."""
+    source = head.known(X)
+    for start, stop in even_ranges(source.n_samples, READ):
+        yield start, head.decision_function(read_rows(source, start, stop))
+
+
+def evaluate(head: AnyHead, X: Any, y: Any, progress: Progress | None = None) -> KernelEvaluation:
+    """Count how many rows a head gets right. Raises DataError for a head whose classes are no numbers from 0.
+
+    Labels that the head does not know count as wrong.
+    """
+    if head.classes_.dtype.kind not in "iu":
+        raise DataError(
+            f"The classes of the head are {', '.join(map(str, head.classes_[:3]))} ..., and labels of representations are whole "
+            f"numbers; judge it with its method score."
+        )
+    classes = checked_labels(head.classes_, len(head.classes_), "classes of the head")
+    n = head.known(X).n_samples
+    labels = checked_labels(y, n, "test labels")
+    found = np.empty((n, len(classes)))
+    for first, decision in pieces(head, X):
+        found[first : first + len(decision)] = decision
+        if progress is not None:
+            progress(first + len(decision), n)
+    return judged(found, classes, labels, **head.told(), n_train=head.n_rows)

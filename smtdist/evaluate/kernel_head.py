@@ -1,0 +1,184 @@
+"""Exact kernel ridge regression as a classifier that is kept: duals beside the training features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.data.netcdf import Group, Streamed
+from smtdist.data.table import TableRows, as_table
+from smtdist.engine.memory import memory_limit
+from smtdist.evaluate import head_files, kernel_ridge
+from smtdist.evaluate.cosine_rows import Sets, layout_for, parts_of, require_temperature
+from smtdist.evaluate.head import Head
+from smtdist.evaluate.kernel_ridge import KernelRidge
+from smtdist.kernels.threads import even_ranges
+from smtdist.models import readout
+
+Float64 = NDArray[np.float64]
+
+MEMORY_SHARE = 4
+"""A kernel, or training features from a file, that fit this part (1/4) of the memory limit stay in memory."""
+
+
+class KernelHead(Head):
+    """Kernel ridge regression with k(x, y) = exp((cosine - 1) / T), exact, with all training rows.
+
+    Parameters
+    ----------
+    temperature : T. penalties : shares of the kernel's mean diagonal; the one with the smallest squared error of rows that
+        are left out is taken.
+    layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
+        the row is one part.
+    seed : of the rows that are held out, where there are more than 4,096. checkpoint : a folder that keeps finished tiles of
+        the kernel, so that a fit that was killed goes on.
+
+    Attributes
+    ----------
+    classes_ : (c,) labels. fitted_ : `smtdist.evaluate.kernel_ridge.KernelRidge`, with the duals. penalty_ : the share that
+        was chosen; path_ : of each its squared error and top-1 share. heat_ : β of `predict_proba`. rows_ : training rows.
+
+    Rows X are an array (n, F), or what names rows in a file: (path, dataset). Labels are whole numbers, strings or booleans.
+    Memory: `planned_bytes`. `save` writes the training rows too, as they were (float64 as float32, which the kernel is made
+    of): n F numbers.
+
+    >>> rows = np.array([[0.0, 1.0], [0.2, 0.9], [1.0, 0.1], [0.8, 0.0]])
+    >>> KernelHead().fit(rows, ["up", "up", "down", "down"]).predict([[0.1, 0.8], [0.9, 0.1]]).tolist()
+    ['up', 'down']
+    """
+
+    KIND: ClassVar[str] = "kernel"
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.5,
+        penalties: Sequence[float] = kernel_ridge.PENALTIES,
+        layout: readout.Layout | None = None,
+        seed: int = 0,
+        checkpoint: Any = None,
+    ) -> None:
+        self.temperature = temperature
+        self.penalties = penalties
+        self.layout = layout
+        self.seed = seed
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any, *, progress: kernel_ridge.Progress | None = None) -> Self:
+        """Make the kernel, choose the penalty, and solve. Raises DataError for labels that do not match, or a single class.
+
+        progress : called with the entries of the kernel that are made, and how many there are.
+        """
+        self.require_settings()
+        source, places = self._begun(X, y)
+        self.rows_ = TableRows(source)
+        known = self._sets(self.rows_)
+        self.fitted_ = kernel_ridge.fit_kernel_ridge(
+            known,
+            places,
+            temperature=self.temperature,
+            penalties=self.penalties,
+            seed=self.seed,
+            memory_bytes=memory_limit() // MEMORY_SHARE,
+            folder=None if self.checkpoint is None else Path(self.checkpoint),
+            progress=progress,
+        )
+        self.path_, self.heat_ = list(self.fitted_.path), self.fitted_.heat
+        self.penalty_ = self.fitted_.penalty
+        self.audit_ = [
+            {
+                "action": "added",
+                "fingerprint": kernel_ridge.digest(self.fitted_.comparer, known),
+                "n_samples": source.n_samples,
+                "source": source.name,
+            }
+        ]
+        return self
+
+    def decision_function(self, X: Any, *, progress: kernel_ridge.Progress | None = None) -> Float64:
+        """Return f (n, c): about 1 for the class of a row and -1 for others. Memory: two blocks of features."""
+        source = self.known(X)
+        return self.fitted_.decision(self._sets(TableRows(source)), progress=progress)
+
+    def require_settings(self) -> None:
+        """Refuse parameters that cannot be. Raises ConfigurationError."""
+        kernel_ridge.checked_penalties(self.penalties)
+        require_temperature(self.temperature)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the fit depends on beside the rows, as plain JSON."""
+        penalties = kernel_ridge.checked_penalties(self.penalties)
+        return {"temperature": float(self.temperature), "penalties": penalties, "seed": int(self.seed)}
+
+    def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
+        """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
+        sets = self._sets(np.broadcast_to(np.float32(0), shape))
+        return kernel_ridge.planned_bytes(sets, n_classes, memory_limit() // MEMORY_SHARE)
+
+    def told(self) -> dict[str, Any]:
+        """Return how it was fitted, by the names of `smtdist.evaluate.kernel_ridge.KernelEvaluation`."""
+        return {"metric": "kernel", **self.fitted_.told()}
+
+    def _sets(self, rows: Any) -> Sets:
+        return parts_of(rows, layout_for(rows.shape[1], self.layout))
+
+    def _numbers(self) -> dict[str, Any]:
+        one = self.fitted_
+        plain: dict[str, Any] = {"how": one.how, "n_held": one.n_held, "steps": one.steps}
+        return plain | {name: float(getattr(one, name)) for name in ("penalty", "heat", "residual")}
+
+    def _groups(self) -> Iterator[tuple[str, Group]]:
+        fitted, rows = self.fitted_, self.rows_
+        solution: dict[str, Any] = {
+            "duals": (
+                ("row", "class"),
+                fitted.duals,
+                {"long_name": "alpha of f = mean + sum alpha k(x, x_i)"},
+            ),
+            "mean": ("class", fitted.mean),
+        }
+        yield "solution", Group(solution)
+        yield "scales", head_files.scales_group(fitted.comparer)
+        dtype = np.dtype(np.float32) if rows.dtype == np.float64 else rows.dtype
+        step = max(1, 2**24 // (rows.shape[1] * dtype.itemsize))
+
+        def pieces() -> Iterator[tuple[int, NDArray[Any]]]:
+            for start, stop in even_ranges(len(rows), step):
+                yield start, np.asarray(rows[start:stop]).astype(dtype, copy=False)
+
+        streamed = Streamed((len(rows), rows.shape[1]), dtype, pieces)
+        yield "training", Group({"rows": (("row", "input"), streamed, {"long_name": "training features"})})
+
+    @classmethod
+    def _read(cls, file: Any, about: head_files.About) -> Self:
+        head = cls(**about.settings, layout=about.layout)
+        n, count = file["solution"]["duals"].shape[0], len(about.classes)
+        stored = file["training"]["rows"]
+        if stored.shape != (n, about.n_features):
+            raise ValueError(f"there are training features {stored.shape} beside {n} duals")
+        if stored.nbytes <= memory_limit() // MEMORY_SHARE:
+            head.rows_ = TableRows(as_table(stored[()]))
+        else:
+            head.rows_ = TableRows(as_table((file.filename, "training/rows")))
+        numbers = about.numbers
+        layout = layout_for(about.n_features, about.layout)
+        head.fitted_ = KernelRidge(
+            np.arange(count),
+            head_files.shaped(file["solution"], "duals", (n, count), np.float64),
+            head_files.shaped(file["solution"], "mean", (count,)),
+            head_files.read_comparer(file["scales"], layout, head.temperature),
+            parts_of(head.rows_, layout),
+            float(numbers["penalty"]),
+            tuple(dict(one) for one in about.path),
+            str(numbers["how"]),
+            int(numbers["n_held"]),
+            float(numbers["heat"]),
+            int(numbers["steps"]),
+            float(numbers["residual"]),
+        )
+        head.penalty_, head.heat_ = head.fitted_.penalty, head.fitted_.heat
+        return head

@@ -1,0 +1,103 @@
+"""What files of heads and of their predictions hold."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Final
+
+from smtdist.data import hdf5
+from smtdist.monitor import tables
+
+Facts = dict[str, Any]
+LISTED: Final = 20
+"""Classes that are named in a table."""
+
+
+def head_facts(path: Path) -> Facts:
+    """Return the facts about a head as plain JSON types; of its arrays only the shapes are looked at."""
+    from smtdist.evaluate import head_files
+
+    with head_files.opened(path) as (file, about):
+        facts: Facts = {
+            "configuration": about.settings,
+            "provenance": {"versions": dict(about.versions)},
+            "audit": [dict(entry) for entry in about.audit],
+            "head": about.kind,
+            "n_samples": sum(
+                entry["n_samples"] * (1 if entry["action"] == "added" else -1) for entry in about.audit
+            ),
+            "n_features": about.n_features,
+            "n_classes": len(about.classes),
+            "classes": about.classes.tolist(),
+            "mirrored": about.layout is not None and about.layout[0][0].mirrored is not None,
+            "numbers": about.numbers,
+            # an error that is not finite is none
+            "path": [
+                {name: value if math.isfinite(value) else None for name, value in one.items()}
+                for one in about.path
+            ],
+        }
+        if about.representation is not None:
+            facts["provenance"]["identity"] = about.representation[0]
+        if "training" in file:
+            rows = file["training"]["rows"]
+            facts["training"] = {"shape": list(rows.shape), "dtype": rows.dtype.name, "bytes": rows.nbytes}
+        if "landmarks" in file:
+            facts["n_landmarks"] = int(file["landmarks"]["rows"].shape[0])
+        return facts
+
+
+def head_readable(facts: Facts) -> list[tuple[str, str]]:
+    """Return those that a person wants to see."""
+    numbers, names = facts["numbers"], [str(one) for one in facts["classes"]]
+    share = numbers.get("share", numbers["penalty"])
+    rows = [
+        ("head", head_named(facts)),
+        ("rows", f"{facts['n_samples']:,} of {facts['n_features']:,} numbers"),
+    ]
+    if facts["mirrored"]:
+        rows.append(("mirror images", "inside the kernel"))
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    rows.append(("classes", f"{len(names):,}: {' '.join(names[:LISTED])}{more}"))
+    best = [one for one in facts["path"] if one["penalty"] == share]
+    judged = f", with top-1 of {tables.percent(best[0]['top1'])} on rows left out" if best else ""
+    unit = "mean diagonal of the kernel" if facts["head"] == "kernel" else "mean eigenvalue"
+    rows.append(("penalty", f"{share:g} of the {unit}{judged}"))
+    rows.append(("probabilities", f"soft-max of {numbers['heat']:.3g} f, fitted on rows left out"))
+    if "training" in facts:
+        training = facts["training"]
+        rows.append(("training rows", f"{training['dtype']}, {tables.size(training['bytes'])} of the file"))
+    versions = facts["provenance"]["versions"]
+    rows.append(("written with", ", ".join(f"{name} {number}" for name, number in versions.items())))
+    return rows
+
+
+def head_named(facts: Facts) -> str:
+    """Return what a head is, in words."""
+    kernel = f"with exp((cosine - 1) / {facts['configuration']['temperature']:g})"
+    if facts["head"] == "kernel":
+        return f"exact kernel ridge regression {kernel}"
+    if "n_landmarks" in facts:
+        return f"ridge regression through {facts['n_landmarks']:,} landmarks {kernel}, from exact sums"
+    return "ridge regression, from exact sums"
+
+
+def prediction_facts(path: Path) -> Facts:
+    """Return the facts about predictions as plain JSON types."""
+    with hdf5.open_file(str(path)) as file, hdf5.damage_named(path):
+        about = file.attrs
+        samples, classes = file["probability"].shape
+        return {
+            "configuration": {},
+            "provenance": {name: str(about[name]) for name in ("head", "source") if name in about},
+            "audit": [],
+            "n_samples": int(samples),
+            "n_classes": int(classes),
+        }
+
+
+def prediction_readable(facts: Facts) -> list[tuple[str, str]]:
+    """Return those that a person wants to see."""
+    rows = [("predictions", f"{facts['n_samples']:,} samples, {facts['n_classes']:,} classes")]
+    return rows + [(name, value) for name, value in facts["provenance"].items()]

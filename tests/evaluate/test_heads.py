@@ -1,0 +1,297 @@
+"""Heads in files: the same bits after a round trip, rows that come and go afterwards, and what is refused."""
+
+import contextlib
+import json
+import re
+
+import h5py
+import numpy as np
+import pytest
+from representation_files import LAYOUT, made, write
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+
+from smtdist.engine import session
+from smtdist.errors import ConfigurationError, DataError, ModelError, OutputExistsError
+from smtdist.evaluate import heads, kernel_head, stored
+from smtdist.evaluate.cosine_rows import parts_of
+from smtdist.evaluate.kernel_head import KernelHead
+from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
+from smtdist.evaluate.ridge_head import RidgeHead
+from smtdist.report.facts import facts_of
+
+N = 300
+MAKE = {
+    "linear": lambda: RidgeHead(),
+    "landmarks": lambda: RidgeHead(landmarks=30, layout=LAYOUT, temperature=0.7, seed=3),
+    "kernel": lambda: KernelHead(layout=LAYOUT, temperature=0.7, penalties=(0.3, 0.1)),
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return made(N, 1)
+
+
+@pytest.fixture(scope="module", params=MAKE)
+def fitted(request, data):
+    return MAKE[request.param]().fit(*data)
+
+
+@pytest.fixture
+def kept(fitted, tmp_path):
+    """The file of a head."""
+    assert fitted.save(tmp_path / "head.h5") == (tmp_path / "head.h5").stat().st_size
+    return tmp_path / "head.h5"
+
+
+def same(left, right):
+    """Whether two heads hold the same bits."""
+    names = ("sums_", "coef_", "intercept_", "step_", "heat_", "penalty_", "path_", "classes_", "audit_")
+    pairs = [(getattr(left, name), getattr(right, name)) for name in names if hasattr(left, name)]
+    for one, other in pairs:
+        for a, b in (
+            zip(one.values(), other.values(), strict=True) if isinstance(one, dict) else [(one, other)]
+        ):
+            if not np.array_equal(a, b) or np.asarray(a).dtype != np.asarray(b).dtype:
+                return False
+    return len(pairs) > 3
+
+
+def test_a_round_trip_keeps_every_bit(data, fitted, kept):
+    rows, _ = data
+    found = heads.load(kept)
+    assert type(found) is type(fitted)
+    assert same(fitted, found)
+    assert found.get_params()["layout"] == fitted.get_params()["layout"]
+    assert (found.decision_function(rows) == fitted.decision_function(rows)).all()
+    assert (found.predict_proba(rows) == fitted.predict_proba(rows)).all()
+    assert type(fitted).load(kept).n_rows == N
+    # what is written again is what was written
+    found.save(kept.with_name("again.h5"))
+    with h5py.File(kept) as one, h5py.File(kept.with_name("again.h5")) as other:
+        names = []
+        one.visit(names.append)
+        arrays = [name for name in names if isinstance(one[name], h5py.Dataset)]
+        assert len(arrays) > 8
+        assert all((one[name][()] == other[name][()]).all() for name in arrays)
+        assert {key: one.attrs[key] for key in one.attrs if key[0] != "_"}.items() >= {
+            "head": found.KIND
+        }.items()
+
+
+def test_a_file_is_replaced_only_if_asked(fitted, kept):
+    with pytest.raises(OutputExistsError):
+        fitted.save(kept)
+    fitted.save(kept, overwrite=True)
+    assert [path.name for path in kept.parent.iterdir()] == ["head.h5"]
+
+
+@pytest.mark.parametrize("name", ["linear", "landmarks"])
+def test_rows_come_and_go_after_loading(name, data, tmp_path):
+    rows, labels = data
+    more, more_labels = made(90, 2)
+    head = MAKE[name]().fit(rows, labels)
+    head.save(tmp_path / "h.h5")
+    head.partial_fit(more, more_labels)
+    found = RidgeHead.load(tmp_path / "h.h5").partial_fit(more, more_labels)
+    assert same(head, found)
+    found.save(tmp_path / "both.h5")
+    found = RidgeHead.load(tmp_path / "both.h5")
+    assert found.n_rows == N + 90
+    # those that go need not be those that came last
+    found.withdraw(rows[:40], labels[:40]).partial_fit(rows[:40], labels[:40]).withdraw(more, more_labels)
+    before = RidgeHead.load(tmp_path / "h.h5")
+    assert (found.coef_ == before.coef_).all()
+    assert all((found.sums_[key] == before.sums_[key]).all() for key in before.sums_)
+    with pytest.raises(ModelError, match="40 of the 40 samples to withdraw are not in the sums"):
+        found.withdraw(*made(40, 3))
+    with pytest.raises(ModelError, match="are in the sums already"):
+        found.partial_fit(rows[:40], labels[:40], repeats=False)
+    assert found.n_rows == N
+    assert all((found.sums_[key] == before.sums_[key]).all() for key in before.sums_)
+
+
+def test_workers_fit_and_change_the_same_bits(data, tmp_path):
+    z = write(tmp_path / "z.h5", *data), "z"
+    more, more_labels = made(90, 2)
+    one = RidgeHead(landmarks=20, layout=LAYOUT).fit(z, data[1])
+    with session.executor_for("local", 2) as executor:
+        two = RidgeHead(landmarks=20, layout=LAYOUT, cluster=executor).fit(z, data[1])
+        assert same(one, two)
+        two.save(tmp_path / "two.h5")
+        two = RidgeHead.load(tmp_path / "two.h5").set_params(cluster=executor)
+        assert same(one.partial_fit(more, more_labels), two.partial_fit(more, more_labels))
+
+
+def test_the_kernel_head_is_kernel_ridge_regression(data, tmp_path):
+    rows, labels = data
+    peer = fit_kernel_ridge(parts_of(rows, LAYOUT), labels, penalties=(0.3, 0.1), temperature=0.7)
+    z = write(tmp_path / "z.h5", rows, labels), "z"
+    head = MAKE["kernel"]().fit(z, labels)
+    assert (head.fitted_.duals == peer.duals).all()
+    assert (head.decision_function(z) == peer.decision(parts_of(rows, LAYOUT))).all()
+    assert head.score(rows, labels) > 0.6
+    assert (head.predict_proba(rows) == peer.probabilities(head.decision_function(rows))).all()
+    assert clone(head).fit(rows, labels).penalty_ == head.penalty_ == peer.penalty
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_training_features_are_kept_as_they_were(dtype, data, tmp_path, monkeypatch):
+    rows = data[0].astype(dtype)
+    head = KernelHead().fit(rows, data[1])
+    head.save(tmp_path / "h.h5")
+    with h5py.File(tmp_path / "h.h5") as file:
+        assert file["training/rows"].dtype == ("float32" if dtype == "float64" else dtype)
+        assert (file["training/rows"][()] == rows).all() or dtype == "float64"
+    found = head.decision_function(rows)
+    assert (KernelHead.load(tmp_path / "h.h5").decision_function(rows) == found).all()
+    monkeypatch.setattr(kernel_head, "MEMORY_SHARE", 2**60)
+    from_file = KernelHead.load(tmp_path / "h.h5")
+    assert (from_file.decision_function(rows) == found).all()
+    from_file.save(tmp_path / "h.h5", overwrite=True)  # over what it reads
+    assert (KernelHead.load(tmp_path / "h.h5").decision_function(rows) == found).all()
+
+
+@pytest.mark.parametrize("make", [MAKE["linear"], MAKE["kernel"]], ids=["ridge", "kernel"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array(["owl", "cat", "dog"]),
+        np.array(["owl", "cat", "dog"], object),
+        np.array([True, False, True]),
+        np.array([-1, 1, 70_000]),
+        np.array([0.0, 2.0, 5.0]),
+    ],
+    ids=["strings", "objects", "booleans", "integers", "floats"],
+)
+def test_labels_are_those_that_were_given(make, names, data, tmp_path):
+    rows, numbers = data
+    labels = names[numbers]
+    head = make().fit(rows, labels)
+    assert head.classes_.tolist() == sorted(set(labels.tolist()))
+    head.save(tmp_path / "h.h5")
+    found = heads.load(tmp_path / "h.h5")
+    assert found.classes_.dtype.kind == head.classes_.dtype.kind
+    assert found.predict(rows).tolist() == head.predict(rows).tolist()
+    assert found.score(rows, labels) > 0.6
+    if isinstance(head, RidgeHead):
+        assert (found.partial_fit(rows[:9], labels[:9]).classes_ == head.classes_).all()
+        wrong = np.array([7, 8]) if labels.dtype.kind in "UO" else np.array([9, 8])
+        with pytest.raises(DataError, match="which the head was not fitted with"):
+            found.partial_fit(rows[:2], wrong)
+
+
+def test_probabilities_fit_rows_that_were_not_seen(data):
+    rows, labels = made(800, 5)
+    new, new_labels = made(800, 6)
+    for make in MAKE.values():
+        head = make().fit(rows, labels)
+        found = log_loss(new_labels, head.predict_proba(new))
+        decision = head.decision_function(new)
+        assert head.predict_proba(new).sum(axis=1) == pytest.approx(1)
+        # no other factor does much better, and the one that was chosen is far better than none
+        others = [
+            log_loss(new_labels, head.probabilities(decision * factor)) for factor in (0.5, 0.8, 1.25, 2)
+        ]
+        assert found < min(others) + 0.01
+        assert found < log_loss(new_labels, head.probabilities(decision / head.heat_)) - 0.01
+
+
+def test_features_of_another_model_are_refused(data, tmp_path):
+    rows, labels = data
+    write(tmp_path / "z.h5", rows, labels)
+    write(tmp_path / "other.h5", rows, labels, identity="another")
+    for name, make in MAKE.items():
+        make().fit((tmp_path / "z.h5", "z"), labels).save(tmp_path / f"{name}.h5")
+        head = heads.load(tmp_path / f"{name}.h5")
+        assert head.predict((tmp_path / "z.h5", "z")).tolist() == head.predict(rows).tolist()
+        with pytest.raises(DataError, match="by another model"):
+            head.predict((tmp_path / "other.h5", "z"))
+        if name != "kernel":
+            with pytest.raises(DataError, match="by another model"):
+                head.partial_fit((tmp_path / "other.h5", "z"), labels)
+
+
+def test_damaged_and_other_files_are_refused(fitted, kept, tmp_path):
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match="not a"):
+        heads.load(kept)
+    for change, said in [
+        (lambda file: file.attrs.modify("head_schema", 99), "newer smtdist"),
+        (lambda file: file.attrs.modify("configuration", "{"), "not a whole head"),
+        (lambda file: file.attrs.modify("head", "forest"), "unknown kind"),
+        (lambda file: file.__delitem__("solution"), "not a whole head"),
+        (lambda file: file.__delitem__("label"), "not a whole head"),
+        (lambda file: file["solution"].move(_first(file), "moved"), "not a whole head"),
+        (lambda file: file["solution"][_first(file)].__setitem__((0, 0), np.nan), "not finite"),
+        (lambda file: file.attrs.modify("n_features", 5), "not a whole head"),
+        (lambda file: file.attrs.__delitem__("head_schema"), "holds no head"),
+    ]:
+        kept.write_bytes(whole)
+        with h5py.File(kept, "r+") as file:
+            change(file)
+        with pytest.raises(ModelError, match=said) as caught:
+            heads.load(kept)
+        assert re.match(r"[^\n]*\.$", str(caught.value))
+    with pytest.raises(ModelError, match="There is no model file"):
+        heads.load(tmp_path / "none.h5")
+    kept.write_bytes(whole)
+    other = KernelHead if isinstance(fitted, RidgeHead) else RidgeHead
+    with pytest.raises(ModelError, match="holds a head of the kind"):
+        other.load(kept)
+
+
+def _first(file):
+    return "duals" if "duals" in file["solution"] else "coef"
+
+
+def test_what_does_not_fit_is_refused(data):
+    rows, labels = data
+    with pytest.raises(NotFittedError):
+        KernelHead().save("nowhere.h5")
+    with pytest.raises(ConfigurationError, match="temperature of the kernel is 0"):
+        KernelHead(temperature=0).fit(rows, labels)
+    with pytest.raises(DataError, match="parts up to column 24"):
+        KernelHead(layout=LAYOUT).fit(rows[:, :9], labels)
+    with pytest.raises(DataError, match="3 features, the head was fitted on 24"):
+        MAKE["kernel"]().fit(rows, labels).predict(rows[:, :3])
+    for bad in (labels + 0.5, labels.astype(complex), labels[:, None], [None] * N):
+        with pytest.raises(DataError, match="whole numbers, strings or booleans"):
+            KernelHead().fit(rows, bad)
+    with pytest.raises(DataError, match=r"300 classes|5,000 classes"):
+        RidgeHead().fit(np.zeros((5000, 1)), np.arange(5000))
+
+
+def test_a_file_is_open_to_others(data, tmp_path):
+    xarray = pytest.importorskip("xarray")
+    MAKE["landmarks"]().fit(*data).save(tmp_path / "h.h5")
+    with xarray.open_dataset(tmp_path / "h.h5", group="sums", engine="h5netcdf") as sums:
+        assert sums.sizes["feature"] == 30
+        moment = sums["moment_high"].values.astype(object) * 2**32 + sums["moment_low"].values.astype(
+            object
+        )
+        step = float(sums["step"][0])
+    head = MAKE["landmarks"]().fit(*data)
+    seen = np.rint(head.features_(data[0]) / step).astype(object)
+    assert (seen.T @ seen == moment).all()
+    with xarray.open_dataset(tmp_path / "h.h5", engine="h5netcdf") as root:
+        assert root["label"].values.tolist() == [0, 1, 2]
+        assert json.loads(root.attrs["configuration"])["landmarks"] == 30
+
+
+def test_damage_anywhere_ends_in_a_sentence(fitted, kept):
+    whole = kept.read_bytes()
+    heads.load(kept)
+    for place in range(0, len(whole), len(whole) // 40):
+        kept.write_bytes(
+            whole[:place] + bytes(byte ^ 255 for byte in whole[place : place + 8]) + whole[place + 8 :]
+        )
+        for looked in (heads.load, facts_of):
+            with contextlib.suppress(
+                ModelError, DataError
+            ):  # what is not a number of the head may be damaged unnoticed
+                looked(kept)
+        assert stored.holds(kept, "head") in (True, False)
