@@ -28,7 +28,7 @@ from benchmarks.processes import watched
 from benchmarks.record import write_record
 from benchmarks.steps import Steps
 
-PRESET = ("--preset", "cifar10-gq")
+KINDS = {"colour": (), "grey": ("--set", "grey=true")}
 
 
 def run(words: Sequence[str]) -> dict[str, Any]:
@@ -54,46 +54,39 @@ def first_images(data: Path, group: str, count: int, out: Path) -> None:
             target.attrs[key] = value
 
 
-def measured(arguments: argparse.Namespace, steps: Steps, count: int) -> dict[str, Any]:
-    """Return what the commands for so many training images took and found."""
-    name = f"{count}-{arguments.dictionary}"
+def fitted(
+    arguments: argparse.Namespace, steps: Steps, name: str, kind: str, some: Path
+) -> tuple[Path, dict[str, Any]]:
+    """Fit a model of one kind to the images of a file; return where it is, and what it took."""
+    model = steps.path(f"{name}-{kind}.h5")
     settings = [
         word for one in (f"dictionary={arguments.dictionary}", *arguments.set) for word in ("--set", one)
     ]
+    words = [
+        *("fit", str(some), "--dataset", arguments.train, "--preset", arguments.preset),
+        *(*settings, *KINDS[kind], "--out", str(model), "--overwrite"),
+    ]
+    return model, steps.facts(f"{name}-fit-{kind}.json", partial(run, words))
+
+
+def measured(arguments: argparse.Namespace, steps: Steps, count: int) -> dict[str, Any]:
+    """Return what the commands for so many training images took and found."""
+    name = f"{count}-{arguments.dictionary}"
     some = steps.path(f"{name}-images.h5")
     if not some.exists():
         first_images(arguments.data, "train", count, some)
     models, took = [], {}
-    for kind, more in (("colour", ()), ("grey", ("--set", "grey=true"))):
-        model = steps.path(f"{name}-{kind}.h5")
-        words = [
-            "fit",
-            str(some),
-            "--dataset",
-            arguments.train,
-            *PRESET,
-            *settings,
-            *more,
-            "--out",
-            str(model),
-        ]
-        took[f"fit {kind}"] = steps.facts(f"{name}-fit-{kind}.json", partial(run, [*words, "--overwrite"]))
+    for kind in arguments.kinds:
+        model, took[f"fit {kind}"] = fitted(arguments, steps, name, kind, some)
         models.append(str(model))
     files = []
+    mirrored = [] if arguments.not_mirrored else ["--mirrored"]
+    beside = [word for model in models[1:] for word in ("--with", model)]
     for group, path in ((arguments.train, some), (arguments.test, arguments.data)):
         out = steps.path(f"{name}-{group.replace('/', '-')}-z.h5")
         words = [
-            "transform",
-            models[0],
-            str(path),
-            "--dataset",
-            group,
-            "--with",
-            models[1],
-            "--features",
-            "both",
-            "--mirrored",
-            *(["--half"] if arguments.half else []),
+            *("transform", models[0], str(path), "--dataset", group, *beside),
+            *("--features", "both", *mirrored, *(["--half"] if arguments.half else [])),
         ]
         took[f"transform {group}"] = steps.facts(
             f"{name}-transform-{group.replace('/', '-')}.json",
@@ -127,6 +120,13 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder that keeps what is done")
     parser.add_argument("--images", type=int, nargs="+", default=[2000, 10_000], help="training images")
     parser.add_argument("--dictionary", type=int, default=2048)
+    parser.add_argument("--preset", default="cifar10-gq")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="models side by side"
+    )
+    parser.add_argument(
+        "--not-mirrored", action="store_true", help="for digits, whose mirror images are others"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
         "--labels", type=int, nargs="*", default=[], help="so few labels too, in several draws"
