@@ -26,7 +26,14 @@ class ConfigurationError(SmtdistError, ValueError):
 
 
 class MemoryBudgetError(SmtdistError):
-    """A pass would need more memory than a worker may use; the message has the numbers and the remedy."""
+    """A pass would need more memory than a worker may use; the message has the numbers and the remedy.
+
+    brief : the same without what is needed, for who states that for all passes together.
+    """
+
+    def __init__(self, message: str, brief: str = "") -> None:
+        super().__init__(message)
+        self.brief = brief
 
 
 class ModelError(SmtdistError):

@@ -49,7 +49,7 @@ MISTAKES = {
 def folder(tmp_path_factory):
     at = tmp_path_factory.mktemp("codes")
     make_data(at / "data")
-    for name in ("smt-gq", "sparse", "coded-l1", "words"):
+    for name in ("smt-gq", "sparse", "coded-l1", "words", "points"):
         shutil.copy(MODELS / f"{name}.h5", at)
     return at
 
@@ -78,6 +78,7 @@ TOGETHER = (
     "plan",
     "plan, learned",
     "plan, of a code",
+    "tune, learned",
 )
 
 
@@ -93,3 +94,39 @@ def test_what_only_the_data_show_is_a_failure(command, folder, monkeypatch):
     result = refused(folder, monkeypatch, COMMANDS[command], "patch=99")
     assert result.exit_code == 1, result.stderr
     assert "images of 10 x 10" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            "points fit data/tables.h5 --dataset x --size 8 --components 99 --out OUT",
+            "there are 8 features",
+        ),
+        (
+            "kernel fit data/tables.h5 --dataset x --set kernel=nosuch --out OUT",
+            "There is no kernel 'nosuch'",
+        ),
+        ("kernel plan data/tables.h5 --dataset x --set kernel=nosuch", "There is no kernel 'nosuch'"),
+        ("words a.txt --model words.h5 --withdraw --lines 9-3 --out OUT", "the smaller number first"),
+        ("words a.txt --model words.h5 --withdraw --lines 0 --out OUT", "count from 1"),
+        (
+            "concepts data/tables.h5 --dataset z --set n_concepts=many --out OUT",
+            "n_concepts is 'many'; it must be a whole",
+        ),
+        (
+            "video fit data/clips.h5 --set atoms=many --out OUT",
+            "atoms is 'many'; it must be a whole number",
+        ),
+        (
+            "merge points.h5 --set n_components=many --out OUT",
+            "n_components is 'many'; it must be a whole number",
+        ),
+    ],
+)
+def test_words_that_are_wrong_without_the_data_are_wrong_usage(line, sentence, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    result = CliRunner().invoke(app, line.replace("OUT", "out.h5").split())
+    assert result.exit_code == 2, (result.stderr, result.exception)
+    assert sentence in result.stderr
+    assert not Path("out.h5").exists()

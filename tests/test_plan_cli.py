@@ -118,6 +118,11 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
     run_afresh(data, *small, dictionary=round(0.9 * most))
     text = run_afresh(data, *small, code=1, dictionary=round(1.1 * most))
     assert "what would do: at most" in text
+    first, _, would_do = text.partition("; ")
+    assert "does not fit into" in first
+    assert "of its 476.8 MiB" in first
+    assert len(re.findall(r"[\d.]+ .iB of memory", would_do)) == 1  # one number for what is needed
+    assert "needs" not in text
 
 
 def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data):

@@ -34,6 +34,7 @@ from smtdist.engine.memory import size_of
 from smtdist.errors import DataError
 from smtdist.evaluate import run
 from smtdist.evaluate.metrics import checked_labels
+from smtdist.kernels.gram import require_kernel
 from smtdist.models.kernel.estimators import samples_of
 from smtdist.models.kernel.files import load_kernel, save_kernel
 from smtdist.models.kernel.model import KernelModel, embedded, fit_model
@@ -143,7 +144,11 @@ def plan(
 
 def settings_from(model: Method, assignments: list[str] | None) -> KernelSettings:
     """Return the settings that a command line asks for; WrongUsage for what is none."""
-    return asked_for(KernelSettings(), assignments, model=model.value.removeprefix("kernel-"))
+    settings = asked_for(KernelSettings(), assignments, model=model.value.removeprefix("kernel-"))
+    with usage():
+        for name in (settings.kernel, settings.decoder_kernel):
+            require_kernel(name)
+    return settings
 
 
 @kernel.command(

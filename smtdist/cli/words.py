@@ -257,7 +257,12 @@ def _range(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not first.isdecimal() or (dash and not last.isdecimal()):
         raise WrongUsage(f"--lines {text} is no range of lines; write it as 12-80, or 12 for one line.")
-    return int(first), int(last if dash else first)
+    lines = int(first), int(last if dash else first)
+    if not 1 <= lines[0] <= lines[1]:
+        raise WrongUsage(
+            f"--lines {text} is no range of lines; count from 1, and write the smaller number first."
+        )
+    return lines
 
 
 def _picture_kind(picture: Path | None, near: list[str] | None) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Self
 
 from smtdist import configuration
+from smtdist.codes.checks import require_kinds
 from smtdist.concepts.descent import DescentSettings
 from smtdist.concepts.sampling import SamplingSettings
 from smtdist.errors import ConfigurationError
@@ -103,7 +104,8 @@ class ConceptSettings:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
                 )
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
+        require_kinds(self)
+        if not 0 <= self.seed < 2**63:
             raise ConfigurationError(f"seed is {self.seed!r}; give a whole number from 0 on.")
         for name in ("candidates", "branches"):
             if getattr(self, name) < 1:

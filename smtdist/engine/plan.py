@@ -228,7 +228,9 @@ def plan_pass(
         raise MemoryBudgetError(
             f"The {name} pass needs {readable(needed)} a worker ({readable(state)} for each of its sums, "
             f"{readable(fixed + workspace)} for one batch of {batch}{travelling}), but a worker may plan for {readable(budget)} "
-            f"of its {readable(limits.limit_bytes)}; use fewer and larger workers, a smaller dictionary, or smaller chunks."
+            f"of its {readable(limits.limit_bytes)}; use fewer and larger workers, a smaller dictionary, or smaller chunks.",
+            f"The {name} pass does not fit into what a worker may plan for, {readable(budget)} of its "
+            f"{readable(limits.limit_bytes)}",
         )
     return PassPlan(
         name=name,

@@ -163,6 +163,12 @@ def median_bandwidth(rows: NDArray[Any], name: str = "gaussian") -> float:
     return float(np.median(distances)) if len(distances) else 1.0
 
 
+def require_kernel(name: str) -> None:
+    """Refuse the name of a kernel that there is not."""
+    if name not in OWN:
+        _scikit_learn(name)
+
+
 def _scikit_learn(name: str) -> Callable[[Float64, Float64], Any]:
     from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 

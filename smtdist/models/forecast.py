@@ -164,7 +164,8 @@ class Planner:
             remedies = self._remedies()
             if not remedies:
                 raise
-            sentence, _, _ = str(error).rpartition("; ")
+            # one number for one need: what would do is of all passes, with room for what a process may hold by then
+            sentence = error.brief or str(error).rpartition("; ")[0]
             tiles = " Each tile is a reading of the data." if any(TILES in one for one in remedies) else ""
             raise MemoryBudgetError(
                 f"{sentence}; what would do: {', or '.join(remedies)}.{tiles}"

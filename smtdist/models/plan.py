@@ -148,7 +148,8 @@ def plan_steps(
         if not machines.worker.alone and needed > limit:
             raise MemoryBudgetError(
                 f"The {cost.name} pass needs {readable(needed)} on the driver, which may use {readable(limit)}; use a "
-                f"smaller dictionary or a larger machine for the driver."
+                f"smaller dictionary or a larger machine for the driver.",
+                f"The {cost.name} pass does not fit into the {readable(limit)} of the driver",
             )
     moved = Traffic(0, written=way.disk_bytes + (spill_bytes(sums) if spilled else 0))
     plan = solve_plan(way, baseline)

@@ -88,7 +88,8 @@ def first_that_fits(n_atoms: int, ways: Iterable[Way], baseline: int, limit: int
             return way
     raise MemoryBudgetError(
         f"The solve for {n_atoms} atoms needs {readable(min(needed))} on the driver, which may use "
-        f"{readable(limit)}; use a smaller dictionary or a larger machine for the driver."
+        f"{readable(limit)}; use a smaller dictionary or a larger machine for the driver.",
+        f"The solve for {n_atoms} atoms does not fit into the {readable(limit)} of the driver",
     )
 
 

@@ -139,12 +139,28 @@ class Additive:
 
 
 def _without(samples: Digests, removed: Digests) -> Digests:
-    """Return `samples` in order, less one occurrence, the first left, for each of `removed`."""
+    """Return `samples` in order, less one occurrence for each of `removed`.
+
+    Which one matters where a sample is in twice. Samples that were added together go together: the last run
+    that is `removed`. Where there is none, the last occurrences go.
+
+    >>> _without(np.array([7, 8, 7, 9], np.uint64), np.array([7, 8], np.uint64)).tolist()
+    [7, 9]
+    >>> _without(np.array([7, 8, 7, 9], np.uint64), np.array([7], np.uint64)).tolist()
+    [7, 8, 9]
+    """
+    if 0 < len(removed) <= len(samples):
+        ends = samples[: len(samples) - len(removed) + 1], samples[len(removed) - 1 :]
+        starts = np.flatnonzero((ends[0] == removed[0]) & (ends[1] == removed[-1]))
+        for start in starts[::-1].tolist():
+            if np.array_equal(samples[start : start + len(removed)], removed):
+                return np.concatenate([samples[:start], samples[start + len(removed) :]])
     keys = np.concatenate([samples, removed])
     _, key = np.unique(keys, return_inverse=True)
     n_keys = int(key.max(initial=-1)) + 1
     to_drop = np.bincount(key[len(samples) :], minlength=n_keys)
-    return samples[_occurrence(key[: len(samples)]) >= to_drop[key[: len(samples)]]]
+    before_the_end = _occurrence(key[: len(samples)][::-1])[::-1]
+    return samples[before_the_end >= to_drop[key[: len(samples)]]]
 
 
 def _occurrence(key: NDArray[np.int64]) -> NDArray[np.int64]:

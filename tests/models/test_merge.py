@@ -177,15 +177,29 @@ def test_a_few_samples_may_be_in_twice():
 
 
 @given(st.lists(st.integers(1, 6), max_size=30), st.lists(st.integers(1, 8), max_size=12))
-def test_removing_hashes_keeps_order_and_takes_the_first(samples, removed):
+def test_removing_hashes_keeps_order_and_takes_those_that_lie_together_or_last(samples, removed):
+    runs = [at for at in range(len(samples)) if samples[at : at + len(removed)] == removed != []]
     left, budget = [], Counter(removed)
-    for sample in samples:
+    for sample in samples[::-1]:
         if budget[sample]:
             budget[sample] -= 1
         else:
-            left.append(sample)
+            left.insert(0, sample)
+    if runs:
+        left = samples[: runs[-1]] + samples[runs[-1] + len(removed) :]
     got = _without(np.array(samples, np.uint64), np.array(removed, np.uint64))
     assert got.tolist() == left
+
+
+def test_withdrawing_a_sample_that_is_in_twice_leaves_the_file_of_the_rest():
+    """Whichever part goes, hashes stand as in a fit of what is left."""
+    base = model_of("gq")
+    parts = [IMAGES[20:40], np.concatenate([IMAGES[40:50], IMAGES[25:26]]), IMAGES[50:60]]
+    every = sums_of(np.concatenate([IMAGES[:20], *parts]), base)
+    for number, part in enumerate(parts):
+        rest = sums_of(np.concatenate([IMAGES[:20], *parts[:number], *parts[number + 1 :]]), base)
+        assert_equal(every - sums_of(part, base), rest)
+        assert (every - sums_of(part, base)).origin.fingerprint == rest.origin.fingerprint
 
 
 def test_a_refit_is_the_fit_with_those_settings(base, tmp_path):

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from smtdist.codes.checks import require_kinds
 from smtdist.errors import ConfigurationError
 
 _CHOICES: Final = {"whiten": ("zca", "fourier"), "moment": ("centred", "second"), "order": (1, 2)}
@@ -59,6 +60,7 @@ class FunctionalSettings:
             if getattr(self, name) not in choices:
                 allowed = " or ".join(str(choice) for choice in choices)
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {allowed}.")
+        require_kinds(self)
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it is at least 1.")

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.checks import require_kinds
 from smtdist.data.neighbours import NeighbourSource, NoisePairs
 from smtdist.data.source import Source
 from smtdist.data.table import as_table, read_rows
@@ -93,6 +94,7 @@ class PointSettings:
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ConfigurationError(f"{name} is {getattr(self, name)!r}; choose {', '.join(known)}.")
+        require_kinds(self)
         for name in ("size", "neighbours", "n_components", "active"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -100,6 +102,10 @@ class PointSettings:
             raise ConfigurationError("width and penalty must be above 0, noise not below.")
         if not -1 <= self.threshold <= 1:
             raise ConfigurationError(f"threshold is {self.threshold}; a cosine lies between -1 and 1.")
+        if self.features != "quadratic" and self.n_components > self.size:
+            raise ConfigurationError(
+                f"n_components is {self.n_components}, but there are {self.size} features; ask for fewer, or raise size."
+            )
         require_order(self.order)
         require_sites(self.sites)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,20 @@ def learnt_trials(
 
     Raises ConfigurationError, before any data are read, for what is no setting of a code.
     """
-    return [(changes, learned_codes.coded_settings(**{**settings, **changes})) for changes in every(grid)]
+    trials = [(changes, learned_codes.coded_settings(**{**settings, **changes})) for changes in every(grid)]
+    for changes, made in trials:
+        with _named(changes):
+            learned_codes.require_entries(made)
+    return trials
+
+
+@contextmanager
+def _named(changes: Changes) -> Iterator[None]:
+    """Put the combination before what is wrong with it."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"With {as_text(changes)}: {error}") from error
 
 
 def tune_learnt(
@@ -52,10 +66,8 @@ def tune_learnt(
     coders: dict[str, Coder] = {}
     sums: dict[str, ValueStatistics] = {}
     for changes, settings in trials:
-        try:
+        with _named(changes):
             learned_codes.require_pooled(known[0], settings)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"With {as_text(changes)}: {error}") from error
     found = []
     with engine.run(["whitening", "start", "round", "statistics", "solve", "transform", "scores"]):
         for _, settings in trials:
