@@ -9,7 +9,7 @@ import typer
 from smtdist.cli.session import print_json, result_console
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.evaluate.plan import EvaluationPlan
-from smtdist.models.transform_plan import TransformPlan
+from smtdist.models import transform_plan
 from smtdist.monitor import tables
 
 Plan = Annotated[
@@ -22,7 +22,9 @@ Plan = Annotated[
 Range = tuple[float, float] | None
 
 
-def say_transform_plan(plan: TransformPlan, disk_bytes: int, json: bool, **about: Any) -> None:
+def say_transform_plan(
+    plan: transform_plan.TransformPlan, disk_bytes: int, json: bool, **about: Any
+) -> None:
     """Say what writing representations would cost."""
     if json:
         print_json({**plan.to_dict(), "disk_bytes": disk_bytes, "limit_bytes": memory_limit(), **about})

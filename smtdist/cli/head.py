@@ -161,8 +161,7 @@ def predict(
     The rows come from the model and the options that the head was fitted with; others are refused. Probabilities
     are a soft-max whose one factor was fitted on training rows that were left out.
     """
-    from smtdist.evaluate import heads, run, stored
-    from smtdist.evaluate.predictions import save_csv, save_predictions
+    from smtdist.evaluate import heads, predictions, run, stored
 
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model, z))
@@ -180,10 +179,12 @@ def predict(
 
         with run.in_pass(engine, "predict", n) as progress:
             if as_csv:
-                size = save_csv(out, told(), known.classes_, overwrite=overwrite)
+                size = predictions.save_csv(out, told(), known.classes_, overwrite=overwrite)
             else:
                 about = {"title": "Predictions", "head": str(model.absolute()), "source": source.name}
-                size = save_predictions(out, told(), n, known.classes_, about, overwrite=overwrite)
+                size = predictions.save_predictions(
+                    out, told(), n, known.classes_, about, overwrite=overwrite
+                )
     result = {
         "out": str(out.absolute()),
         "bytes": size,

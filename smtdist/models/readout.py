@@ -15,9 +15,9 @@ from smtdist.data.fingerprint import array_hash
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
+from smtdist.kernels import representation
 from smtdist.kernels.device import to_host
 from smtdist.kernels.pooled_codes import pooled_counts
-from smtdist.kernels.representation import GRID, pooled_shape, windows
 from smtdist.kernels.types import Codes
 from smtdist.models.model import Model
 from smtdist.models.represent import Represent, Representer
@@ -43,7 +43,7 @@ class Readout:
     """
 
     features: str = "both"
-    grid: int | None = GRID
+    grid: int | None = representation.GRID
     code_grid: int = 2
     mirrored: bool = False
     dtype: str | None = None
@@ -142,7 +142,7 @@ class ModelReadout:
             if readout.grid is not None:
                 assert isinstance(self.model, Model)
                 places = self.model.geometry.rows, self.model.geometry.columns
-                shape = (*pooled_shape(*places, *self.pooling), shape[-1])
+                shape = (*representation.pooled_shape(*places, *self.pooling), shape[-1])
             found.append(Block("embedding", shape))
         if readout.features != "embedding":
             assert isinstance(self.model, Model)
@@ -162,7 +162,7 @@ class ModelReadout:
             raise ConfigurationError(
                 f"There are no {grid} x {grid} windows in {rows} x {columns} patches; ask for at most {min(rows, columns)}."
             )
-        return windows(rows, columns, grid)
+        return representation.windows(rows, columns, grid)
 
     def representation_shape(
         self, n_components: int | None = None, drop: int | None = None
@@ -284,7 +284,7 @@ def with_readout(
 ) -> Represents:
     """Return the model with another way to read its codes out; the model itself where nothing is asked for.
 
-    Without a grid embeddings are pooled over `GRID` x `GRID` windows, or as many as there are patches, unless the
+    Without a grid embeddings are pooled over 4 x 4 windows, or as many as there are patches, unless the
     embedding alone is asked for.
     """
     if features is None and grid is None and not (mirrored or half):
@@ -296,7 +296,7 @@ def with_readout(
     dtype = "float16" if half else None
     found = ModelReadout(model, Readout(features or "embedding", grid, mirrored=mirrored, dtype=dtype))
     if features == "both" and grid is None and isinstance(model, Model):
-        few = min(GRID, model.geometry.rows, model.geometry.columns)
+        few = min(representation.GRID, model.geometry.rows, model.geometry.columns)
         found = replace(found, readout=replace(found.readout, grid=few))
     return found
 

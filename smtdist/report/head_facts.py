@@ -43,8 +43,9 @@ def head_facts(path: Path) -> Facts:
         if "training" in file:
             rows = file["training"]["rows"]
             facts["training"] = {"shape": list(rows.shape), "dtype": rows.dtype.name, "bytes": rows.nbytes}
-        if "landmarks" in file:
-            facts["n_landmarks"] = int(file["landmarks"]["rows"].shape[0])
+        landmarks = file.get("landmarks")
+        if landmarks is not None:
+            facts["n_landmarks"] = int(landmarks["rows"].shape[0])
         return facts
 
 

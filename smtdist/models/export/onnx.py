@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smtdist.data.writing import whole_file
 from smtdist.errors import ModelError
 from smtdist.kernels import pixels as pixel_values
-from smtdist.kernels.representation import pooled_shape
+from smtdist.kernels import representation
 from smtdist.models.export.tables import Exported, Tables, facts, package, tables
 
 OPSET: Final = 18
@@ -259,7 +259,7 @@ def _counted(graph: _Graph, parts: Tables, codes: str) -> str:
 def _represented(graph: _Graph, parts: Tables, embedded: str) -> str:
     """Unit embeddings of patches, window averages, unit length again: float32 (B, features)."""
     size, step = parts.pool_size, parts.pool_stride
-    rows, columns = pooled_shape(*parts.grid, size, step)
+    rows, columns = representation.pooled_shape(*parts.grid, size, step)
     planes = graph("Transpose", _on_grid(graph, parts, _unit(graph, embedded, 1)), perm=[0, 3, 1, 2])
     pooled = graph("AveragePool", planes, kernel_shape=[size, size], strides=[step, step])
     return graph.reshape(

@@ -32,10 +32,10 @@ from smtdist.kernels.generic.codes import square_norms
 from smtdist.kernels.patches import Average
 from smtdist.kernels.pooled_codes import cells
 from smtdist.kernels.types import Geometry, PixelScale
+from smtdist.models import readout
 from smtdist.models.model import Model
-from smtdist.models.readout import ModelReadout, Readout
 
-Exported = Model | ModelReadout
+Exported = Model | readout.ModelReadout
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -114,8 +114,8 @@ def tables(exported: Exported, n_components: int | None = None, drop: int | None
     """
     seen = (
         exported
-        if isinstance(exported, ModelReadout)
-        else ModelReadout(exported, Readout("embedding", None))
+        if isinstance(exported, readout.ModelReadout)
+        else readout.ModelReadout(exported, readout.Readout("embedding", None))
     )
     model, how = model_of(exported), seen.readout
     if how.mirrored:
@@ -181,7 +181,7 @@ def tables(exported: Exported, n_components: int | None = None, drop: int | None
 
 def model_of(exported: Exported) -> Model:
     """Return the model whose codes are read out."""
-    model = exported.model if isinstance(exported, ModelReadout) else exported
+    model = exported.model if isinstance(exported, readout.ModelReadout) else exported
     assert isinstance(model, Model)
     return model
 

@@ -23,7 +23,7 @@ from smtdist.kernels.nested import nested_pieces
 from smtdist.kernels.slices import pooled_slices, slice_places
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Codes, Encoder
-from smtdist.models.model import pooling_of
+from smtdist.models import model as smt_model
 from smtdist.models.tuning.shared import Fitted
 
 BATCH_BYTES = 256 * 1024**2
@@ -135,7 +135,7 @@ def members_of(
     found: dict[tuple[int, int, int, str], tuple[Fitted, set[Slice]]] = {}
     wanted = []
     for own, settings in zip(fitted, trials, strict=True):
-        size, step = pooling_of(settings, own.encoder.whitener.geometry)
+        size, step = smt_model.pooling_of(settings, own.encoder.whitener.geometry)
         key = (id(own), size, step, settings.dtype)
         part = (settings.drop, settings.drop + settings.n_components)
         found.setdefault(key, (own, set()))[1].add(part)
