@@ -158,7 +158,7 @@ def fit_alone(model: M, source: Source, engine: Engine) -> tuple[M, list[Record]
 
 def repeated(model: Transform) -> int:
     """Return how many samples were added to a model though they were in already, so that they count twice."""
-    origin = getattr(model.statistics, "origin", None)
+    origin = None if model.statistics is None else model.statistics.origin
     return 0 if origin is None else int(origin.repeated)
 
 
