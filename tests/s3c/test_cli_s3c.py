@@ -278,7 +278,7 @@ WINDOW = ["--set", "pool_size=8"]
             "A pooling window of 8 (stride 2) does not fit 7 x 7",
         ),
         (
-            ["--set", "feature=omp", "--set", "stride=4", "--set", "patch=4"],
+            ["--set", "feature=omp", "--set", "stride=4", "--set", "patch=4", "--set", "pool_size=4"],
             "window of 4 (stride 2) does not fit 2 x 2",
         ),
         (["--set", "feature=l1", "--set", "patch=11"], "use a smaller patch"),
@@ -374,7 +374,7 @@ def test_a_learned_code_is_exported_and_reported(data, tmp_path, capsys, feature
         rows = model.coder.patches.raw(np.zeros((1, *model.shape), np.uint8), np.array([[0]]))
         assert rows.shape[1] == len(arrays["whiten"])
         np.testing.assert_array_equal(arrays["atoms"], model.coder.basis)
-    assert (told["feature"], told["drop"]) == (feature, 1)
+    assert (told["feature"], told["drop"], told["dropped"]) == (feature, 0, 1)
     code, _, err = run(capsys, "export", fitted, "--format", "onnx", "--out", tmp_path / "m.onnx")
     assert code == 2
     assert "Export its arrays as zarr or npz" in " ".join(err.split())

@@ -157,7 +157,7 @@ class CodedSMT(CoderEstimator):
     >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
     >>> smt = CodedSMT(feature="s3c", patch=3, dictionary=12, n_components=4, settings={"rounds": 2})
     >>> smt.fit_transform(images).shape
-    (40, 16)
+    (40, 64)
     """
 
     def __init__(
