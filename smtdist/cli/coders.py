@@ -19,8 +19,8 @@ from smtdist.engine.events import EventStream
 from smtdist.engine.memory import memory_limit, readable
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
+from smtdist.models import representations
 from smtdist.models.plan import PassCost, PlannedCluster
-from smtdist.models.representations import save_representation
 from smtdist.monitor import tables
 
 S = TypeVar("S")
@@ -121,7 +121,7 @@ def write_features(
     started : of the command, by `time.perf_counter`. units : what samples and features are called.
     """
     with engine_for(where, source) as engine:
-        size = save_representation(
+        size = representations.save_representation(
             out, pieces(engine), source.n_samples, shape, dtype, attributes, overwrite=overwrite
         )
     count = int(np.prod(shape))

@@ -18,7 +18,6 @@ from smtdist.cli.session import error_console, print_json, result_console, stopp
 from smtdist.data.importers import run
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.items import Listing
-from smtdist.data.importers.run import ImportOptions, ImportResult
 from smtdist.data.importers.shards import import_shards
 from smtdist.data.same_file import require_apart
 from smtdist.engine.events import EventStream
@@ -120,7 +119,7 @@ def import_(
 ) -> None:
     """Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated."""
     started = time.perf_counter()
-    chosen = ImportOptions(
+    chosen = run.ImportOptions(
         group=_group(group),
         layout=layout.value,
         resize=resize,
@@ -178,8 +177,8 @@ def _require_manifest(out: Path, append: bool) -> None:
 
 
 def _imported(
-    listing: Listing, out: Path, chosen: ImportOptions, quiet: bool, shard_samples: int | None
-) -> ImportResult:
+    listing: Listing, out: Path, chosen: run.ImportOptions, quiet: bool, shard_samples: int | None
+) -> run.ImportResult:
     stop, events = StopRequest(), EventStream()
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
@@ -222,7 +221,12 @@ def _reporter(events: EventStream) -> Callable[[int], None]:
 
 
 def _show(
-    result: ImportResult, listing: Listing, out: Path, chosen: ImportOptions, seconds: float, json: bool
+    result: run.ImportResult,
+    listing: Listing,
+    out: Path,
+    chosen: run.ImportOptions,
+    seconds: float,
+    json: bool,
 ) -> None:
     _warn(result.skipped, "unreadable images", result.first_skipped)
     _warn(listing.left_out, "entries of the folder that are no files", listing.first_left_out)

@@ -29,7 +29,6 @@ from smtdist.models import forecast, ways
 from smtdist.models import plan as planning
 from smtdist.models.calibrate import Asked
 from smtdist.models.coders.files import kind_in
-from smtdist.models.forecast import FitPlan, Measured, Planner
 from smtdist.models.plan import Machines
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
@@ -107,7 +106,7 @@ def plan(
         settings = settings.replace(dictionary=len(base.dictionary.grid))
     machines, shared, sizes = _machines(where, source, threads, memory, driver_memory, gpu_memory)
     here = where.is_local
-    planner = Planner(
+    planner = forecast.Planner(
         source,
         settings,
         replace(machines, driver_baseline=_driver_baseline(machines.worker.alone, here)),
@@ -155,7 +154,7 @@ def _machines(
         return *forecast.local_machines(where.resolved_workers(source) or 0, threads, *sizes), sizes
 
 
-def _say(planned: FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]) -> None:
+def _say(planned: forecast.FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]) -> None:
     found = planned.to_dict()
     if json:
         print_json({**found, "workers": found["machines"]["workers"], **about})
@@ -175,7 +174,9 @@ def _driver_baseline(alone: bool, here: bool) -> int:
     return resident_bytes()
 
 
-def _here(planner: Planner, checkpoint: Path | None, calibrate: bool, encoder: Any, given: Any) -> FitPlan:
+def _here(
+    planner: forecast.Planner, checkpoint: Path | None, calibrate: bool, encoder: Any, given: Any
+) -> forecast.FitPlan:
     """Plan for workers like this machine, which are not started."""
     worker, known = planner.machines.worker, planner
     try:
@@ -208,14 +209,14 @@ def _baselines(question: Asked, alone: bool) -> dict[str, int]:
 
 
 def _there(
-    planner: Planner,
+    planner: forecast.Planner,
     where: Where,
     sizes: list[int | None],
     checkpoint: Path | None,
     calibrate: bool,
     encoder: Any,
     given: Any,
-) -> FitPlan:
+) -> forecast.FitPlan:
     """Plan for a running cluster, whose workers are measured."""
     with engine_for(where, planner.source, checkpoint) as engine:
         machines = planning.measured_machines(planner.steps(), engine)
@@ -229,7 +230,7 @@ def _there(
         if calibrate:
             question = planner.asked(costs, worker.workers, encoder, given)
 
-            def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
+            def measure(question: Asked, due: Deadline) -> list[tuple[float, forecast.Measured]]:
                 return _on_workers(engine, question, due)
 
             calibration, _ = forecast.calibrated(
@@ -238,9 +239,9 @@ def _there(
     return planner.plan(calibration)
 
 
-def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
+def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, forecast.Measured]]:
     """Measure on every worker at once; their clocks need not agree."""
-    executor, answers = engine.executor, list[tuple[float, Measured]]()
+    executor, answers = engine.executor, list[tuple[float, forecast.Measured]]()
     handles = [executor.submit(_measured_there, question, due.left) for _ in range(executor.slots())]
     try:
         for handle in handles:
@@ -257,11 +258,11 @@ def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[fl
     return answers
 
 
-def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
+def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> forecast.Measured:
     return calibrating.measured(question, Deadline.after(seconds))
 
 
-def _remarks(planned: FitPlan) -> list[str]:
+def _remarks(planned: forecast.FitPlan) -> list[str]:
     """Return what the table leaves open, a line each."""
     worker, lines = planned.machines.worker, []
     if worker.alone:

@@ -21,11 +21,11 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.errors import ConfigurationError
 from smtdist.models.points import sites as point_sites
+from smtdist.models.points import table as tables_of_points
 from smtdist.models.points.files import load_points, save_points
 from smtdist.models.points.sites import SiteKind
-from smtdist.models.points.table import PointSettings, embedded, fit_table
 
-_DEFAULT = PointSettings()
+_DEFAULT = tables_of_points.PointSettings()
 
 points = typer.Typer(
     help="Tables of points embedded by who is near whom: neighbours, noise, local weights or time.",
@@ -116,7 +116,7 @@ def fit(
             raise ConfigurationError(
                 f"{sites} says itself what is near; leave out --context and --lengths."
             )
-        settings = PointSettings(
+        settings = tables_of_points.PointSettings(
             features=features.value, size=size, width=width, threshold=threshold, penalty=penalty, active=active,
             context=context.value, neighbours=neighbours, noise=noise,
             order=order, lengths=opt.sequence_lengths(lengths), moment=moment.value, n_components=components, method=method.value,
@@ -126,11 +126,16 @@ def fit(
     where = Where(workers, cluster, quiet)
     if plan:
         say_fit(
-            lambda engine: fit_table(source, settings, engine), source, components, where, checkpoint, json
+            lambda engine: tables_of_points.fit_table(source, settings, engine),
+            source,
+            components,
+            where,
+            checkpoint,
+            json,
         )
         return
     with engine_for(where, source, checkpoint, lambda: Facts.of(source, asdict(settings))) as engine:
-        model, records = fit_table(source, settings, engine)
+        model, records = tables_of_points.fit_table(source, settings, engine)
     size_bytes = save_points(model, out, overwrite=overwrite)
     result = {"out": str(out.absolute()), "bytes": size_bytes, **model.summary(), "passes": records}
     values = ", ".join(f"{value:.3g}" for value in result["eigenvalues"])
@@ -166,7 +171,7 @@ def transform(
     write_features(
         out,
         source,
-        lambda engine: embedded(fitted, source, engine),
+        lambda engine: tables_of_points.embedded(fitted, source, engine),
         fitted.feature_shape,
         attributes,
         Where(workers, cluster, quiet),

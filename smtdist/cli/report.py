@@ -16,7 +16,7 @@ from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
 from smtdist.evaluate import run
 from smtdist.models import kinds, loading
-from smtdist.models.tuning.split import limited
+from smtdist.models.tuning import split as splitting
 from smtdist.monitor import tables
 from smtdist.report.build import write_report
 from smtdist.report.facts import kind_of
@@ -76,7 +76,7 @@ def report(
 def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
     fitted = loading.load_transform(model, statistics=False)
     labelled = [run.Labelled.open([str(data)], group, fitted.scaling) for group in groups]
-    parts = [limited(one.source, limit, fitted.settings.seed) for one in labelled]
+    parts = [splitting.limited(one.source, limit, fitted.settings.seed) for one in labelled]
     known, asked = (
         (part.source, one.labels[part.samples]) for part, one in zip(parts, labelled, strict=True)
     )

@@ -23,8 +23,7 @@ from smtdist.data.locations import Location
 from smtdist.data.source import Source
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError, MissingDatasetError
-from smtdist.models import provenance, readout
-from smtdist.models.representations import file_bytes, save_representation
+from smtdist.models import provenance, readout, representations
 from smtdist.models.transform import Represents, as_planned, feature_count, planned
 from smtdist.monitor import tables
 
@@ -146,7 +145,7 @@ def write_representations(
         engine.on_bad_chunk = on_bad_chunk
         costs = planned(model, source, engine, n_components=components, drop=drop, others=others)
         if plan:
-            disk = file_bytes(costs.n_samples, costs.features, costs.itemsize)
+            disk = representations.file_bytes(costs.n_samples, costs.features, costs.itemsize)
             say_transform_plan(costs.timed(source, engine), disk, json, model=str(path.absolute()))
             return
         engine.events.emit("note", text=f"Representation: {costs.size_phrase()}")
@@ -157,7 +156,7 @@ def write_representations(
         if unusable:
             engine.events.emit("note", text=f"Labels are not copied: {unusable}")
         pieces = as_planned(costs, model.positions, source, engine)
-        size = save_representation(
+        size = representations.save_representation(
             out,
             pieces,
             source.n_samples,

@@ -29,10 +29,9 @@ from smtdist.evaluate import knn, run
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.models.tuning import grid as grids
+from smtdist.models.tuning import split as splitting
+from smtdist.models.tuning import tune as tuning
 from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
-from smtdist.models.tuning.split import limited, split, whole
-from smtdist.models.tuning.tune import Classifier, Trial
-from smtdist.models.tuning.tune import tune as tuned
 from smtdist.monitor import tables
 
 SHARE = "0.2"
@@ -108,12 +107,12 @@ def tune(
     nearest = SoftNeighbours(
         votes.k, votes.temperature, votes.vote, block_bytes=min(knn.BLOCK_BYTES, budget)
     )
-    classify: Classifier = nearest if metric is Metric.knn else probe
+    classify: tuning.Classifier = nearest if metric is Metric.knn else probe
     with engine_for(Where(workers, cluster, quiet), known[0]) as engine:
         if is_learnt:
             rows = tune_learnt(trials, known, asked, classify, engine)
         else:
-            rows = tuned(trials, known, asked, classify, engine, atoms=given, at_once=at_once)
+            rows = tuning.tune(trials, known, asked, classify, engine, atoms=given, at_once=at_once)
     result = {
         "metric": metric.value,
         "n_train": known[0].n_samples,
@@ -197,13 +196,13 @@ def _parts(
                 f"{other.name} has images of {other.shape[1:]}, but {source.name} has {source.shape[1:]} (height, width, "
                 f"channels); judge by images of the same shape."
             ) from None
-        known, asked = limited(source, limit, settings.seed), whole(other)
+        known, asked = splitting.limited(source, limit, settings.seed), splitting.whole(other)
         return (known.source, labels[known.samples]), (
             other,
             _labels(data, validation, other)[asked.samples],
         )
     with usage():
-        known, asked = split(source, share, limit, settings.seed)
+        known, asked = splitting.split(source, share, limit, settings.seed)
     return (known.source, labels[known.samples]), (asked.source, labels[asked.samples])
 
 
@@ -212,7 +211,7 @@ def _labels(data: Location, group: str, source: Source) -> NDArray[np.int64]:
     return checked_labels(labels, source.n_samples, f"labels of {group}")
 
 
-def trials_table(rows: list[Trial], values: dict[str, list[Any]], result: dict[str, Any]) -> Table:
+def trials_table(rows: list[tuning.Trial], values: dict[str, list[Any]], result: dict[str, Any]) -> Table:
     """Return all combinations, the best first, with their intervals, and which lie within that of the best."""
     varied = [key for key in values if len(values[key]) > 1] or list(values)
     lines = []
@@ -229,7 +228,7 @@ def trials_table(rows: list[Trial], values: dict[str, list[Any]], result: dict[s
     return tables.table(title, ("", *varied, "top-1", "95 % interval", "top-5"), lines)
 
 
-def _draw(plot: Path, rows: list[Trial], values: dict[str, list[Any]], overwrite: bool) -> None:
+def _draw(plot: Path, rows: list[tuning.Trial], values: dict[str, list[Any]], overwrite: bool) -> None:
     from smtdist.monitor.plots import tuning_figure  # matplotlib takes its time, and only here
 
     figure = tuning_figure([(row.changes, row.top1, row.interval) for row in rows], values)

@@ -13,10 +13,9 @@ from rich.live import Live
 from smtdist.cli.session import print_json, result_console
 from smtdist.errors import SmtdistError
 from smtdist.monitor import text
+from smtdist.monitor import watch as watching
 from smtdist.monitor.progress import ProgressView
 from smtdist.monitor.state import ENDED
-from smtdist.monitor.watch import POLL_SECONDS, Watched
-from smtdist.monitor.watch import watch as attach
 
 
 def watch(
@@ -37,7 +36,7 @@ def watch(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only wait for the run to end.")] = False,
 ) -> None:
     """Watch a run that was started elsewhere, until it ends; the run does not notice. Exit code 1: it failed or was stopped."""
-    with attach(where) as view:
+    with watching.watch(where) as view:
         if once:
             _say(view.progress(), json)
             return
@@ -64,28 +63,28 @@ def _say(found: dict[str, Any], as_json: bool) -> None:
         typer.echo(text.as_text(found))
 
 
-def _wait(view: Watched) -> None:
+def _wait(view: watching.Watched) -> None:
     while view.status not in ENDED:
-        time.sleep(POLL_SECONDS)
+        time.sleep(watching.POLL_SECONDS)
 
 
-def _live(view: Watched) -> None:
+def _live(view: watching.Watched) -> None:
     """Draw the run in place until it ends."""
     with Live(text.rendered(view.progress()), console=result_console(), auto_refresh=False) as live:
         while view.status not in ENDED:
             live.update(text.rendered(view.progress()), refresh=True)
-            time.sleep(POLL_SECONDS)
+            time.sleep(watching.POLL_SECONDS)
         live.update(text.rendered(view.progress()), refresh=True)
 
 
-def _log(view: Watched) -> None:
+def _log(view: watching.Watched) -> None:
     """Write one line a pass, as a log has it."""
     with ProgressView(result_console()) as lines:
         view.replay(lines)
         _wait(view)
 
 
-def _lines(view: Watched) -> None:
+def _lines(view: watching.Watched) -> None:
     """Write events as they come, those so far first."""
 
     def write(event: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.kernels import pairs, tokens
-from smtdist.kernels.pairs import Keys, PairCounter
 from smtdist.kernels.threads import threads
 from smtdist.kernels.tokens import Lookup, Normalisation
 from smtdist.statistics.base import Layout, State, Statistic
@@ -84,7 +83,7 @@ class WordPairs(Statistic):
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add blocks of text, (blocks, bytes)."""
         n_words = len(self.words)
-        counter = PairCounter(
+        counter = pairs.PairCounter(
             (state["pair"], state["count"]), n_words, self.window, self.rows or (0, n_words)
         )
         counter.add([self.encoded(row) for row in images])
@@ -178,8 +177,8 @@ class WordSums(Additive):
     n_samples: int
     n_positions: int
     activity: NDArray[np.int64]
-    pair: Keys
-    count: Keys
+    pair: pairs.Keys
+    count: pairs.Keys
     origin: Origin | None = None
 
     @property

@@ -23,10 +23,10 @@ from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import pixels as pixel_values
 from smtdist.kernels.nested import nests
 from smtdist.kernels.types import Encoder, Whitener
+from smtdist.models import dictionary as smt_dictionary
+from smtdist.models import fit as smt_fit
 from smtdist.models import model as smt_model
 from smtdist.models import ways
-from smtdist.models.dictionary import Dictionary, from_sketch, given_dictionary, sketch_size
-from smtdist.models.fit import require_given, whitening_of
 from smtdist.models.model import Whitening
 from smtdist.models.solving import solve
 from smtdist.solve.solution import Solution
@@ -55,7 +55,7 @@ class Fitted:
 
     settings: Configuration
     whitening: Whitening
-    dictionary: Dictionary
+    dictionary: smt_dictionary.Dictionary
     encoder: Encoder
     embedding: Solution | None = None
     statistics: Statistics | None = None
@@ -98,7 +98,9 @@ class _Stages:
         for settings, moment in zip(trials, moments, strict=True):
             key = (moment, settings.ridge, settings.min_contrast)
             if key not in found:
-                whitening = whitening_of(states[moment], moment.whitener, settings, self.source.name)
+                whitening = smt_fit.whitening_of(
+                    states[moment], moment.whitener, settings, self.source.name
+                )
                 first = replace(moment.whitener, min_contrast=settings.min_contrast)
                 found[key] = whitening, smt_model.whitened(first, whitening)
             result.append(found[key])
@@ -115,27 +117,33 @@ class _Stages:
 
     def choose(
         self, trials: Sequence[Configuration], whitenings: Sequence[tuple[Whitening, Whitener]]
-    ) -> list[Dictionary]:
+    ) -> list[smt_dictionary.Dictionary]:
         """Return the dictionary of every trial, from one sketch of random patches for each whitener."""
         for one in trials:
-            require_given(one, self.atoms)
+            smt_fit.require_given(one, self.atoms)
         sketches: dict[Key, Candidates] = {}
         for settings, (_, whitener) in zip(trials, whitenings, strict=True):
             if self.atoms is None:
                 key = _sketch_key(settings, whitener)
-                size = max(sketch_size(settings), sketches[key].size if key in sketches else 0)
+                size = max(
+                    smt_dictionary.sketch_size(settings), sketches[key].size if key in sketches else 0
+                )
                 sketches[key] = Candidates(whitener, settings.flip, size, settings.seed)
         states = self._reduced("dictionary", sketches)
-        found: dict[Key, Dictionary] = {}
+        found: dict[Key, smt_dictionary.Dictionary] = {}
         result = []
         for settings, (_, whitener) in zip(trials, whitenings, strict=True):
             own = _dictionary_key(settings, whitener)
             if own not in found:
                 if self.atoms is not None:
-                    found[own] = given_dictionary(self.atoms, whitener.geometry.pixels)
+                    found[own] = smt_dictionary.given_dictionary(self.atoms, whitener.geometry.pixels)
                 else:
-                    state = prefix(states[_sketch_key(settings, whitener)], sketch_size(settings))
-                    found[own], _ = from_sketch(state, self.source, whitener, settings, self.engine)
+                    state = prefix(
+                        states[_sketch_key(settings, whitener)], smt_dictionary.sketch_size(settings)
+                    )
+                    found[own], _ = smt_dictionary.from_sketch(
+                        state, self.source, whitener, settings, self.engine
+                    )
             result.append(found[own])
         return result
 
@@ -143,7 +151,7 @@ class _Stages:
         self,
         trials: Sequence[Configuration],
         whitenings: Sequence[tuple[Whitening, Whitener]],
-        dictionaries: Sequence[Dictionary],
+        dictionaries: Sequence[smt_dictionary.Dictionary],
         keep_statistics: bool,
     ) -> list[Fitted]:
         """Return for every trial what was fitted; sums are dropped as soon as they are solved."""
@@ -283,7 +291,7 @@ def _dictionary_key(settings: Configuration, whitener: Whitener) -> Key:
     return key
 
 
-def _code_key(settings: Configuration, whitener: Whitener, dictionary: Dictionary) -> Key:
+def _code_key(settings: Configuration, whitener: Whitener, dictionary: smt_dictionary.Dictionary) -> Key:
     euclidean = settings.dictionary_method == "kmeans"
     key = id(whitener), id(dictionary), settings.feature, settings.constant_patch, euclidean
     return key if settings.one_hot else (*key, settings.threshold, settings.zero_code)

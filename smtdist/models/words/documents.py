@@ -9,7 +9,6 @@ from typing import Any
 
 from smtdist.data import text_cut
 from smtdist.data.text import TextSource
-from smtdist.data.text_cut import Stretch, TextCut
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, ModelError
 from smtdist.models import merge as merging
@@ -57,7 +56,7 @@ def _without_stretch(
     model: WordModel,
     total: WordSums,
     source: TextSource,
-    stretch: Stretch,
+    stretch: text_cut.Stretch,
     lines: tuple[int, int],
     engine: Engine,
     suffix: str,
@@ -82,17 +81,21 @@ def _without_stretch(
         "source": name,
         DOCUMENT: json.dumps(about),
     }
-    gone, records = _summed(model, TextCut(source, met, holes), engine, f"withdrawn{suffix}", (entry,))
+    gone, records = _summed(
+        model, text_cut.TextCut(source, met, holes), engine, f"withdrawn{suffix}", (entry,)
+    )
     total = total - gone
     if kept:
-        rest, more = _summed(model, TextCut(source, kept, (*holes, stretch)), engine, f"kept{suffix}", ())
+        rest, more = _summed(
+            model, text_cut.TextCut(source, kept, (*holes, stretch)), engine, f"kept{suffix}", ()
+        )
         total, records = total.plus(rest, repeats=True), records + more
     return total, records
 
 
-def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[Stretch, ...]:
+def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[text_cut.Stretch, ...]:
     """Return the bytes of a file that are not in the sums any more, by what the audit says of its documents."""
-    found: list[Stretch] = []
+    found: list[text_cut.Stretch] = []
     for entry in audit:
         told = entry.get(DOCUMENT)
         if told:
@@ -109,7 +112,7 @@ def withdrawn_stretches(audit: Sequence[Entry], path: str, size: int) -> tuple[S
 
 
 def _summed(
-    model: WordModel, source: TextCut, engine: Engine, name: str, audit: tuple[Entry, ...]
+    model: WordModel, source: text_cut.TextCut, engine: Engine, name: str, audit: tuple[Entry, ...]
 ) -> tuple[WordSums, list[Record]]:
     statistic = model.pairs(text_bytes=source.text_bytes)
     partial, record = engine.reduce(name, statistic, source, fingerprint=True)
@@ -117,7 +120,7 @@ def _summed(
     return word_pairs.finish(partial.state, origin), [record]
 
 
-def _digest(source: TextSource, stretch: Stretch) -> str:
+def _digest(source: TextSource, stretch: text_cut.Stretch) -> str:
     """Return a hash of the text of a document."""
     digest, (at, end) = hashlib.blake2b(digest_size=16), stretch
     with source.opened() as reader:
