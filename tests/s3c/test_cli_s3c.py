@@ -423,7 +423,7 @@ def test_settings_of_a_learned_code_are_tuned(data, tmp_path, capsys):
     assert "no setting 'threshhold'" in " ".join(err.split())
     # a combination that no fit can have is named before any image is read
     code, out, err = run(capsys, *asked, *fixed, "--grid", "n_components=2,99")
-    assert code == 1
+    assert code == 2
     assert "With n_components=99: n_components + drop is 99" in " ".join(err.split())
     assert "whitening" not in err
 
