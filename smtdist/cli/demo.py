@@ -33,7 +33,6 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
 from smtdist.evaluate import run
-from smtdist.evaluate.cosine_rows import Part
 from smtdist.models import files
 from smtdist.models.fit import fit
 from smtdist.models.transform import represented
@@ -137,7 +136,7 @@ def _few_labels(
     """Classify by few labels of the digits to learn from, several draws of them."""
     from smtdist.evaluate.few_labels import kernel_sweep  # SciPy's statistics: other commands need not wait
 
-    sets = [[Part(near)]], known.labels, [[Part(far)]], asked.labels
+    sets = run.Kernel().sets(near), known.labels, run.Kernel().sets(far), asked.labels
     return kernel_sweep(*sets, LABELS, temperature=temperature)
 
 

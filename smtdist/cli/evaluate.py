@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +17,8 @@ from smtdist.cli.errors import WrongUsage
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
-from smtdist.data import hdf5
 from smtdist.data.locations import Location
 from smtdist.data.table import as_table
-from smtdist.errors import DataError
 from smtdist.evaluate import run, stored
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.models import readout
@@ -219,7 +216,7 @@ def evaluate(
             "--train and --test say which groups to learn from and to judge by; give both, or two whole files of "
             "smtdist transform without them."
         )
-    if _is_kernel_model(model):
+    if stored.holds(model, "kernel"):
         if plan:
             raise WrongUsage("The evaluation of a kernel model is not planned; leave out --plan.")
         chosen = (components, drop, with_, mirrored, leading, set_, labels, features, pool, limit)
@@ -418,13 +415,6 @@ def _settings(
         if metric is Metric.svm
         else run.Linear(validation or run.Linear.validation)
     )
-
-
-def _is_kernel_model(path: Path) -> bool:
-    """Tell whether a file is a kernel model's, without loading kernels; what cannot be opened is none."""
-    with contextlib.suppress(DataError), hdf5.open_file(str(path)) as file:
-        return str(file.attrs.get("kind", "")) == "kernel"
-    return False
 
 
 def _evaluate_kernel(

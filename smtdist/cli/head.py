@@ -19,8 +19,8 @@ from smtdist.data.writing import check_target
 from smtdist.errors import DataError
 from smtdist.models import readout
 from smtdist.monitor import tables
+from smtdist.report import head_facts
 from smtdist.report.facts import facts_of
-from smtdist.report.head_facts import head_named
 
 if TYPE_CHECKING:
     from smtdist.engine.passes import Engine
@@ -284,10 +284,9 @@ def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:
         return
     if len(facts["audit"]) > 1:
         result_console().print(tables.audit_table(facts["audit"]))
-    share = facts["numbers"].get("share", facts["numbers"]["penalty"])
-    top = next((one["top1"] for one in facts["path"] if one["penalty"] == share), None)
+    share, top = head_facts.penalty_of(facts)
     judged = "" if top is None else f" (top-1 {tables.percent(top)} on rows left out)"
     say(
-        f"{facts['file']}: {tables.size(facts['bytes'])}, {head_named(facts)}, {facts['n_samples']:,} rows, "
+        f"{facts['file']}: {tables.size(facts['bytes'])}, {head_facts.head_named(facts)}, {facts['n_samples']:,} rows, "
         f"{facts['n_classes']:,} classes, penalty {share:g}{judged}"
     )

@@ -86,12 +86,12 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def mirrored(self) -> bool:
         """Whether the head sees features of mirror images."""
-        return self.layout is not None and self.layout[0][0].mirrored is not None
+        return self.layout is not None and readout.has_mirrored(self.layout)
 
     @property
     def n_rows(self) -> int:
         """Rows that the head was fitted on: those added, without those withdrawn."""
-        return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in self.audit_)
+        return head_files.rows_of(self.audit_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of the largest f of each row."""

@@ -58,6 +58,16 @@ class About:
     audit: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether the head sees features of mirror images."""
+        return self.layout is not None and readout.has_mirrored(self.layout)
+
+
+def rows_of(audit: Sequence[Mapping[str, Any]]) -> int:
+    """Return the rows that a head was fitted on: those added, without those withdrawn."""
+    return sum(one["n_samples"] * (1 if one["action"] == "added" else -1) for one in audit)
+
 
 def save(
     path: str | os.PathLike[str], about: About, groups: Iterable[tuple[str, Group]], *, overwrite: bool

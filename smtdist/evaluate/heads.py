@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.table import read_rows
-from smtdist.engine.memory import memory_limit, readable, resident_bytes
-from smtdist.engine.plan import ALLOWANCE
+from smtdist.engine.memory import memory_limit, readable
 from smtdist.errors import DataError, MemoryBudgetError, ModelError
 from smtdist.evaluate import head_files
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import KernelEvaluation, Progress, judged
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.evaluate.ridge_head import READ, RidgeHead
+from smtdist.evaluate.run import projected
 from smtdist.kernels.threads import even_ranges
 
 Float64 = NDArray[np.float64]
@@ -43,7 +43,7 @@ def require_memory(head: AnyHead, shape: tuple[int, int], n_classes: int, remedy
 
     Raises MemoryBudgetError, with a remedy, where there is less.
     """
-    needed = resident_bytes() + ALLOWANCE + head.planned_bytes(shape, n_classes)
+    needed = projected(head.planned_bytes(shape, n_classes))
     limit = memory_limit()
     sentence = f"A head on {shape[0]:,} rows of {shape[1]:,} numbers needs {readable(needed)}, and {readable(limit)} may be used"
     if needed > limit:

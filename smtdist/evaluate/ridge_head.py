@@ -418,10 +418,9 @@ class RidgeHead(Head):
                 head_files.shaped(group, "root", (size, size)),
             )
         sums, solution = file["sums"], file["solution"]
-        shapes = {"n_samples": (), "counts": (count,), "by_class": (count, size)}
-        shapes |= {"moment_high": (size, size), "moment_low": (size, size)}
         head.sums_ = {
-            name: head_files.shaped(sums, name, shape, np.int64) for name, shape in shapes.items()
+            name: head_files.shaped(sums, name, *about_array)
+            for name, about_array in labelled.LabelledSums(size, count).layout().items()
         }
         digests = head_files.shaped(file["rows"], "digest", (int(head.sums_["n_samples"]),), np.uint64)
         head.origin_ = Origin("", digests, provenance.NO_ATOMS, tuple(about.audit))

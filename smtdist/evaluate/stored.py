@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.configuration import Configuration
+from smtdist.configuration import VOTING, Configuration
 from smtdist.data import hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import StoredTable
@@ -46,7 +46,7 @@ class StoredFeatures:
     @property
     def has_mirrored(self) -> bool:
         """Whether features of mirror images are there too."""
-        return self.layout[0][0].mirrored is not None
+        return readout.has_mirrored(self.layout)
 
     def views(self, mirrored: bool) -> tuple[Any, NDArray[np.int64]]:
         """Return rows and labels for a classifier that knows no mirror images: of images, and then of mirror images if asked."""
@@ -140,7 +140,7 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
         file = hdf5.unlocked(path)
     except OSError as error:
         raise DataError(
-            f"{name} is not a readable HDF5 file ({error}); give one written by smtdist transform."
+            f"{name} is not a readable HDF5 file ({hdf5.reason_of(error)}); give one written by smtdist transform."
         ) from error
     with file:
         if kind_in(file) != "representation":
@@ -153,7 +153,7 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
             found = _read(name, file, labelled)
         except hdf5.DAMAGE as error:
             raise DataError(
-                f"{name} is not a whole file of representations ({error}); transform again."
+                f"{name} is not a whole file of representations ({hdf5.reason_of(error)}); transform again."
             ) from error
         yield found
 
@@ -177,9 +177,4 @@ def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:
 def _votes(text: str) -> Configuration:
     """Return settings of a transform of images; those of other models say nothing of votes."""
     plain = json.loads(text)
-    known = {
-        name: plain[name]
-        for name in ("neighbours", "temperature", "vote", "mirrored_votes")
-        if name in plain
-    }
-    return Configuration().replace(**known)
+    return Configuration().replace(**{name: plain[name] for name in VOTING if name in plain})

@@ -221,6 +221,15 @@ def whole_row(size: int) -> Layout:
     return [[Columns(Block("embedding", (size,)), 0)]]
 
 
+def has_mirrored(layout: Layout) -> bool:
+    """Tell whether rows have features of mirror images too.
+
+    >>> has_mirrored(whole_row(5))
+    False
+    """
+    return layout[0][0].mirrored is not None
+
+
 def width(layout: Layout) -> int:
     """Return the numbers of a row that has all parts of a layout.
 

@@ -24,13 +24,11 @@ def head_facts(path: Path) -> Facts:
             "provenance": {"versions": dict(about.versions)},
             "audit": [dict(entry) for entry in about.audit],
             "head": about.kind,
-            "n_samples": sum(
-                entry["n_samples"] * (1 if entry["action"] == "added" else -1) for entry in about.audit
-            ),
+            "n_samples": head_files.rows_of(about.audit),
             "n_features": about.n_features,
             "n_classes": len(about.classes),
             "classes": about.classes.tolist(),
-            "mirrored": about.layout is not None and about.layout[0][0].mirrored is not None,
+            "mirrored": about.mirrored,
             "numbers": about.numbers,
             # an error that is not finite is none
             "path": [
@@ -52,7 +50,7 @@ def head_facts(path: Path) -> Facts:
 def head_readable(facts: Facts) -> list[tuple[str, str]]:
     """Return those that a person wants to see."""
     numbers, names = facts["numbers"], [str(one) for one in facts["classes"]]
-    share = numbers.get("share", numbers["penalty"])
+    share, top = penalty_of(facts)
     rows = [
         ("head", head_named(facts)),
         ("rows", f"{facts['n_samples']:,} of {facts['n_features']:,} numbers"),
@@ -61,8 +59,7 @@ def head_readable(facts: Facts) -> list[tuple[str, str]]:
         rows.append(("mirror images", "inside the kernel"))
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     rows.append(("classes", f"{len(names):,}: {' '.join(names[:LISTED])}{more}"))
-    best = [one for one in facts["path"] if one["penalty"] == share]
-    judged = f", with top-1 of {tables.percent(best[0]['top1'])} on rows left out" if best else ""
+    judged = "" if top is None else f", with top-1 of {tables.percent(top)} on rows left out"
     unit = "mean diagonal of the kernel" if facts["head"] == "kernel" else "mean eigenvalue"
     rows.append(("penalty", f"{share:g} of the {unit}{judged}"))
     rows.append(("probabilities", f"soft-max of {numbers['heat']:.3g} f, fitted on rows left out"))
@@ -72,6 +69,13 @@ def head_readable(facts: Facts) -> list[tuple[str, str]]:
     versions = facts["provenance"]["versions"]
     rows.append(("written with", ", ".join(f"{name} {number}" for name, number in versions.items())))
     return rows
+
+
+def penalty_of(facts: Facts) -> tuple[float, float | None]:
+    """Return the share that was chosen, and its top-1 on rows that were left out, where that is known."""
+    numbers = facts["numbers"]
+    share = numbers.get("share", numbers["penalty"])
+    return share, next((one["top1"] for one in facts["path"] if one["penalty"] == share), None)
 
 
 def head_named(facts: Facts) -> str:
