@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate.cosine_rows import Comparer, Sets, require_alike, view_bytes
+from smtdist.evaluate.cosine_rows import Comparer, Sets, View, require_alike, view_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
@@ -149,20 +149,21 @@ class KernelRidge:
     residual: float = 0.0
 
     def decision(self, sets: Sets, *, progress: Progress | None = None) -> Float64:
-        """Return f, (m, c), for images with the same kinds of features. Memory: two blocks of features."""
+        """Return f, (m, c), for images with the same kinds of features. Memory: `LEFT` + 1 blocks of features."""
         n, m = require_alike(self.known), require_alike(sets)
         step = block_rows(sets)
         found = np.tile(self.mean, (m, 1))
         duals = self.duals.astype(np.float32)
         kernel = np.empty((min(step, m), min(step, n)), np.float32)
-        for start, stop in even_ranges(m, step):
-            asked = self.comparer.views(sets, slice(start, stop))
+        for top, bottom in even_ranges(m, LEFT * step):
+            asked = _kept(self.comparer, sets, top, bottom, step)
             for first, last in even_ranges(n, step):
                 near = self.comparer.views(self.known, slice(first, last))
-                block = self.comparer.kernel(asked, near, kernel[: stop - start, : last - first])
-                found[start:stop] += block @ duals[first:last]
+                for start, stop, views in asked:
+                    block = self.comparer.kernel(views, near, kernel[: stop - start, : last - first])
+                    found[start:stop] += block @ duals[first:last]
             if progress is not None:
-                progress(stop, m)
+                progress(bottom, m)
         return found
 
     def predict(self, sets: Sets) -> Int64:
@@ -264,15 +265,11 @@ def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Prog
     n = require_alike(known)
     step, tile = block_rows(known), np.empty((stop - start, n - start), np.float32)
     for top, bottom in even_ranges(stop - start, LEFT * step):
-        # several blocks stay while others pass by: to scale a block takes as long as to multiply it with one
-        left = [
-            (first, last, comparer.views(known, slice(start + first, start + last)))
-            for first, last in _blocks(top, bottom, step)
-        ]
-        for first, last in _blocks(top, n - start, step):
-            right = comparer.views(known, slice(start + first, start + last))
+        left = _kept(comparer, known, start + top, start + bottom, step)
+        for first, last in even_ranges(n - start - top, step):
+            right = comparer.views(known, slice(start + top + first, start + top + last))
             for above, below, views in left:
-                comparer.kernel(views, right, tile[above:below, first:last])
+                comparer.kernel(views, right, tile[above - start : below - start, top + first : top + last])
         tile[top:bottom, :top] = tile[:top, top:bottom].T
     if progress is not None:
         # of the triangle's entries
@@ -280,9 +277,15 @@ def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Prog
     return tile
 
 
-def _blocks(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
-    for first, last in even_ranges(stop - start, step):
-        yield start + first, start + last
+def _kept(
+    comparer: Comparer, sets: Sets, start: int, stop: int, step: int
+) -> list[tuple[int, int, list[View]]]:
+    """Return the views of images start to stop in blocks, which stay while the blocks of others pass by.
+
+    To scale a block takes as long as to multiply it with one.
+    """
+    ranges = [(start + first, start + last) for first, last in even_ranges(stop - start, step)]
+    return [(first, last, comparer.views(sets, slice(first, last))) for first, last in ranges]
 
 
 class _Found(NamedTuple):
@@ -441,11 +444,11 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
 
 
 def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
-    """Return the memory that `KernelRidge.decision` takes at most: two blocks of features, their kernel, and the sums."""
+    """Return the memory that `KernelRidge.decision` takes at most: blocks of features, a kernel, and the sums."""
     n, m = require_alike(known), require_alike(asked)
     step = block_rows(asked)
     rows, columns = min(step, m), min(step, n)
-    blocks = view_bytes(asked, rows) + view_bytes(known, columns)
+    blocks = view_bytes(asked, min(LEFT * step, m)) + view_bytes(known, columns)
     # the products of a piece are brought to the kernel by each thread
     comparing = 4 * rows * columns + 16 * threads() * mirror_kernel.PIECE * columns
     return blocks + comparing + 8 * n_classes * (3 * m + 2 * n + rows)
