@@ -21,7 +21,7 @@ from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
 from smtdist.evaluate.cosine_rows import Comparer, Scale
 from smtdist.models import groups as file_groups
-from smtdist.models import readout
+from smtdist.models import layouts, readout
 from smtdist.models.kinds import kind_in
 from smtdist.models.provenance import few_versions
 
@@ -144,13 +144,6 @@ def _about(file: Any) -> About:
     )
 
 
-def shaped(group: Any, name: str, shape: tuple[int, ...], dtype: Any = None) -> NDArray[Any]:
-    """Read an array of finite numbers; ValueError where it has another shape than belongs to the other arrays."""
-    if group[name].shape != shape:
-        raise ValueError(f"{name} has the shape {group[name].shape}, {shape} is expected")
-    return file_groups.finite(group, name, dtype)
-
-
 def scales_group(comparer: Comparer) -> Group:
     """Return how features are scaled before they are compared: mean and inverse deviation of each part that is."""
     variables: dict[str, Any] = {}
@@ -174,8 +167,9 @@ def read_comparer(group: Any, layout: readout.Layout, temperature: float) -> Com
             if not one.block.counts:
                 found[number].append(Scale())
                 continue
-            shape = (one.block.size,)
-            mean, inverse = (shaped(group, f"{kind}_{name}", shape) for kind in ("mean", "inverse"))
+            names = f"mean_{name}", f"inverse_{name}"
+            layouts.require(group, {"": dict.fromkeys(names, ("feature",))}, feature=one.block.size)
+            mean, inverse = (file_groups.finite(group, one) for one in names)
             found[number].append(Scale(mean, inverse))
     return Comparer(tuple(tuple(scales) for scales in found), temperature)
 

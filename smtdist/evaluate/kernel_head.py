@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,15 @@ from smtdist.evaluate.cosine_rows import Sets, layout_for, parts_of, require_tem
 from smtdist.evaluate.head import Head
 from smtdist.evaluate.kernel_ridge import KernelRidge
 from smtdist.kernels.threads import even_ranges
-from smtdist.models import readout
+from smtdist.models import groups as file_groups
+from smtdist.models import layouts, readout
 
 Float64 = NDArray[np.float64]
 
+_LAYOUT: Final[dict[str, layouts.Arrays]] = {
+    "solution": {"duals": ("row", "class"), "mean": ("class",)},
+    "training": {"rows": ("row", "input")},
+}
 MEMORY_SHARE = 4
 """A kernel, or training features from a file, that fit this part (1/4) of the memory limit stay in memory."""
 
@@ -135,11 +140,11 @@ class KernelHead(Head):
         fitted, rows = self.fitted_, self.rows_
         solution: dict[str, Any] = {
             "duals": (
-                ("row", "class"),
+                _LAYOUT["solution"]["duals"],
                 fitted.duals,
                 {"long_name": "alpha of f = mean + sum alpha k(x, x_i)"},
             ),
-            "mean": ("class", fitted.mean),
+            "mean": (_LAYOUT["solution"]["mean"], fitted.mean),
         }
         yield "solution", Group(solution)
         yield "scales", head_files.scales_group(fitted.comparer)
@@ -151,15 +156,16 @@ class KernelHead(Head):
                 yield start, np.asarray(rows[start:stop]).astype(dtype, copy=False)
 
         streamed = Streamed((len(rows), rows.shape[1]), dtype, pieces)
-        yield "training", Group({"rows": (("row", "input"), streamed, {"long_name": "training features"})})
+        yield (
+            "training",
+            Group({"rows": (_LAYOUT["training"]["rows"], streamed, {"long_name": "training features"})}),
+        )
 
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
         head = cls(**about.settings, layout=about.layout)
-        n, count = file["solution"]["duals"].shape[0], len(about.classes)
-        stored = file["training"]["rows"]
-        if stored.shape != (n, about.n_features):
-            raise ValueError(f"there are training features {stored.shape} beside {n} duals")
+        count, solution, stored = len(about.classes), file["solution"], file["training"]["rows"]
+        layouts.require(file, _LAYOUT, **{"class": count}, input=about.n_features)
         if stored.nbytes <= memory_limit() // MEMORY_SHARE:
             head.rows_ = TableRows(as_table(stored[()]))
         else:
@@ -168,8 +174,8 @@ class KernelHead(Head):
         layout = layout_for(about.n_features, about.layout)
         head.fitted_ = KernelRidge(
             np.arange(count),
-            head_files.shaped(file["solution"], "duals", (n, count), np.float64),
-            head_files.shaped(file["solution"], "mean", (count,)),
+            file_groups.finite(solution, "duals", np.float64),
+            file_groups.finite(solution, "mean"),
             head_files.read_comparer(file["scales"], layout, head.temperature),
             parts_of(head.rows_, layout),
             float(numbers["penalty"]),

@@ -27,7 +27,7 @@ from smtdist.evaluate.kernel_ridge import checked_penalties, softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
-from smtdist.models import provenance, readout
+from smtdist.models import layouts, provenance, readout
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
@@ -49,6 +49,21 @@ HEATS: Final = tuple(np.geomspace(0.01, 1000.0, 41).tolist())
 """Factors of f in the soft-max that are tried."""
 MOST_JUDGED: Final = 4096
 """Rows, evenly spaced, that choose among them."""
+
+
+_SQUARE: Final = ("feature", "feature_")
+_LAYOUT: Final[dict[str, layouts.Arrays]] = {
+    "sums": {
+        "n_samples": (),
+        "counts": ("class",),
+        "by_class": ("class", "feature"),
+        "moment_high": _SQUARE,
+        "moment_low": _SQUARE,
+        "step": ("feature",),
+    },
+    "solution": {"coef": ("feature", "class"), "intercept": ("class",)},
+}
+_LANDMARKS: Final[layouts.Arrays] = {"rows": ("landmark", "input"), "root": ("landmark", "landmark_")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,33 +383,32 @@ class RidgeHead(Head):
         return {name: float(value) for name, value in names.items()}
 
     def _groups(self) -> Iterator[tuple[str, Group]]:
-        sums, square = self.sums_, ("feature", "feature_")
+        sums = self.sums_
+        values: dict[str, tuple[Any, ...]] = {
+            "n_samples": (sums["n_samples"],),
+            "counts": (sums["counts"], {"long_name": "rows of each class"}),
+            "by_class": (sums["by_class"], {"units": "steps"}),
+            "moment_high": (file_groups.smallest(sums["moment_high"]),),
+            # 0 to 2^32 - 1
+            "moment_low": (sums["moment_low"].astype(np.uint32),),
+            "step": (self.step_,),
+        }
+        about = {"long_name": "sums of rows in steps; X^T X is high x 2^32 + low, in squared steps"}
         yield (
             "sums",
-            Group(
-                {
-                    "n_samples": ((), sums["n_samples"]),
-                    "counts": ("class", sums["counts"], {"long_name": "rows of each class"}),
-                    "by_class": (("class", "feature"), sums["by_class"], {"units": "steps"}),
-                    "moment_high": (square, file_groups.smallest(sums["moment_high"])),
-                    # 0 to 2^32 - 1
-                    "moment_low": (square, sums["moment_low"].astype(np.uint32)),
-                    "step": ("feature", self.step_),
-                },
-                {"long_name": "sums of rows in steps; X^T X is high x 2^32 + low, in squared steps"},
-            ),
+            Group({name: (_LAYOUT["sums"][name], *value) for name, value in values.items()}, about),
         )
         yield "rows", Group({"digest": ("sample", self.origin_.samples, {"long_name": "hash of the row"})})
         solution: dict[str, Any] = {
-            "coef": (("feature", "class"), self.coef_, {"long_name": "W of f = X W + b"}),
-            "intercept": ("class", self.intercept_),
+            "coef": (_LAYOUT["solution"]["coef"], self.coef_, {"long_name": "W of f = X W + b"}),
+            "intercept": (_LAYOUT["solution"]["intercept"], self.intercept_),
         }
         yield "solution", Group(solution)
         if self.features_ is not None:
             arrays: dict[str, Any] = {
-                "rows": (("landmark", "input"), self.features_.landmarks),
+                "rows": (_LANDMARKS["rows"], self.features_.landmarks),
                 "root": (
-                    ("landmark", "landmark_"),
+                    _LANDMARKS["root"],
                     self.features_.root,
                     {"long_name": "R of k(L, L) = R^T R"},
                 ),
@@ -406,27 +420,28 @@ class RidgeHead(Head):
     def _read(cls, file: Any, about: head_files.About) -> Self:
         head = cls(**about.settings, layout=about.layout)
         head.require_settings()
-        count, inputs = len(about.classes), about.n_features
+        inputs, sizes = about.n_features, {"class": len(about.classes)}
         head.features_, size = None, inputs
         if head.landmarks is not None:
             group, layout = file["landmarks"], layout_for(inputs, about.layout)
-            size = group["rows"].shape[0]  # fewer landmarks than were asked for, of fewer rows
+            # there are fewer landmarks than were asked for, of fewer rows
+            size = layouts.require(file, {"landmarks": _LANDMARKS}, input=inputs)["landmark"]
             head.features_ = LandmarkFeatures(
-                head_files.shaped(group, "rows", (size, inputs)),
+                file_groups.finite(group, "rows"),
                 layout,
                 head_files.read_comparer(file["scales"], layout, head.temperature),
-                head_files.shaped(group, "root", (size, size)),
+                file_groups.finite(group, "root"),
             )
         sums, solution = file["sums"], file["solution"]
+        layouts.require(file, _LAYOUT, **sizes, feature=size)
         head.sums_ = {
-            name: head_files.shaped(sums, name, *about_array)
-            for name, about_array in labelled.LabelledSums(size, count).layout().items()
+            name: file_groups.finite(sums, name, np.int64) for name in _LAYOUT["sums"] if name != "step"
         }
-        digests = head_files.shaped(file["rows"], "digest", (int(head.sums_["n_samples"]),), np.uint64)
+        layouts.require(file, {"rows": {"digest": ("sample",)}}, sample=int(head.sums_["n_samples"]))
+        digests = file_groups.finite(file["rows"], "digest", np.uint64)
         head.origin_ = Origin("", digests, provenance.NO_ATOMS, tuple(about.audit))
-        head.step_ = head_files.shaped(sums, "step", (size,))
-        head.coef_ = head_files.shaped(solution, "coef", (size, count))
-        head.intercept_ = head_files.shaped(solution, "intercept", (count,))
+        head.step_ = file_groups.finite(sums, "step")
+        head.coef_, head.intercept_ = (file_groups.finite(solution, name) for name in ("coef", "intercept"))
         head.share_, head.penalty_, head.heat_ = (
             float(about.numbers[name]) for name in ("share", "penalty", "heat")
         )
