@@ -36,7 +36,10 @@ def run(words: Sequence[str]) -> dict[str, Any]:
     found = watched([sys.executable, "-m", "smtdist", *words, "--json"])
     shown = shlex.join(Path(word).name if "/" in word else word for word in words)
     kept = {name: found[name] for name in ("seconds", "cpu_seconds", "peak_bytes")}
-    return {"command": f"smtdist {shown}", "said": json.loads("\n".join(found["lines"])), **kept}
+    said = json.loads("\n".join(found["lines"]))
+    # a record says nothing of where this machine keeps its files
+    said |= {name: Path(said[name]).name for name in ("out", "model") if name in said}
+    return {"command": f"smtdist {shown}", "said": said, **kept}
 
 
 def first_images(data: Path, group: str, count: int, out: Path) -> None:
