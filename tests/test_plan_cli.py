@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 
 import h5py
@@ -20,6 +21,7 @@ from smtdist.engine.forecast import added_seconds
 from smtdist.engine.local_cluster import local_executor
 from smtdist.engine.passes import Engine
 from smtdist.errors import MemoryBudgetError
+from smtdist.models import calibrate
 from smtdist.models.calibrate import measured
 from smtdist.models.files import save
 from smtdist.models.fit import fit
@@ -88,6 +90,8 @@ def test_a_plan_states_time_and_bytes_of_every_pass(data, tmp_path):
     assert [cost["seconds"] > 0 for cost in found["passes"]] == [True] * 5
     total = found["total"]
     assert total["seconds"] == pytest.approx(sum(cost["seconds"] for cost in found["passes"]))
+    low, high = total["seconds_range"]
+    assert 0 < low < total["seconds"] < high
     assert total["passes"] == 13  # whitening, sketch, ten rounds, statistics
     assert total["tasks"] == sum(cost["rounds"] * cost["n_tasks"] for cost in found["passes"])
     assert total["written_bytes"] > found["passes"][3]["n_tasks"] * found["passes"][3]["state_bytes"]
@@ -231,12 +235,39 @@ def test_a_running_cluster_is_measured(data):
 def test_a_calibration_sees_codes_as_dense_as_those_of_the_fit(method):
     images = small_images(2, 300, 8, 8)
     plan = planner(images, dictionary_method=method, dictionary_rounds=1)
-    paces, baselines = measured(plan.asked(plan.costs(), 1), Deadline.after(3))
+    paces, baselines, _ = measured(plan.asked(plan.costs(), 1), Deadline.after(3))
     assert set(paces) == set(baselines) == {step.name for step in plan.steps()}
     for pace in paces.values():
         assert pace.read > 0
         assert added_seconds(pace.add, 300) > 0
     assert min(baselines.values()) > 0
+
+
+def test_compiling_takes_no_time_from_what_is_measured(monkeypatch):
+    """In a fresh environment 10 s of compiling left none for the statistics, which were told from K = 128: 4.8 days of 25 minutes."""
+    compiled, left = [0.0], []
+
+    @contextmanager
+    def timer():
+        yield lambda: compiled[0]
+
+    def probe(*arguments):
+        compiled[0] += 100
+        return 2**20
+
+    def curve(statistic, images, batch, samples, tiles, due, processes):
+        left.append(due.left)
+        return ((1.0, 1e-3),), "measured", statistic.zero()
+
+    monkeypatch.setattr(calibrate, "compile_timer", timer)
+    monkeypatch.setattr(calibrate.worker, "probe", probe)
+    monkeypatch.setattr(calibrate, "_curve", curve)
+    monkeypatch.setattr(calibrate, "_learnt", lambda *arguments: (None, None))
+    plan = planner(small_images(2, 300, 8, 8))
+    paces, _, compiling = measured(plan.asked(plan.costs(), 1), Deadline.after(1))
+    assert compiling == 300
+    assert min(left) > 10
+    assert {pace.start for pace in paces.values()} == {0.0}
 
 
 def test_what_the_solve_finds_in_memory_is_what_the_statistics_hold():

@@ -27,7 +27,7 @@ from smtdist.errors import MemoryBudgetError, SmtdistError
 from smtdist.models import calibrate as calibrating
 from smtdist.models import forecast, ways
 from smtdist.models import plan as planning
-from smtdist.models.calibrate import Asked
+from smtdist.models.calibrate import Asked, Measured
 from smtdist.models.coders.files import kind_in
 from smtdist.models.plan import Machines
 from smtdist.models.rehearsal import planned_run
@@ -230,7 +230,7 @@ def _there(
         if calibrate:
             question = planner.asked(costs, worker.workers, encoder, given)
 
-            def measure(question: Asked, due: Deadline) -> list[tuple[float, forecast.Measured]]:
+            def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
                 return _on_workers(engine, question, due)
 
             calibration, _ = forecast.calibrated(
@@ -239,9 +239,9 @@ def _there(
     return planner.plan(calibration)
 
 
-def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, forecast.Measured]]:
+def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
     """Measure on every worker at once; their clocks need not agree."""
-    executor, answers = engine.executor, list[tuple[float, forecast.Measured]]()
+    executor, answers = engine.executor, list[tuple[float, Measured]]()
     handles = [executor.submit(_measured_there, question, due.left) for _ in range(executor.slots())]
     try:
         for handle in handles:
@@ -258,7 +258,7 @@ def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[fl
     return answers
 
 
-def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> forecast.Measured:
+def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
     return calibrating.measured(question, Deadline.after(seconds))
 
 
@@ -307,4 +307,11 @@ def _remarks(planned: forecast.FitPlan) -> list[str]:
         + "".join(f"; {name} {basis}" for name, basis in guessed.items())
         + (f"; the solve by n³ from {calibration.solve.size} rows." if calibration.solve else ".")
     )
+    if planned.seconds_range is not None:
+        low, high = map(tables.duration, planned.seconds_range)
+        lines.append(f"Expect the fit to take between {low} and {high}.")
+    if calibration.compile_seconds >= 1:
+        lines.append(
+            f"Before that kernels were compiled for {calibration.compile_seconds:.0f} s, once for this installation."
+        )
     return lines

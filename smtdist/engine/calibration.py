@@ -36,6 +36,8 @@ REPEATED_BELOW: Final = 0.4
 """A measurement shorter than this many seconds is taken three times, and its median counts."""
 GROWTH: Final = 4
 """A measurement grows by this factor until it has the real size or its time is up."""
+ANSWER_SECONDS: Final = 300.0
+"""How long after its deadline a process may answer: it keeps that between measurements, and compiles kernels before."""
 PIECE: Final = 32 * 2**20
 """Bytes that are copied, added, stored and sent."""
 TRIED_ROWS: Final = (256, 512, 1024)
@@ -49,8 +51,9 @@ STREAMED: Final = 3072
 class Calibration:
     """What was measured: the pace of each pass by its name, rates of bytes, the speed of the solve.
 
-    `solve` is None of a run that solves nothing. `seconds` is what measuring took, `start_seconds` what a
-    worker process took to start, `where` says what was measured.
+    `solve` is None of a run that solves nothing. `seconds` is what measuring took, `compile_seconds` what
+    compiling kernels took before, which a fit then finds on disk, `start_seconds` what a worker process took
+    to start, `where` says what was measured.
     """
 
     paces: Mapping[str, Pace]
@@ -59,11 +62,13 @@ class Calibration:
     seconds: float
     start_seconds: float
     where: str
+    compile_seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return all figures as plain JSON types."""
         return {
             "seconds": self.seconds,
+            "compile_seconds": self.compile_seconds,
             "start_seconds": self.start_seconds,
             "where": self.where,
             "passes": {name: pace.to_dict() for name, pace in self.paces.items()},
@@ -107,6 +112,10 @@ class Deadline:
     def left(self) -> float:
         """Seconds left; never below zero."""
         return max(0.0, self.at - time.time())
+
+    def later(self, seconds: float) -> Deadline:
+        """Return the moment so many seconds after this one."""
+        return Deadline(self.at + seconds)
 
     def share(self, part: float) -> Deadline:
         """Return the moment when this part of what is left is over."""
@@ -314,8 +323,8 @@ def on_processes(
 def _answer(process: subprocess.Popen[bytes], deadline: Deadline) -> Any:
     try:
         output, _ = process.communicate(
-            timeout=deadline.left + 20
-        )  # a deadline is kept between measurements
+            timeout=deadline.left + ANSWER_SECONDS
+        )
         return pickle.loads(output) if process.returncode == 0 else None
     except (subprocess.TimeoutExpired, EOFError, pickle.UnpicklingError):
         process.kill()

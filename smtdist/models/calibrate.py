@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -25,6 +25,7 @@ from smtdist.engine.calibration import Deadline
 from smtdist.engine.forecast import Curve, Pace
 from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.errors import DataError
+from smtdist.kernels.cpu.jit import compile_timer
 from smtdist.kernels.threads import set_threads
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.dictionary import moved_once
@@ -66,26 +67,42 @@ class Asked:
     grid: NDArray[np.float32] | None = None
 
 
-def measured(question: Asked, deadline: Deadline) -> tuple[dict[str, Pace], dict[str, int]]:
-    """Return the pace of each pass, and the bytes in memory before it, by name; runs where a worker would.
+class Measured(NamedTuple):
+    """The pace of each pass and the bytes in memory before it, by name, and the seconds for which kernels were compiled."""
 
-    Memory: the sums of the passes, one after another, where they fit in `MOST_BYTES`, else of fewer atoms.
+    paces: dict[str, Pace]
+    baselines: dict[str, int]
+    compile_seconds: float
+
+
+def measured(question: Asked, deadline: Deadline) -> Measured:
+    """Measure each pass of a fit; runs where a worker would.
+
+    Kernels that no fit has compiled on this machine are compiled first: the time that takes is counted
+    apart, and the deadline moves by it. Memory: the sums of the passes, one after another, where they fit in
+    `MOST_BYTES`, else of fewer atoms.
     """
     set_threads(question.threads)
     baselines: dict[str, int] = {}
     most = max(batch for batch, _, _ in question.sizes)
     images, reading = timing.read_sample(question.source, most, deadline.share(0.15))
     whitener, grid, paces = question.whitener, question.grid, {}
-    for step, (batch, samples, tiles) in zip(question.steps, question.sizes, strict=True):
-        # here and not before all of them: a pass leaves gaps in the heap to those that follow
-        in_use, start = _probed(step, question.threads)
-        baselines[step.name] = in_use - images.nbytes + LEFT * bool(baselines)
-        due = deadline.share(SHARES.get(step.name, 0.3))
-        statistic = fitted(step.statistic, whitener, grid)
-        curve, basis, state = _curve(statistic, images, batch, samples, tiles, due, question.processes)
-        paces[step.name] = Pace(reading, curve, start, basis)
-        whitener, grid = _learnt(statistic, state, question.settings, step.source.name, whitener, grid)
-    return paces, baselines
+    with compile_timer() as compiled:
+        for step, (batch, samples, tiles) in zip(question.steps, question.sizes, strict=True):
+            # here and not before all of them: a pass leaves gaps in the heap to those that follow
+            before = compiled()
+            in_use, start = _probed(step, question.threads)
+            compiling = compiled() - before
+            deadline = deadline.later(compiling)
+            baselines[step.name] = in_use - images.nbytes + LEFT * bool(baselines)
+            due = deadline.share(SHARES.get(step.name, 0.3))
+            statistic = fitted(step.statistic, whitener, grid)
+            curve, basis, state = _curve(
+                statistic, images, batch, samples, tiles, due, question.processes
+            )
+            paces[step.name] = Pace(reading, curve, max(0.0, start - compiling), basis)
+            whitener, grid = _learnt(statistic, state, question.settings, step.source.name, whitener, grid)
+        return Measured(paces, baselines, compiled())
 
 
 Learnt = tuple[Whitener | None, NDArray[np.float32] | None]

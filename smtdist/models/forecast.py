@@ -23,7 +23,7 @@ from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError
 from smtdist.kernels.types import Encoder
-from smtdist.models.calibrate import Asked, measured
+from smtdist.models.calibrate import Asked, Measured, measured
 from smtdist.models.plan import Machines, PassCost, Step, fit_steps, plan_steps
 from smtdist.models.ways import SOLVE
 from smtdist.statistics.cooccurrence import CodeSums
@@ -36,9 +36,10 @@ SLACK: Final = 48 * 2**20
 """What the process that does as it is told may have in memory beyond this one: up to 30 MiB as measured, where it calibrates
 and this one did not."""
 TILES: Final = "tiles of rows"
+WITHIN: Final = 1.5
+"""Fits take between their planned time divided by this and multiplied by it, as `benchmarks.scaling.plans` measures."""
 PASSES_SHARE: Final = 0.7
 """Of the time of a calibration, for the passes; the rest is for rates and the solve."""
-Measured = tuple[dict[str, Pace], dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,11 @@ class FitPlan:
             return None
         return self.calibration.start_seconds + sum(cost.seconds or 0.0 for cost in self.costs)
 
+    @property
+    def seconds_range(self) -> tuple[float, float] | None:
+        """Least and most time to expect; None where nothing was measured."""
+        return None if self.seconds is None else (self.seconds / WITHIN, self.seconds * WITHIN)
+
     def total(self) -> dict[str, Any]:
         """Return what the fit takes in all.
 
@@ -95,6 +101,7 @@ class FitPlan:
             "device_bytes": max(cost.plan.device_bytes for cost in self.costs),
             "scratch_bytes": 0,
             "seconds": self.seconds,
+            "seconds_range": self.seconds_range,
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -371,33 +378,39 @@ def calibrated(
     measure: Callable[[Asked, Deadline], list[tuple[float, Measured]]] | None = None,
     where: str | None = None,
 ) -> tuple[Calibration, dict[str, int]]:
-    """Measure all that `Planner.plan` needs, in at most ten seconds; return it with the baselines of the passes.
+    """Measure all that `Planner.plan` needs; return it with the baselines of the passes.
+
+    That takes at most ten seconds, and on a machine where nothing was fitted before what compiling kernels
+    takes.
 
     The passes are measured in this process, in fresh ones that stand for workers, or by `measure` on real
     workers; the solve and the disk here.
     """
-    started, deadline = time.perf_counter(), Deadline.after(timing.SECONDS)
-    due = deadline.share(PASSES_SHARE)
+    started, due = time.perf_counter(), Deadline.after(PASSES_SHARE * timing.SECONDS)
     if measure is not None:
         answers = measure(question, due)
     elif planner.machines.worker.alone:
         answers = [(0.0, measured(question, due))]
     else:
         answers = timing.on_processes(question.processes, measured, question, due, deadline=due)
+    deadline = Deadline.after((1 - PASSES_SHARE) * timing.SECONDS)
     solve = timing.solve_speed(*planner.solved, deadline.share(0.8))
     rates = timing.byte_rates(checkpoint, deadline)
+    compiling = max(found.compile_seconds for _, found in answers)
     if where is None:
         alone = planner.machines.worker.alone
         where = "in this process" if alone else f"in {len(answers)} processes of this machine at once"
     calibration = Calibration(
-        timing.mean_paces([paces for _, (paces, _) in answers]),
+        timing.mean_paces([found.paces for _, found in answers]),
         rates,
         solve,
-        time.perf_counter() - started,
+        time.perf_counter() - started - compiling,
         max(start for start, _ in answers),
         where,
+        compiling,
     )
-    baselines = {name: max(found[name] for _, (_, found) in answers) for name in answers[0][1][1]}
+    names = answers[0][1].baselines
+    baselines = {name: max(found.baselines[name] for _, found in answers) for name in names}
     return calibration, baselines
 
 

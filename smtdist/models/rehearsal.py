@@ -26,6 +26,7 @@ from smtdist.engine.partial import Counters, Partial
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import MemoryBudgetError
+from smtdist.kernels.cpu.jit import compile_timer
 from smtdist.kernels.threads import set_threads
 from smtdist.models.forecast import FitPlan, with_seconds
 from smtdist.models.plan import Machines, PassCost, PlannedCluster, Step, step_cost
@@ -55,6 +56,7 @@ class Rehearsal(Engine):
     paces: dict[str, Pace] = field(default_factory=dict, init=False)
     n_atoms: int = field(default=0, init=False)  # whose codes the last pass sums
     deadline: Deadline = field(init=False)
+    compile_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,8 +74,11 @@ class Rehearsal(Engine):
     ) -> tuple[Partial, Record]:
         """Plan a pass over all samples, and return the sum over some."""
         started = time.perf_counter()
-        limits = self.limits(statistic, source)
-        start = time.perf_counter() - started
+        with compile_timer() as compiled:
+            limits = self.limits(statistic, source)
+        start = time.perf_counter() - started - compiled()
+        self.compile_seconds += compiled()
+        self.deadline = self.deadline.later(compiled())
         baselines = {**self.machines.baselines, name: limits.baseline_bytes}
         self.machines = replace(self.machines, baselines=baselines)
         step = Step(
@@ -187,7 +192,9 @@ def planned_run(
     if any(cost.name == SOLVE for cost in engine.costs):
         speed = timing.solve_speed(*solved, deadline.share(0.8))
     rates = timing.byte_rates(checkpoint, deadline)
-    taken = time.perf_counter() - started
-    calibration = Calibration(engine.paces, rates, speed, taken, 0.0, "in this process")
+    taken = time.perf_counter() - started - engine.compile_seconds
+    calibration = Calibration(
+        engine.paces, rates, speed, taken, 0.0, "in this process", engine.compile_seconds
+    )
     costs = with_seconds(engine.costs, calibration, solved, not worker.alone, checkpoint is not None)
     return FitPlan(tuple(costs), machines, checkpoint is not None, calibration, None)

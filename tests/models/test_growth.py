@@ -114,7 +114,7 @@ def forecast(monkeypatch, context, seconds, active_of, allowed, tiles=1):
     step = fit_steps(source, settings)[-1]
     monkeypatch.setattr(CodeSums, "zero", zero)
     monkeypatch.setattr(CodeSums, "update", update)
-    paces, _ = measured(
+    paces, *_ = measured(
         Asked(source, settings, (step,), ((256, 256, tiles),), 1, 1), Deadline.after(allowed)
     )
     return paces["statistics"].add[0][1], sizes, touched[2048]

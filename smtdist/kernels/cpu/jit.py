@@ -7,14 +7,15 @@ contracted. Masks are read as bytes in little-endian order, which holds on every
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, event
 from numba.extending import intrinsic
 
 from smtdist.kernels.types import Array
@@ -36,6 +37,16 @@ def compiled(function: Function) -> Function:
     `__pycache__/*.nb?`.
     """
     return cast(Function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+@contextmanager
+def compile_timer() -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the seconds for which kernels were compiled inside the block so far.
+
+    Kernels that are loaded from the cache on disk cost nothing here.
+    """
+    with event.install_listener("numba:compile", event.TimingListener()) as timer:
+        yield lambda: timer.duration if timer.done else 0.0
 
 
 def vector_operation(function: Callable[..., Any]) -> Callable[..., Any]:
