@@ -14,7 +14,9 @@ from typing import Any
 import psutil
 
 INTERVAL = 0.02
-"""Seconds between two looks; between them a short peak can hide."""
+"""Least seconds between two looks; between them a short peak can hide."""
+LOOKING = 0.05
+"""Part of the time that is spent on looking at most: a look at gigabytes of pages takes long, and stops the process."""
 
 
 def watched(
@@ -72,10 +74,13 @@ def _output() -> Iterator[Any]:
 
 
 def _look(pid: int, scratch: Path | None, peaks: dict[str, int], stop: threading.Event) -> None:
-    while not stop.wait(INTERVAL):
+    pause = INTERVAL
+    while not stop.wait(pause):
+        started = time.perf_counter()
         peaks["memory"] = max(peaks["memory"], family_bytes(pid))
         if scratch is not None:
             peaks["scratch"] = max(peaks["scratch"], folder_bytes(scratch))
+        pause = max(INTERVAL, (time.perf_counter() - started) / LOOKING)
 
 
 def family_bytes(pid: int) -> int:

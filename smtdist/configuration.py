@@ -150,7 +150,7 @@ class Configuration:
         by the seed and what the sample holds, the same in every pass and file; None, or more than there
         are, codes all of them. Random dictionaries and `transform` take all on the stride.
     moment : V is the "second" moment of the codes (SMT 2023) or "centred" (SMT 2018).
-    n_components : dimensions kept.
+    n_components : dimensions kept, at most `dictionary` - `drop`: a larger number is lowered.
     drop : leading dimensions that are left out.
     pool_size, pool_stride : side of the windows over which patch embeddings are averaged, and the step from
         one to the next, in positions. None for both: 4 windows cover the shorter side of an image, whatever
@@ -237,6 +237,21 @@ class Configuration:
     def replace(self, **changes: Any) -> Configuration:
         """Return a copy with some settings changed; unknown names are refused with the list of known ones."""
         return dataclasses.replace(self, **_known(changes))
+
+    def with_atoms(self, n_atoms: int) -> Configuration:
+        """Return the settings of so many atoms, with at most as many components as those give.
+
+        Raises ConfigurationError where none is left.
+
+        >>> Configuration(n_components=384, drop=2).with_atoms(256).n_components
+        254
+        """
+        if n_atoms <= self.drop:
+            raise ConfigurationError(
+                f"drop is {self.drop}, and {n_atoms} atoms give no more components; lower drop or raise dictionary."
+            )
+        most = min(self.n_components, n_atoms - self.drop)
+        return dataclasses.replace(self, dictionary=n_atoms, n_components=most)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON types."""

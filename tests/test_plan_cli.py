@@ -244,7 +244,7 @@ def test_a_calibration_sees_codes_as_dense_as_those_of_the_fit(method):
 
 
 def test_compiling_takes_no_time_from_what_is_measured(monkeypatch):
-    """In a fresh environment 10 s of compiling left none for the statistics, which were told from K = 128: 4.8 days of 25 minutes."""
+    """In a fresh environment 10 s of compiling left none for the statistics, which were told from K = 128: days, not minutes."""
     compiled, left = [0.0], []
 
     @contextmanager

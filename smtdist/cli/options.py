@@ -15,7 +15,6 @@ from smtdist import configuration
 from smtdist.cli.errors import DEBUG, WrongUsage, usage
 from smtdist.configuration import Configuration
 from smtdist.engine.cluster_choice import ClusterChoice
-from smtdist.errors import ConfigurationError
 
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
     from smtdist.models.coders.represent import Pooled
@@ -367,18 +366,8 @@ def settings_from(
         if base is not None:
             return _settings_of_base(base, preset_name, changes)
         start = configuration.preset(preset_name) if preset_name else Configuration()
-        return _solvable(start.replace(**changes), None if atoms is None else len(atoms))
-
-
-def _solvable(settings: Configuration, n_atoms: int | None) -> Configuration:
-    """Refuse before any work what the solve would refuse at its end: more components than atoms."""
-    asked = settings.n_components + settings.drop
-    atoms = n_atoms or settings.dictionary
-    if asked > atoms:
-        raise ConfigurationError(
-            f"n_components + drop is {asked}, more than the {atoms} atoms; ask for fewer."
-        )
-    return settings
+        settings = start.replace(**changes)
+        return settings.with_atoms(settings.dictionary if atoms is None else len(atoms))
 
 
 def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, Any]) -> Configuration:
@@ -391,7 +380,7 @@ def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, A
         )
     # a mean that follows the context must not follow it to another one
     settings = base.settings.replace(mean_context=base.settings.resolved_mean_context, **changes)
-    return _solvable(settings, len(base.dictionary.grid))
+    return settings.with_atoms(len(base.dictionary.grid))
 
 
 def sequence_lengths(text: str | None) -> tuple[int, ...]:

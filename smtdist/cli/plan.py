@@ -102,8 +102,6 @@ def plan(
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
     source = opening.open_source(data, dataset, settings)
-    if base is not None:
-        settings = settings.replace(dictionary=len(base.dictionary.grid))
     machines, shared, sizes = _machines(where, source, threads, memory, driver_memory, gpu_memory)
     here = where.is_local
     planner = forecast.Planner(

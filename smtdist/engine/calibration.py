@@ -322,9 +322,7 @@ def on_processes(
 
 def _answer(process: subprocess.Popen[bytes], deadline: Deadline) -> Any:
     try:
-        output, _ = process.communicate(
-            timeout=deadline.left + ANSWER_SECONDS
-        )
+        output, _ = process.communicate(timeout=deadline.left + ANSWER_SECONDS)
         return pickle.loads(output) if process.returncode == 0 else None
     except (subprocess.TimeoutExpired, EOFError, pickle.UnpicklingError):
         process.kill()

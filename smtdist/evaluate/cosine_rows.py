@@ -62,7 +62,11 @@ def layout_for(size: int, layout: readout.Layout | None) -> readout.Layout:
 
 
 def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
-    """Return the parts of representations (n, F), anything that is sliced by rows: counts of codes are standardised."""
+    """Return the parts of representations (n, F), anything that is sliced by rows: counts of codes are standardised.
+
+    All parts of the same rows of a file are cut from one reading of them.
+    """
+    rows = rows if isinstance(rows, np.ndarray) else _LastRead(rows)
     return [
         [
             Part(
@@ -74,6 +78,29 @@ def parts_of(rows: Any, layout: readout.Layout) -> list[list[Part]]:
         ]
         for columns in layout
     ]
+
+
+class _LastRead:
+    """Rows of a file, of which those that were read last stay in memory: a chunk on disk holds whole rows."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+        self.row_bytes = np.dtype(rows.dtype).itemsize * rows.shape[1]
+        self._held: tuple[slice | NDArray[np.intp], NDArray[Any]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, chosen: tuple[slice | NDArray[np.intp], slice]) -> NDArray[Any]:
+        which, columns = chosen
+        if self._held is None or not np.array_equal(_numbers(self._held[0]), _numbers(which)):
+            self._held = None  # before the next is read
+            self._held = which, np.asarray(self.rows[which])
+        return self._held[1][:, columns]
+
+
+def _numbers(chosen: slice | NDArray[np.intp]) -> Any:
+    return (chosen.start, chosen.stop, chosen.step) if isinstance(chosen, slice) else chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,6 +261,13 @@ def view_bytes(sets: Sets, rows: int) -> int:
     """Return the memory of the views of so many images, while the last of them is made."""
     widths = [sum(part.rows.shape[1] for part in parts) for parts in sets]
     return int(4 * rows * (2 * sum(widths) + 4 * max(widths)))
+
+
+def read_bytes(sets: Sets, rows: int) -> int:
+    """Return the memory of so many rows that were read last, where they lie in a file."""
+    held = (part.rows.rows for parts in sets for part in parts if isinstance(part.rows, _Cut))
+    read = {id(one): one.row_bytes for one in held if isinstance(one, _LastRead)}
+    return rows * sum(read.values())
 
 
 def require_alike(sets: Sets) -> int:

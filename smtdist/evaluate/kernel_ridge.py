@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate.cosine_rows import Comparer, Sets, View, require_alike, view_bytes
+from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
 from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
@@ -436,7 +436,8 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
     """
     n = require_alike(known)
     step, tile = block_rows(known), 4 * tile_height(n) * n
-    making = (LEFT + 2) * view_bytes(known, min(step, n)) + 12 * step * min(step, n) + tile
+    rows = min(step, n)
+    making = (LEFT + 2) * view_bytes(known, rows) + read_bytes(known, rows) + 12 * step * rows + tile
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
     rank = min(rank, n // 4)
     solving = 40 * n * n if n <= DIRECT else 32 * n * rank + 24 * rank * rank + 96 * n * n_classes
@@ -449,6 +450,7 @@ def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
     step = block_rows(asked)
     rows, columns = min(step, m), min(step, n)
     blocks = view_bytes(asked, min(LEFT * step, m)) + view_bytes(known, columns)
+    blocks += read_bytes(asked, rows) + read_bytes(known, columns)
     # the products of a piece are brought to the kernel by each thread
     comparing = 4 * rows * columns + 16 * threads() * mirror_kernel.PIECE * columns
     return blocks + comparing + 8 * n_classes * (3 * m + 2 * n + rows)

@@ -97,9 +97,7 @@ def measured(question: Asked, deadline: Deadline) -> Measured:
             baselines[step.name] = in_use - images.nbytes + LEFT * bool(baselines)
             due = deadline.share(SHARES.get(step.name, 0.3))
             statistic = fitted(step.statistic, whitener, grid)
-            curve, basis, state = _curve(
-                statistic, images, batch, samples, tiles, due, question.processes
-            )
+            curve, basis, state = _curve(statistic, images, batch, samples, tiles, due, question.processes)
             paces[step.name] = Pace(reading, curve, max(0.0, start - compiling), basis)
             whitener, grid = _learnt(statistic, state, question.settings, step.source.name, whitener, grid)
         return Measured(paces, baselines, compiled())

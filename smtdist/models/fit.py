@@ -41,6 +41,8 @@ def fit(
     `dictionary_method = "given"`) the dictionary is the user's.
     The driver needs the memory that `solve_way` states, or the fit is refused.
     """
+    if base is None:
+        settings = settings.with_atoms(settings.dictionary if atoms is None else len(atoms))
     first = _checked(source, settings, engine, base)
     steps = ["statistics", "solve"] if base else ["whitening", "dictionary", "statistics", "solve"]
     with engine.run(steps, lambda: run_facts(source, settings, atoms, base)):
@@ -58,7 +60,7 @@ def fit(
             records = [record, *([joined("dictionary", some)] if some else [])]
         else:
             whitening, dictionary = base.whitening, base.dictionary
-        settings = replace(settings, dictionary=len(dictionary.grid))
+        settings = settings.with_atoms(len(dictionary.grid))
         start = Model(settings, first.geometry, first.scale, whitening, dictionary, None, None)
         statistics, record = start.summed(source, engine, samples)
         records.append(record)

@@ -18,7 +18,7 @@ from smtdist.engine import calibration as timing
 from smtdist.engine import forecast
 from smtdist.engine.calibration import Calibration, Deadline
 from smtdist.engine.executor import available_cores
-from smtdist.engine.forecast import Pace, Traffic
+from smtdist.engine.forecast import Traffic
 from smtdist.engine.memory import memory_limit, readable, size_of
 from smtdist.engine.plan import WorkerLimits
 from smtdist.errors import ConfigurationError, MemoryBudgetError

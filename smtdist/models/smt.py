@@ -237,9 +237,9 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def refit(self) -> Self:
         """Solve again from the sums alone, with the present n_components, drop, moment and pooling."""
         check_is_fitted(self)
-        return self._fitted(
-            refit(self.model_, **{name: getattr(self, name) for name in Model.free}), self.passes_
-        )
+        settings = self.configuration.with_atoms(self.model_.settings.dictionary)
+        changes = {name: getattr(settings, name) for name in Model.free}
+        return self._fitted(refit(self.model_, **changes), self.passes_)
 
     @_with_value_errors
     def _updated(self, X: Any, *, withdraw: bool = False) -> Self:

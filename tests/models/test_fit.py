@@ -344,6 +344,14 @@ def test_given_atoms_are_used_once_each():
     np.testing.assert_allclose(model.dictionary.atoms[:7], unit, atol=2e-4)
 
 
+def test_more_components_than_atoms_are_as_many_as_there_are():
+    model = fitted(IMAGES, SETTINGS["gq"].replace(dictionary=10, drop=2))
+    more = fitted(IMAGES, SETTINGS["gq"].replace(dictionary=10, drop=2, n_components=384))
+    assert model.settings.n_components == 6
+    assert more.settings.n_components == 8
+    np.testing.assert_array_equal(more.components(n_components=6), model.components())
+
+
 def test_random_atoms_are_patches_of_the_data_and_dictionaries_nest():
     small = fitted(IMAGES, SETTINGS["gq"].replace(dictionary=10, n_components=3)).dictionary
     large = fitted(IMAGES, SETTINGS["gq"]).dictionary
