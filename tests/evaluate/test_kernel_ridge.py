@@ -8,9 +8,10 @@ from smtdist.engine.memory import peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import kernel_ridge
-from smtdist.evaluate.cosine_rows import Comparer, Part
+from smtdist.evaluate.cosine_rows import Comparer, Part, parts_of
 from smtdist.evaluate.kernel_ridge import KernelTiles, fit_kernel_ridge
 from smtdist.kernels.threads import set_threads, threads
+from smtdist.models.readout import Block, Columns
 
 N, CLASSES = 240, 3
 
@@ -213,3 +214,37 @@ def test_what_cannot_be_compared_is_refused(images):
         fitted.decision([known[0][:1]])
     with pytest.raises(DataError, match="at least one part"):
         fit_kernel_ridge([], labels)
+
+
+class Counted:
+    """Rows of a file that count how many of them were read."""
+
+    def __init__(self, rows):
+        self.rows, self.shape, self.dtype, self.read = rows, rows.shape, rows.dtype, 0
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, chosen):
+        found = self.rows[chosen]
+        self.read += len(found)
+        return found
+
+
+def test_rows_of_a_file_are_read_once_for_all_their_parts():
+    """A chunk on disk holds whole rows, and two models with mirror images have eight parts: eight times the bytes were read."""
+    rows = np.random.default_rng(0).normal(size=(300, 24)).astype(np.float16)
+    layout = tuple(
+        (
+            Columns(Block("embedding", (3,)), start, start + 12),
+            Columns(Block("codes", (3,)), start + 3, start + 15),
+        )
+        for start in (0, 6)
+    )
+    counted = Counted(rows)
+    comparer = Comparer.of(parts_of(rows, layout), 0.5)
+    for start, stop in ((0, 200), (200, 300)):
+        read = comparer.views(parts_of(counted, layout), slice(start, stop))
+        held = comparer.views(parts_of(rows, layout), slice(start, stop))
+        np.testing.assert_array_equal(read, held)
+    assert counted.read == 300
