@@ -1,13 +1,17 @@
 """Out-of-core, distributed, white-box representation learning with the sparse manifold transform."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from smtdist import plot as plot
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
     from smtdist.errors import SmtdistError
+    from smtdist.evaluate.kernel_head import KernelHead
+    from smtdist.evaluate.ridge_head import RidgeHead
+    from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
         KernelAutoencoder,
@@ -21,16 +25,23 @@ if TYPE_CHECKING:
     from smtdist.monitor.run import start
     from smtdist.monitor.watch import watch
 
+    __version__: str
+
 __all__ = [
     "PRESETS",
     "SMT",
     "BinaryConcepts",
+    "CodedSMT",
     "Configuration",
     "ContrastiveKernel",
     "KernelAutoencoder",
+    "KernelHead",
     "Model",
+    "RidgeHead",
     "SmtdistError",
+    "SparseCoding",
     "SpectralContrastiveKernel",
+    "SpikeSlabCoder",
     "load",
     "open",
     "preset",
@@ -47,6 +58,11 @@ _HOMES = {
     "Configuration": "smtdist.configuration",
     "preset": "smtdist.configuration",
     "SmtdistError": "smtdist.errors",
+    "KernelHead": "smtdist.evaluate.kernel_head",
+    "RidgeHead": "smtdist.evaluate.ridge_head",
+    "CodedSMT": "smtdist.models.coders.estimators",
+    "SparseCoding": "smtdist.models.coders.estimators",
+    "SpikeSlabCoder": "smtdist.models.coders.estimators",
     "ContrastiveKernel": "smtdist.models.kernel.estimators",
     "KernelAutoencoder": "smtdist.models.kernel.estimators",
     "SpectralContrastiveKernel": "smtdist.models.kernel.estimators",
@@ -61,13 +77,15 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name == "plot":  # a package, which matplotlib comes with
-        return import_module("smtdist.plot")
+        return _import_module("smtdist.plot")
+    if name == "__version__":
+        return _import_module("importlib.metadata").version("smtdist")
     if name not in _HOMES:
         raise AttributeError(f"module 'smtdist' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(_import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "plot"})
+    return sorted({*__all__, "plot", "__version__"})

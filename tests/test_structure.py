@@ -77,8 +77,11 @@ def test_public_names():
     expected = {"PRESETS", "SMT", "BinaryConcepts", "Configuration", "Model", "SmtdistError"}
     expected |= {"load", "open", "preset", "refit", "save", "start", "watch"}
     expected |= {"ContrastiveKernel", "KernelAutoencoder", "SpectralContrastiveKernel"}
+    expected |= {"CodedSMT", "SparseCoding", "SpikeSlabCoder", "KernelHead", "RidgeHead"}
     assert set(smtdist.__all__) == expected
-    assert all(hasattr(smtdist, name) for name in smtdist.__all__)
+    assert set(dir(smtdist)) == expected | {"plot", "__version__"}
+    assert all(hasattr(smtdist, name) for name in dir(smtdist))
+    assert (ROOT / "py.typed").exists()
 
 
 def test_plot_is_there_without_an_import_of_its_own():
