@@ -267,7 +267,7 @@ def read_bytes(sets: Sets, rows: int) -> int:
     """Return the memory of so many rows that were read last, where they lie in a file."""
     held = (part.rows.rows for parts in sets for part in parts if isinstance(part.rows, _Cut))
     read = {id(one): one.row_bytes for one in held if isinstance(one, _LastRead)}
-    return rows * sum(read.values())
+    return int(rows * sum(read.values()))
 
 
 def require_alike(sets: Sets) -> int:

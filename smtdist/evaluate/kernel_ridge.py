@@ -52,12 +52,13 @@ LOOKED: Final = 64
 class KernelTiles:
     """A symmetric (n, n) float32 matrix as tiles of rows, from the tile's first row on: in memory, or files of NumPy's.
 
-    A file has its name once it is whole, so that those that are there are not made again.
+    A file has its name once it is whole, so that those that are there are not made again. It is read when
+    its turn comes, and let go after that: pages of a mapped file would count as memory of this process.
     """
 
     size: int
     height: int
-    tiles: list[Float32]
+    tiles: list[Float32 | Path]
 
     @classmethod
     def made(
@@ -72,7 +73,7 @@ class KernelTiles:
 
         Files are `called` so, which must tell one matrix from another.
         """
-        tiles = []
+        tiles = list[Float32 | Path]()
         for start, stop in even_ranges(size, height):
             if folder is None:
                 tiles.append(make(start, stop))
@@ -83,14 +84,19 @@ class KernelTiles:
                 with part.open("wb") as file:
                     np.save(file, make(start, stop))
                 part.rename(path)
-            tiles.append(np.load(path, mmap_mode="r"))
+            tiles.append(path)
         return cls(size, height, tiles)
+
+    def __iter__(self) -> Iterator[tuple[int, int, Float32]]:
+        """Yield first row, last row and numbers of each tile."""
+        for (start, stop), tile in zip(even_ranges(self.size, self.height), self.tiles, strict=True):
+            yield start, stop, np.load(tile) if isinstance(tile, Path) else tile
 
     def product(self, rows: NDArray[Any]) -> Float64:
         """Return the matrix times (n, c) numbers: float32 products, summed in float64 in the order of the tiles."""
         right = np.ascontiguousarray(rows, np.float32)
         found = np.zeros(right.shape)
-        for (start, stop), tile in zip(even_ranges(self.size, self.height), self.tiles, strict=True):
+        for start, stop, tile in self:
             self._add(found, tile, right, start, stop)
         return found
 
@@ -110,12 +116,13 @@ class KernelTiles:
 
     def diagonal_mean(self) -> float:
         """Return the mean of the diagonal."""
-        return float(np.concatenate([np.diagonal(tile) for tile in self.tiles]).mean(dtype=np.float64))
+        diagonals = [np.diagonal(tile).copy() for _, _, tile in self]
+        return float(np.concatenate(diagonals).mean(dtype=np.float64))
 
     def full(self) -> Float64:
         """Return the whole matrix in float64."""
         whole = np.empty((self.size, self.size))
-        for (start, stop), tile in zip(even_ranges(self.size, self.height), self.tiles, strict=True):
+        for start, stop, tile in self:
             whole[start:stop, start:] = tile
             whole[start:, start:stop] = tile.T
         return whole
