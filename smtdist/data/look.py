@@ -13,7 +13,7 @@ import numpy as np
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path
-from smtdist.data.source import PIXEL_DTYPES, Source
+from smtdist.data.source import PIXEL_KINDS, Source
 from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node
 from smtdist.errors import DataError
 
@@ -51,7 +51,7 @@ def image_sets(path: str | os.PathLike[str]) -> list[str]:
         if isinstance(item, h5py.Group):
             if "bytes" in item and "offsets" in item:
                 found.append(name)
-        elif item.ndim in (3, 4) and item.size and item.dtype.newbyteorder("=").name in PIXEL_DTYPES:
+        elif item.ndim in (3, 4) and item.size and item.dtype.kind in PIXEL_KINDS:
             found.append(name)
 
     with damage_named(path), open_file(full_path(path)) as file:
