@@ -176,6 +176,8 @@ def as_source(
     if isinstance(samples, str | os.PathLike):
         return _at_path(samples, settings, fitted)
     if isinstance(samples, list | tuple) and samples and isinstance(samples[0], str | os.PathLike):
+        if not all(isinstance(one, str | os.PathLike) for one in samples):
+            raise DataError("A list that begins with a path holds more than paths; give paths of images.")
         return picture_files(samples, settings)
     place = _place_of(samples)
     if place is not None:

@@ -214,7 +214,9 @@ def _of_list(items: Sequence[Any], name: str) -> Any:
         raise DataError(f"{name} is an empty list; give at least one image.")
     if not hasattr(items[0], "shape"):
         with contextlib.suppress(TypeError, ValueError):
-            return np.asarray(items)
+            found = np.asarray(items)
+            if found.dtype.kind != "O":
+                return found
         raise DataError(
             f"{name} is a list of {type(items[0]).__qualname__}; give arrays of one shape, PIL images, or paths of images."
         )

@@ -38,7 +38,7 @@ class TransformPlan:
     baseline : bytes that a worker has in memory once kernels are loaded. driver_baseline : those of this process.
     slots : tasks at once. alone : whether this process does the work.
     pace : seconds an image of one worker, None where it was not measured.
-    carried : bytes of the images of a task that travel with it, from memory or a Dask array.
+    carried : bytes of images that travel with a worker's tasks, from memory or a Dask array.
     """
 
     represent: Representer
@@ -65,6 +65,7 @@ class TransformPlan:
         )
         ((_, baseline),) = engine.map(_warmed, represent, source, [(0, step)])
         executor = engine.executor
+        waiting = 1 if executor.alone else 2  # tasks a worker has at once, one under way
         return cls(
             represent=represent,
             n_samples=source.n_samples,
@@ -75,7 +76,7 @@ class TransformPlan:
             driver_baseline=resident_bytes(),
             slots=executor.slots(),
             alone=executor.alone,
-            carried=source.carried_bytes(step) if isinstance(source, ArraySource) else 0,
+            carried=source.carried_bytes(waiting * step) if isinstance(source, ArraySource) else 0,
         )
 
     def timed(self, source: Source, engine: Engine) -> TransformPlan:
