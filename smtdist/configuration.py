@@ -370,13 +370,16 @@ def preset(name: str) -> Configuration:
 
 
 def parse_value(text: str) -> Any:
-    """Read a value of the command line: JSON, a number as Python writes it, or else a string.
+    """Read a value of the command line: JSON, a number or a tuple as Python writes it, or else a string.
 
     >>> parse_value("3"), parse_value(".25"), parse_value("1."), parse_value("null"), parse_value("whole")
     (3, 0.25, 1.0, None, 'whole')
+    >>> parse_value("(0, 255)")
+    [0, 255]
     """
+    is_tuple = text.startswith("(") and text.endswith(")")
     try:
-        return json.loads(text)
+        return json.loads(f"[{text[1:-1]}]" if is_tuple else text)
     except json.JSONDecodeError:
         return float(text) if _NUMBER.fullmatch(text) else text
 

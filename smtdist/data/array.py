@@ -50,9 +50,7 @@ class ArraySource(Source):
     def __post_init__(self) -> None:
         dtype = pixel_dtype(self.array.dtype, self.name)
         # frozen: these follow from the array, once
-        object.__setattr__(
-            self, "dtype", np.dtype(np.uint8) if self.eight or dtype.kind == "b" else dtype
-        )
+        object.__setattr__(self, "dtype", np.dtype(np.uint8) if self.eight or dtype.kind == "b" else dtype)
         object.__setattr__(self, "shape", self._shape(self.array.shape))
         aligned = aligned_samples(self.sample_bytes)
         if is_dask(self.array):
@@ -138,7 +136,9 @@ class ArrayReader(Reader):
         at = start
         while at < stop:
             end = min(stop, (at // self._step + 1) * self._step)
-            part = np.asarray(self._array[at - self._first : end - self._first])  # a Dask array is computed here
+            part = np.asarray(
+                self._array[at - self._first : end - self._first]
+            )  # a Dask array is computed here
             put_pixels(part, out[at - start : end - start], self.source.name, at)
             at = end
         return out.nbytes
@@ -182,7 +182,9 @@ def as_source(
     place = _place_of(samples)
     if place is not None:
         return open_source(*place, settings, fitted=fitted)
-    array = held_images(samples, "array", image_shape, None if fitted and not _pictured(samples) else settings)
+    array = held_images(
+        samples, "array", image_shape, None if fitted and not _pictured(samples) else settings
+    )
     return ArraySource(array, eight=as_bytes(np.dtype(array.dtype), settings, fitted))
 
 
@@ -204,7 +206,9 @@ def _at_path(path: str | os.PathLike[str], settings: EncodedSettings | None, fit
     sets = image_sets(path)
     if len(sets) != 1:
         hint = f"one of {', '.join(map(repr, sets))}" if sets else "it has none"
-        raise DataError(f"{os.fspath(path)} needs the name of its images; give the pair (path, name): {hint}.")
+        raise DataError(
+            f"{os.fspath(path)} needs the name of its images; give the pair (path, name): {hint}."
+        )
     return open_source(path, sets[0], settings, fitted=fitted)
 
 

@@ -45,7 +45,9 @@ def named_axes(names: Sequence[str], label: str) -> tuple[int, ...]:
     for axis, name in enumerate(names):
         role = _MEANING.get(name.lower())
         if role in found:
-            raise DataError(f"{label} has two dimensions of {role}s, {', '.join(names)}; rename one of them.")
+            raise DataError(
+                f"{label} has two dimensions of {role}s, {', '.join(names)}; rename one of them."
+            )
         if role is not None:
             found[role] = axis
     if len(unknown) == 1 and "sample" not in found:

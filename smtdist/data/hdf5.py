@@ -62,9 +62,10 @@ class Hdf5Source(Source):
     """A dataset of images in an HDF5 file; make it with `Hdf5Source.open`.
 
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
-    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous
-    data. `dimensions` are the names of its dimensions, where it has any. `virtual_bytes` is what HDF5 holds of the files of a virtual dataset, None for one that is none.
-    `path` may be an address, `scheme://...`, whose file is read in ranges.
+    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
+    `dimensions` are the names of its dimensions, where it has any. `virtual_bytes` is what HDF5 holds of the
+    files of a virtual dataset, None for one that is none. `path` may be an address, `scheme://...`, whose
+    file is read in ranges.
     """
 
     path: str

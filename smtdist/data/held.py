@@ -117,8 +117,12 @@ def _in_order(samples: Any, names: tuple[str, ...], name: str) -> Any:
     if isinstance(samples, np.ndarray) or is_dask(samples):
         return samples.transpose(axes)
     if axes[0] != 0:
-        raise DataError(f"{name} keeps its samples along another axis than the first; give an array in memory.")
-    parts, inner = (samples.parts, samples.axes) if isinstance(samples, Sliced) else (samples, range(len(shape)))
+        raise DataError(
+            f"{name} keeps its samples along another axis than the first; give an array in memory."
+        )
+    parts, inner = (
+        (samples.parts, samples.axes) if isinstance(samples, Sliced) else (samples, range(len(shape)))
+    )
     return Sliced(
         parts, tuple(shape[axis] for axis in axes), samples.dtype, tuple(inner[axis] for axis in axes)
     )
@@ -152,7 +156,7 @@ def _shaped(rows: Any, image_shape: tuple[int, ...], name: str) -> Any:
 def _in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
     """Return a NumPy array of what is one, or of what NumPy makes one of without a copy through Python."""
     if isinstance(samples, np.ma.MaskedArray):
-        hidden = int(np.ma.count_masked(samples))
+        hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))
         if hidden:
             raise DataError(
                 f"{name} is a masked array with {hidden:,} masked pixels, for which there is no code; fill them "
@@ -234,7 +238,9 @@ def _of_list(items: Sequence[Any], name: str) -> Any:
 
 def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | None) -> Sliced:
     """Return PIL images: grey where all are, else in colour, as encoded images are; those of more than 8 bits as they are."""
-    resize, crop, channels = (settings.resize, settings.crop, settings.channels) if settings else (None,) * 3
+    resize, crop, channels = (
+        (settings.resize, settings.crop, settings.channels) if settings else (None,) * 3
+    )
     for number, picture in enumerate(pictures):
         if not hasattr(picture, "getbands"):
             raise DataError(
@@ -243,7 +249,9 @@ def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | No
     deep = pictures[0].mode.startswith(("I", "F"))
     if deep:
         if any(picture.mode != pictures[0].mode for picture in pictures):
-            raise DataError(f"{name} has images of several modes, of more than 8 bits; bring them to one mode.")
+            raise DataError(
+                f"{name} has images of several modes, of more than 8 bits; bring them to one mode."
+            )
         if settings is not None:
             refuse_scaling(name, settings)
     grey = all(picture.mode in GREY_MODES for picture in pictures)

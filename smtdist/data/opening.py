@@ -63,9 +63,7 @@ def open_source(
                 looks.append(look_at(path, name, skip_damaged))
     else:
         label, looks = found, [look_at(found, name, skip_damaged)]
-    looks = [
-        adapted(look, settings, fitted=fitted) if isinstance(look, Source) else look for look in looks
-    ]
+    looks = [adapted(look, settings, fitted=fitted) if isinstance(look, Source) else look for look in looks]
     scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
     source = joined(looks, label, name.strip("/"), *scaling)
     if settings is not None and not fitted and isinstance(looks[0], Source):

@@ -57,7 +57,13 @@ class PictureFiles(EncodedSource):
     def describe(self) -> dict[str, Any]:
         """Return what it is and a hash of names, sizes and times of the files, as plain JSON."""
         about = super().describe()
-        return {**about, "kind": "files", "dataset": None, "n_files": len(self.files), "files": self.identity}
+        return {
+            **about,
+            "kind": "files",
+            "dataset": None,
+            "n_files": len(self.files),
+            "files": self.identity,
+        }
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
@@ -84,7 +90,8 @@ class _FilesReader(EncodedReader):
 
 
 def picture_files(
-    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], settings: EncodedSettings | None = None
+    where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    settings: EncodedSettings | None = None,
 ) -> PictureFiles:
     """Return the images of a folder and the folders below it, in the order of their paths, or the files of a list.
 

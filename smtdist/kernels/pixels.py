@@ -14,8 +14,8 @@ LUMINANCE = (77, 150, 29)
 """Weights of red, green and blue in 1/256 (ITU-R BT.601); they sum to 256."""
 
 
-def pixel_scale(dtype: Any, pixel_range: tuple[float, float] | None) -> PixelScale:
-    """Return the integer scale for a pixel type.
+def pixel_scale(dtype: Any, pixel_range: tuple[float, float] | None, name: str = "") -> PixelScale:
+    """Return the integer scale for a pixel type; `name` is that of the data, for messages.
 
     uint8 has a grid of its own. Other pixels lie in `pixel_range` (black, white); where it is None, floats
     lie in [0, 1], and whole numbers of 8 or 16 bits run over their whole type. A range of at most 65,536
@@ -29,15 +29,15 @@ def pixel_scale(dtype: Any, pixel_range: tuple[float, float] | None) -> PixelSca
     >>> pixel_scale(np.float32, (-1.0, 1.0)).black, pixel_scale(np.int16, None).black
     (-1.0, -32768.0)
     """
-    kind = np.dtype(dtype)
+    kind, whose = np.dtype(dtype), f"The pixels of {name}" if name else "The pixels"
     if kind == np.uint8:
         if pixel_range is not None and tuple(pixel_range) != (0, 255):
             raise DataError(
-                f"The pixels are uint8, which run from 0 to 255, but pixel_range is {pixel_range}; leave it out."
+                f"{whose} are uint8, which run from 0 to 255, but pixel_range is {pixel_range}; leave it out."
             )
         return PixelScale(0.0, 255.0, is_float=False)
     if kind.kind not in "fiu":
-        raise DataError(f"The pixels are of type {kind}; give whole numbers or floats.")
+        raise DataError(f"{whose} are of type {kind}; give whole numbers or floats.")
     if pixel_range is not None:
         black, white = pixel_range
     elif kind.kind == "f":
@@ -46,8 +46,8 @@ def pixel_scale(dtype: Any, pixel_range: tuple[float, float] | None) -> PixelSca
         black, white = np.iinfo(kind).min, np.iinfo(kind).max
     else:
         raise DataError(
-            f"The pixels are {kind}, which does not say what is black and what is white; set pixel_range, for example to "
-            f"(0, 255)."
+            f"{whose} are {kind}, which does not say what is black and what is white; set pixel_range to (black, white), for "
+            f"example (0, 255)."
         )
     if not black < white:
         raise DataError(f"The pixel_range is {pixel_range}; black must be less than white.")

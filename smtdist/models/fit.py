@@ -72,7 +72,7 @@ def fit(
 def _checked(source: Source, settings: Configuration, engine: Engine, base: Model | None) -> Whitener:
     """Refuse what cannot end well before any data is read; return what is known of the whitener by then."""
     geometry = image_geometry(settings, source.shape, source.name)
-    scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range)
+    scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
     if base is not None and geometry != base.geometry:
         raise ModelError(
             f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "

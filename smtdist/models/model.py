@@ -113,7 +113,7 @@ class Model:
 
     def _require_scale(self, source: Source) -> None:
         """Refuse pixels that do not lie in the range of those that the model was fitted on."""
-        scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range)
+        scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range, source.name)
         if scale != self.scale:
             raise DataError(
                 f"{source.name} has {source.dtype} pixels, {scale}, but the model was fitted on {self.scale}; convert "

@@ -141,9 +141,7 @@ def _layout(stored: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     shapes = {name: array.shape for name, array in stored.items()}
     encoded = [len(shapes.get(name, ())) for name in ("bytes", "offsets")] == [1, 1]
     images = [
-        name
-        for name, array in stored.items()
-        if array.ndim in (3, 4) and array.dtype.kind in PIXEL_KINDS
+        name for name, array in stored.items() if array.ndim in (3, 4) and array.dtype.kind in PIXEL_KINDS
     ]
     samples = shapes["offsets"][0] - 1 if encoded else shapes[images[0]][0] if images else None
     meaning: dict[str, tuple[str, ...]] = {}

@@ -1,6 +1,7 @@
 """What people hold: every kind of input gives the bits of the plain array of the same pixels."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 import threading
@@ -15,13 +16,22 @@ import xarray as xr
 import zarr
 from distributed import Client, LocalCluster
 from PIL import Image
+from typer.testing import CliRunner
 
 from smtdist import SMT
+from smtdist.cli import app
 from smtdist.data.array import as_source
 from smtdist.errors import DataError
 from smtdist.kernels.pixels import pixel_grid, pixel_scale
 
-SMALL = {"patch": 3, "feature": "vq", "dictionary": 16, "n_components": 4, "pool_size": 2, "min_contrast": 0.1}
+SMALL = {
+    "patch": 3,
+    "feature": "vq",
+    "dictionary": 16,
+    "n_components": 4,
+    "pool_size": 2,
+    "min_contrast": 0.1,
+}
 RNG = np.random.default_rng(5)
 IMAGES = RNG.integers(0, 256, (37, 9, 8, 3), dtype=np.uint8)
 GREY = np.ascontiguousarray(IMAGES[..., 0])
@@ -89,14 +99,17 @@ KINDS = {
         {},
     ),
     "xarray of dask": (
-        lambda _: xr.DataArray(IMAGES.transpose(3, 1, 2, 0), dims=("c", "h", "w", "digit")).chunk({"digit": 9}),
+        lambda _: xr.DataArray(IMAGES.transpose(3, 1, 2, 0), dims=("c", "h", "w", "digit")).chunk(
+            {"digit": 9}
+        ),
         IMAGES,
         {},
     ),
     "xarray, in a file": (lambda folder: in_netcdf(folder, "channel", "x", "sample", "y"), IMAGES, {}),
     "NetCDF": (
-        lambda folder: in_netcdf(folder, "sample", "channel", "x", "y").close()
-        or (folder / "a.nc", "images"),
+        lambda folder: (
+            in_netcdf(folder, "sample", "channel", "x", "y").close() or (folder / "a.nc", "images")
+        ),
         IMAGES,
         {},
     ),
@@ -170,7 +183,9 @@ def test_a_dask_array_is_computed_by_workers_and_gathered_by_nobody(client, pers
     fetched = []
     gather = Client.gather
     monkeypatch.setattr(Client, "gather", lambda *a, **k: fetched.append(gather(*a, **k)) or fetched[-1])
-    lazy = da.from_array(np.concatenate([IMAGES] * 9), chunks=(50, 9, 8, 3)).map_blocks(_noted, meta=IMAGES[:0])
+    lazy = da.from_array(np.concatenate([IMAGES] * 9), chunks=(50, 9, 8, 3)).map_blocks(
+        _noted, meta=IMAGES[:0]
+    )
     COMPUTED_BY.clear()
     array = client.persist(lazy) if persisted else lazy
     found = SMT(**SMALL, cluster=client).fit(array)
@@ -213,19 +228,31 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
     [
         (np.ma.masked_equal(IMAGES, IMAGES[0, 0, 0, 0]), {}, r"masked pixels.*fill them"),
         (GREY.astype(np.int64), {}, r"does not say what is black.*\(0, 255\)"),
-        (GREY.astype(np.float32), {}, r"do the pixels run from 0 to 255\? Then set pixel_range to \(0, 255\)"),
+        (
+            GREY.astype(np.float32),
+            {},
+            r"do the pixels run from 0 to 255\? Then set pixel_range to \(0, 255\)",
+        ),
         (GREY.astype(np.int64) * 2, {"pixel_range": (0, 255)}, "sample 0: pixels lie between 0 and 5"),
         (np.zeros((9, 5, 16, 16)), {}, r"are its 5 channels first\? .*transpose\(0, 2, 3, 1\)"),
         (np.zeros((9, 2, 3, 3)), {"patch": 4}, "images of 2 x 3, smaller than the patch of 4"),
         (np.zeros((9, 5, 60, 64)), {"patch": 6}, "if the first of their axes is that of channels"),
         (IMAGES[0], {"patch": 6}, r"if this is one image, give X\[None\]"),
         (GREY.reshape(37, -1)[:, :64], {}, r"image_shape=\(8, 8\)"),
-        (GREY.reshape(37, -1), {"image_shape": (9, 9)}, r"rows of 72 numbers, but image_shape=\(9, 9\) has 81"),
+        (
+            GREY.reshape(37, -1),
+            {"image_shape": (9, 9)},
+            r"rows of 72 numbers, but image_shape=\(9, 9\) has 81",
+        ),
         (xr.DataArray(IMAGES[0], dims=("y", "x", "c")), {}, r"one image; .*expand_dims"),
         (xr.DataArray(IMAGES, dims=("a", "b", "y", "x")), {}, "dimensions a, b, y, x.*rename them"),
         (xr.DataArray(IMAGES, dims=("n", "y", "row", "x")), {}, "two dimensions of rows"),
         ([IMAGES[0], IMAGES[1, :8]], {}, r"image 1 is uint8 of the shape \(8, 8, 3\).*one shape and type"),
-        ([Image.new("L", (9, 9)), Image.new("L", (9, 8))], {}, "image 1 is 9 x 8, the first is 9 x 9; set resize"),
+        (
+            [Image.new("L", (9, 9)), Image.new("L", (9, 8))],
+            {},
+            "image 1 is 9 x 8, the first is 9 x 9; set resize",
+        ),
         ([Image.new("L", (9, 9)), GREY[0]], {}, "image 1 is a ndarray, but image 0 is a PIL image"),
         (pd.DataFrame({"a": [1, 2], "label": ["x", "y"]}), {}, "column 'label' .*leave out labels"),
         (da.from_array(GREY)[da.from_array(GREY[:, 0, 0]) > 9], {}, r"compute_chunk_sizes\(\)"),
@@ -254,7 +281,11 @@ class Scaled:
 
 def test_sixteen_bits_lose_nothing():
     every = np.arange(65536, dtype=np.uint16).reshape(1, 256, 256)
-    for images, span in ((every, None), (every[:, :16], (0, 4095)), ((every.astype(np.int32) - 32768).astype(np.int16), None)):
+    for images, span in (
+        (every, None),
+        (every[:, :16], (0, 4095)),
+        ((every.astype(np.int32) - 32768).astype(np.int16), None),
+    ):
         scale = pixel_scale(images.dtype, span)
         grid = pixel_grid(images, scale, False)
         assert len(np.unique(grid)) == images.size
@@ -267,8 +298,47 @@ def test_models_refuse_pixels_of_another_range():
     model = SMT(**SMALL).fit(GREY)
     assert np.array_equal(model.transform(GREY.astype(np.int32)), model.transform(GREY))
     for other in (GREY / 255, DEEP):
-        with pytest.raises(DataError, match=r"pixels, from .*, but the model was fitted on from 0 to 255 in whole"):
+        with pytest.raises(
+            DataError, match=r"pixels, from .*, but the model was fitted on from 0 to 255 in whole"
+        ):
             model.transform(other)
+
+
+def stored(path, images, **options):
+    """Write groups train and test, with labels."""
+    with h5py.File(path, "w") as file:
+        for name, part in (("train", images[:30]), ("test", images[30:])):
+            file.create_dataset(f"{name}/images", data=part, **options)
+            file[f"{name}/labels"] = np.arange(len(part)) % 2
+    return path
+
+
+@pytest.mark.parametrize(
+    ("images", "plain", "settings"),
+    [
+        (IMAGES.transpose(0, 3, 1, 2).astype(np.int32), IMAGES, ["--set", "pixel_range=(0, 255)"]),
+        (MASK, np.where(MASK, 255, 0).astype(np.uint8), []),
+        (DEEP, DEEP.astype(np.float32), []),
+    ],
+    ids=["int32, channels first", "bool", "uint16"],
+)
+def test_the_command_line_takes_what_files_hold(images, plain, settings, tmp_path):
+    said = []
+    other = ["--set", "pixel_range=[0,65535]"] if plain.dtype == np.float32 else []
+    small = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    for name, held, asked in (("a", images, settings), ("b", plain, other)):
+        data = stored(tmp_path / f"{name}.h5", held, chunks=(7, *held.shape[1:]))
+        model, z = tmp_path / f"{name}-m.h5", tmp_path / f"{name}-z.h5"
+        for words in (
+            ["fit", data, "--dataset", "train", "--out", model, *small, *asked],
+            ["transform", model, data, "--dataset", "test", "--out", z],
+            ["evaluate", model, data, "--train", "train", "--test", "test", "--json"],
+        ):
+            result = CliRunner().invoke(app, [str(word) for word in words])
+            assert result.exit_code == 0, result.output
+        with h5py.File(z) as file:
+            said.append((file["z"][()].tolist(), json.loads(result.stdout)["top1"]))
+    assert said[0] == said[1]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hdf5plugin") is None, reason="hdf5plugin is not installed")

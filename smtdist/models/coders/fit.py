@@ -127,7 +127,7 @@ def image_shape(source: Source, settings: PatchSettings) -> tuple[int, int, int]
         raise ConfigurationError(
             f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range."
         )
-    pixel_scale(source.dtype, settings.pixel_range)  # wide whole numbers need a range: refused before a pass
+    pixel_scale(source.dtype, settings.pixel_range, source.name)  # refused before a pass
     return height, width, channels
 
 
