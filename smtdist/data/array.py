@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.adapted import as_bytes
-from smtdist.data.held import held_images, is_dask
+from smtdist.data.held import held_images, in_memory, is_dask
 from smtdist.data.look import image_sets
 from smtdist.data.opening import EncodedSettings, open_source
 from smtdist.data.picture_files import picture_files
@@ -136,9 +136,7 @@ class ArrayReader(Reader):
         at = start
         while at < stop:
             end = min(stop, (at // self._step + 1) * self._step)
-            part = np.asarray(
-                self._array[at - self._first : end - self._first]
-            )  # a Dask array is computed here
+            part = in_memory(self._array[at - self._first : end - self._first], self.source.name)
             put_pixels(part, out[at - start : end - start], self.source.name, at)
             at = end
         return out.nbytes

@@ -98,7 +98,7 @@ def held_images(
     if isinstance(samples, list | tuple):
         samples = _of_list(samples, name)
     if not is_dask(samples) and not isinstance(samples, Sliced) and not is_zarr_array(samples):
-        samples = _in_memory(samples, name)
+        samples = in_memory(samples, name)
     if image_shape is not None and len(samples.shape) == 2 and not names:
         samples, names = _shaped(samples, image_shape, name), ()
     return _in_order(samples, names, name)
@@ -153,8 +153,13 @@ def _shaped(rows: Any, image_shape: tuple[int, ...], name: str) -> Any:
     return rows.reshape(rows.shape[0], *image_shape)
 
 
-def _in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
-    """Return a NumPy array of what is one, or of what NumPy makes one of without a copy through Python."""
+def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
+    """Return a NumPy array of what is one, or of what NumPy makes one of; a Dask array is computed.
+
+    Raises DataError for anything else, and for a masked array with masked pixels.
+    """
+    if is_dask(samples):
+        samples = samples.compute()
     if isinstance(samples, np.ma.MaskedArray):
         hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))
         if hidden:
@@ -194,11 +199,16 @@ def _of_data_array(samples: Any) -> Any:
 
 
 def _of_table(table: Any, name: str) -> Any:
-    """Return a table of pixels, a row an image, as an array, or a column of arrays as a list."""
+    """Return a table of pixels, a row an image, as an array, or a column of arrays as a list.
+
+    The rows of a Dask table are counted, which reads it once.
+    """
     if getattr(table, "ndim", 1) == 2 and table.shape[1] == 1:
         table = table.iloc[:, 0]
     if getattr(table, "ndim", 1) == 1:
         return list(table)
+    if hasattr(table, "to_dask_array"):
+        return table.to_dask_array(lengths=True)
     found = table.to_numpy()
     if found.dtype.kind not in "biuf":
         bad = next((str(column) for column, kind in table.dtypes.items() if not _is_number(kind)), "one")
@@ -224,7 +234,7 @@ def _of_list(items: Sequence[Any], name: str) -> Any:
         raise DataError(
             f"{name} is a list of {type(items[0]).__qualname__}; give arrays of one shape, PIL images, or paths of images."
         )
-    arrays = [_in_memory(item, f"{name}, image {number}") for number, item in enumerate(items)]
+    arrays = [in_memory(item, f"{name}, image {number}") for number, item in enumerate(items)]
     first = arrays[0]
     for number, array in enumerate(arrays):
         if (array.shape, array.dtype) != (first.shape, first.dtype):

@@ -227,6 +227,8 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
     ("images", "settings", "message"),
     [
         (np.ma.masked_equal(IMAGES, IMAGES[0, 0, 0, 0]), {}, r"masked pixels.*fill them"),
+        (da.ma.masked_equal(da.from_array(IMAGES), 7), {}, "masked pixels"),
+        ([GREY[0], np.ma.masked_equal(GREY[1], GREY[1, 0, 0])], {}, "image 1 is a masked array"),
         (GREY.astype(np.int64), {}, r"does not say what is black.*\(0, 255\)"),
         (
             GREY.astype(np.float32),
@@ -262,6 +264,17 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
 def test_what_is_not_understood_is_asked_for(images, settings, message):
     with pytest.raises((DataError, ValueError), match=message):
         SMT(**{**SMALL, **settings}).fit(images)
+
+
+def test_what_was_written_a_moment_ago_is_read(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = file.create_dataset("images", data=IMAGES)
+        with as_source(stored).opened() as reader:
+            assert np.array_equal(reader.read(0, 37), IMAGES)
+    with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
+        file["images"] = IMAGES
+        with pytest.raises(DataError, match=r"lies in no file.*dataset\[:\]"):
+            as_source(file["images"])
 
 
 def test_pictures_of_several_sizes_are_scaled(tmp_path):
