@@ -95,11 +95,13 @@ def held_images(
         refuse_scaling(name, settings)
     if hasattr(samples, "dims") and hasattr(samples, "variable"):
         names, samples = tuple(map(str, samples.dims)), _of_data_array(samples)
+    if isinstance(samples, np.ndarray) and samples.dtype == object and samples.ndim == 1:
+        samples = list(samples)
     if isinstance(samples, list | tuple):
         samples = _of_list(samples, name)
     if not is_dask(samples) and not isinstance(samples, Sliced) and not is_zarr_array(samples):
         samples = in_memory(samples, name)
-    if image_shape is not None and len(samples.shape) == 2 and not names:
+    if image_shape is not None and len(samples.shape) == 2:
         samples, names = _shaped(samples, image_shape, name), ()
     return _in_order(samples, names, name)
 

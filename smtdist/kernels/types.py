@@ -86,8 +86,7 @@ class PixelScale(NamedTuple):
     is_float: bool
 
     def __str__(self) -> str:
-        kind = "on a grid of 65,536 values" if self.is_float else "in whole grey levels"
-        return f"from {self.black:g} to {self.white:g} {kind}"
+        return f"from {self.black:g} to {self.white:g}{'' if self.is_float else ' as uint8'}"
 
     @property
     def raw_bytes(self) -> int:

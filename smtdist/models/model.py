@@ -115,9 +115,10 @@ class Model:
         """Refuse pixels that do not lie in the range of those that the model was fitted on."""
         scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range, source.name)
         if scale != self.scale:
+            wanted = "bring them to that range" if self.scale.is_float else "convert them to uint8"
             raise DataError(
-                f"{source.name} has {source.dtype} pixels, {scale}, but the model was fitted on {self.scale}; convert "
-                f"them, or fit anew."
+                f"{source.name} has {source.dtype} pixels {scale}, but the model was fitted on pixels {self.scale}; {wanted}, or "
+                f"fit anew."
             )
 
     def require_addable(self, other: Model, name: str) -> None:

@@ -166,7 +166,7 @@ def _warmed(represent: Representer, source: Source, start: int, stop: int) -> in
     set_threads(represent.threads)
     pattern = (np.arange(math.prod(source.shape[1:])) * 37 % 251).reshape(1, *source.shape[1:])
     with contextlib.suppress(SmtdistError):  # the pattern may lie outside the pixel range
-        represent((pattern if source.dtype.kind == "u" else pattern / 250).astype(source.dtype))
+        represent((pattern if source.dtype.kind in "iu" else pattern / 250).astype(source.dtype))
     return resident_bytes()
 
 

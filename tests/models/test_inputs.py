@@ -140,6 +140,12 @@ KINDS = {
     "paths": (lambda folder: sorted(in_folder(folder).rglob("*.png")), IMAGES, {}),
     "pandas, rows": (lambda _: pd.DataFrame(GREY.reshape(37, -1)), GREY, {"image_shape": (9, 8)}),
     "pandas, a column": (lambda _: pd.DataFrame({"image": list(IMAGES)}), IMAGES, {}),
+    "numpy, objects": (lambda _: pd.Series(list(IMAGES)).to_numpy(), IMAGES, {}),
+    "xarray, rows": (
+        lambda _: xr.DataArray(GREY.reshape(37, -1), dims=("sample", "pixel")),
+        GREY,
+        {"image_shape": (9, 8)},
+    ),
     "pandas, a series": (lambda _: pd.Series(list(IMAGES), index=range(37, 0, -1)), IMAGES, {}),
 }
 
@@ -310,11 +316,18 @@ def test_sixteen_bits_lose_nothing():
 def test_models_refuse_pixels_of_another_range():
     model = SMT(**SMALL).fit(GREY)
     assert np.array_equal(model.transform(GREY.astype(np.int32)), model.transform(GREY))
-    for other in (GREY / 255, DEEP):
+    for other, said in (
+        (GREY / 255, "float64 pixels from 0 to 1"),
+        (DEEP, "uint16 pixels from 0 to 65535"),
+    ):
         with pytest.raises(
-            DataError, match=r"pixels, from .*, but the model was fitted on from 0 to 255 in whole"
+            DataError, match=f"{said}, but the model was fitted on pixels from 0 to 255 as uint8"
         ):
             model.transform(other)
+        with pytest.raises(
+            DataError, match=f"{said}, but the model was fitted on pixels from 0 to 255 as uint8"
+        ):
+            model.partial_fit(other)
 
 
 def stored(path, images, **options):
@@ -330,10 +343,9 @@ def stored(path, images, **options):
     ("images", "plain", "settings"),
     [
         (IMAGES.transpose(0, 3, 1, 2).astype(np.int32), IMAGES, ["--set", "pixel_range=(0, 255)"]),
-        (MASK, np.where(MASK, 255, 0).astype(np.uint8), []),
         (DEEP, DEEP.astype(np.float32), []),
     ],
-    ids=["int32, channels first", "bool", "uint16"],
+    ids=["int32, channels first", "uint16"],
 )
 def test_the_command_line_takes_what_files_hold(images, plain, settings, tmp_path):
     said = []
