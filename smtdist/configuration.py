@@ -156,7 +156,10 @@ class Configuration:
         one to the next, in positions. None for both: 4 windows cover the shorter side of an image, whatever
         its size. Where one is given, the other is 4 (size) or 2 (stride).
     dtype : of the representation on disk.
-    pixel_range : (black, white) of float pixels; None is allowed for uint8 and for floats in [0, 1].
+    pixel_range : (black, white) of the pixels. None: uint8 from 0 to 255, other whole numbers of 8 or 16
+        bits over their whole type, floats from 0 to 1; wider whole numbers need it. Whole numbers with
+        (0, 255) are taken for uint8. State the range that the data use: 12-bit pixels in uint16 have
+        (0, 4095), and nearly all of them are dark without it.
     null_tolerance : eigenvalues of V below this share of the largest are its null space; None means K eps.
     keep_statistics : keep the K x K sums in the model, so that it can be merged and refitted.
     neighbours : training images that vote on a test image in `evaluate`. This and the next three are
@@ -367,13 +370,16 @@ def preset(name: str) -> Configuration:
 
 
 def parse_value(text: str) -> Any:
-    """Read a value of the command line: JSON, a number as Python writes it, or else a string.
+    """Read a value of the command line: JSON, a number or a tuple as Python writes it, or else a string.
 
     >>> parse_value("3"), parse_value(".25"), parse_value("1."), parse_value("null"), parse_value("whole")
     (3, 0.25, 1.0, None, 'whole')
+    >>> parse_value("(0, 255)")
+    [0, 255]
     """
+    is_tuple = text.startswith("(") and text.endswith(")")
     try:
-        return json.loads(text)
+        return json.loads(f"[{text[1:-1]}]" if is_tuple else text)
     except json.JSONDecodeError:
         return float(text) if _NUMBER.fullmatch(text) else text
 

@@ -104,7 +104,7 @@ def floats_without_range(path):
 
 BAD_DATA = {
     missing_file: "does not exist",
-    missing_dataset: "use one of other/images",
+    missing_dataset: "use other",
     group_for_dataset: "is a group",
     truncated: "shorter than its own header",
     corrupt_chunk: "samples 0 to 299: the stored data cannot be read",
@@ -113,7 +113,7 @@ BAD_DATA = {
     smaller_than_a_patch: "smaller than the patch of 4",
     constant: "nothing to whiten",
     too_few: "fewer than the 8 atoms",
-    wrong_dtype: "pixels are one of uint8",
+    wrong_dtype: "images are int32, which does not say what is black",
     wrong_rank: "images are (samples, height, width)",
     not_hdf5: "is not an HDF5 file",
     folder: "is a folder",

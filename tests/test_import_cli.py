@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,9 @@ from typer.testing import CliRunner
 
 import smtdist
 from smtdist.cli import app
+from smtdist.data.importers import run as run_module
+from smtdist.data.importers import sets
+from smtdist.errors import InterruptedRun
 
 
 def run(*arguments, code=0):
@@ -107,6 +111,99 @@ def test_groups_and_words(root, tmp_path):
         assert file["test/images"].shape == (40, 6, 6, 3)
         assert "bytes" in file["train"]
     assert sorted(os.listdir(tmp_path)) == ["d.h5", "tree"]
+
+
+def in_sets(root, images):
+    draw(root / "test", images[:12], 3)
+    draw(root / "Train", images[12:30], 3)
+    draw(root / "val", images[30:], 3)
+    shutil.rmtree(root / "test" / "class 1")
+    return root
+
+
+def test_folders_of_sets_become_groups_with_one_list_of_classes(images, tmp_path):
+    data = tmp_path / "d.h5"
+    out, _ = run("import", in_sets(tmp_path / "tree", images), "--out", data, "--quiet", "--workers", 0)
+    assert [line.split(" in ")[1].split()[0] for line in out.splitlines()] == ["Train", "test", "val"]
+    with h5py.File(data) as file:
+        assert {name: np.unique(file[name]["labels"]).tolist() for name in file} == {
+            "Train": [0, 1, 2],
+            "test": [0, 2],
+            "val": [0, 1, 2],
+        }
+        assert all(list(file[name].attrs["classes"]) == ["class 0", "class 1", "class 2"] for name in file)
+    told = json.loads(
+        run("import", tmp_path / "tree", "--out", data, "--overwrite", "--json", "--workers", 0)[0]
+    )
+    assert [(one["group"], one["n_samples"]) for one in told["groups"]] == [
+        ("Train", 18),
+        ("test", 8),
+        ("val", 10),
+    ]
+    assert (
+        run("import", tmp_path / "tree", "--out", tmp_path / "e.h5", "--group", "all", "--workers", 0)[
+            0
+        ].count("\n")
+        == 1
+    )
+    assert sorted(os.listdir(tmp_path)) == ["d.h5", "e.h5", "tree"]
+
+
+def test_sets_that_cannot_be_written_together_are_asked_for_one_by_one(images, tmp_path):
+    tree, data = in_sets(tmp_path / "tree", images), tmp_path / "d.h5"
+    _, err = run("import", tree, "--out", tmp_path / "d.json", "--shard-samples", 9, code=2)
+    assert "holds the sets Train, test, val" in err
+    (tree / "test" / "class 0" / "00000.png").write_bytes(b"no image")
+    _, err = run("import", tree, "--out", data, "--workers", 0, code=1)
+    assert "no image in a known format" in err
+    shutil.rmtree(tree / "val")
+    draw(tree / "val", images[:2], 1)
+    (tree / "val" / "class 0" / "00000.png").rename(tree / "val" / "loose.png")
+    shutil.rmtree(tree / "val" / "class 0")
+    _, err = run("import", tree, "--out", data, code=1)
+    assert "val has no folders of classes, but others" in err
+    assert os.listdir(tmp_path) == ["tree"]
+
+
+def test_an_import_of_sets_that_was_stopped_goes_on(images, tmp_path):
+    listings = sets.listed_sets(in_sets(tmp_path / "tree", images))
+    done = []
+
+    def write(listing, out, chosen, code=None):
+        done.append(chosen.group)
+        return run_module.import_images(listing, out, chosen, stop=lambda: code)
+
+    options = run_module.ImportOptions(workers=0)
+    with pytest.raises(InterruptedRun):
+        sets.import_sets(
+            listings, tmp_path / "d.h5", options, lambda *a: write(*a, code=130 if done else None)
+        )
+    sets.import_sets(listings, tmp_path / "d.h5", options, write)
+    assert done == ["Train", "test", "test", "val"]
+    sets.import_sets(listings, tmp_path / "e.h5", options, write)
+    with h5py.File(tmp_path / "d.h5") as one, h5py.File(tmp_path / "e.h5") as other:
+        assert list(one) == list(other) == ["Train", "test", "val"]
+        for name in one:
+            assert all(np.array_equal(one[name][part], other[name][part]) for part in other[name])
+    assert sorted(os.listdir(tmp_path)) == ["d.h5", "e.h5", "tree"]
+
+
+def test_what_was_imported_is_named_where_another_name_is_asked_for(root, tmp_path):
+    data = tmp_path / "d.h5"
+    run("import", root, "--out", data, "--quiet", "--workers", 0)
+    _, err = run("fit", data, "--dataset", "train/images", "--out", tmp_path / "m.h5", code=1)
+    assert "has no dataset 'train/images'; use train." in err
+    _, err = run("fit", root, "--dataset", "train", "--out", tmp_path / "m.h5", code=1)
+    assert f"smtdist import {root}" in err.replace("\n", " ")
+
+
+def test_images_of_several_sizes_are_no_damage(root, tmp_path):
+    (root / "class 0" / "large.png").write_bytes(png(small_images(3, 1, 30, 20, 3)[0]))
+    run("import", root, "--out", tmp_path / "d.h5", "--quiet", "--workers", 0)
+    told = " ".join(run("info", tmp_path / "d.h5")[0].split())
+    assert "41 images" in told
+    assert "of several sizes, such as 12 x 12 and 20 x 30: a fit needs --set resize=N" in told
+    assert "written" not in told
 
 
 def test_help_has_an_example():

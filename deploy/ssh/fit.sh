@@ -1,7 +1,7 @@
 #!/bin/sh
 # Give certificates to the hosts that have none yet, then fit on them:
 #
-#     fit.sh cluster.yaml TLS_FOLDER data.h5 --dataset train/images --out model.h5 ...
+#     fit.sh cluster.yaml TLS_FOLDER data.h5 --dataset train --out model.h5 ...
 #
 # TLS_FOLDER is made if it does not exist. SSH may name another command, such as SSH="ssh -F config".
 set -eu

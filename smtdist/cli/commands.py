@@ -53,13 +53,13 @@ COMMANDS: Final = {
         "plan",
         "plan",
         "Say what a fit will cost, pass by pass: tasks, bytes, memory and time.",
-        "data.h5 --dataset train/images --set dictionary=8192 --workers 4 --memory 16GB",
+        "data.h5 --dataset train --set dictionary=8192 --workers 4 --memory 16GB",
     ),
     "fit": Command(
         "fit",
         "fit",
         "Fit a model: whitening, dictionary, statistics, solve.",
-        "data.h5 --dataset train/images --out model.h5 --preset mnist-vq --set dictionary=2048",
+        "data.h5 --dataset train --out model.h5 --preset mnist-vq --set dictionary=2048",
     ),
     "resume": Command(
         "resume",
@@ -77,7 +77,7 @@ COMMANDS: Final = {
         "merge",
         "update",
         "Add samples to a model, or withdraw them: one pass over them alone, then a solve.",
-        "model.h5 more.h5 --dataset train/images",
+        "model.h5 more.h5 --dataset train",
     ),
     "merge": Command(
         "merge",
@@ -89,7 +89,7 @@ COMMANDS: Final = {
         "transform",
         "transform",
         "Write the representation of every image to an HDF5 file, reading and writing piece by piece.",
-        "model.h5 data.h5 --dataset test/images --out z.h5",
+        "model.h5 data.h5 --dataset test --out z.h5",
     ),
     "evaluate": Command(
         "evaluate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage
 from smtdist.cli.session import error_console, print_json, result_console, stopping_on_signals
-from smtdist.data.importers import run
+from smtdist.data.importers import run, sets
 from smtdist.data.importers.detect import Selection, open_listing
 from smtdist.data.importers.items import Listing
 from smtdist.data.importers.shards import import_shards
@@ -57,8 +57,13 @@ def import_(
         Path, typer.Option(metavar="DATA.h5", help="File to write, or a manifest with --shard-samples.")
     ],
     group: Annotated[
-        str, typer.Option(metavar="NAME", help="Group to write to, such as train or test.")
-    ] = "train",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Group to write to, such as train or test. Default: train, or one for each of the folders train, test and "
+            "the like that SOURCE holds.",
+        ),
+    ] = None,
     shard_samples: Annotated[
         int | None,
         typer.Option(
@@ -120,7 +125,7 @@ def import_(
     """Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated."""
     started = time.perf_counter()
     chosen = run.ImportOptions(
-        group=_group(group),
+        group=_group("train" if group is None else group),
         layout=layout.value,
         resize=resize,
         crop=crop,
@@ -145,6 +150,16 @@ def import_(
         image_column=image_column,
         label_column=label_column,
     )
+    if group is None and kind in (None, Kind.folder) and len(source) == 1:
+        found = sets.listed_sets(source[0], wanted.use_labels)
+        if found:
+            _require_one_file(source[0], found, append, shard_samples)
+            for one in found.values():
+                _require_meaning(one, wanted)
+            write = partial(_imported, quiet=quiet, shard_samples=None)
+            results = sets.import_sets(found, out, chosen, write)
+            _show_sets(results, found, out, chosen, time.perf_counter() - started, json)
+            return
     listing = open_listing(source, None if kind is None else kind.value, wanted)
     _require_meaning(listing, wanted)
     result = _imported(listing, out, chosen, quiet, shard_samples)
@@ -173,6 +188,18 @@ def _require_manifest(out: Path, append: bool) -> None:
     if append:
         raise WrongUsage(
             "--append adds a group to one file, --shard-samples writes many; leave out one of them."
+        )
+
+
+def _require_one_file(
+    source: Path, found: Mapping[str, Listing], append: bool, shard_samples: int | None
+) -> None:
+    if append or shard_samples is not None:
+        option = "--append" if append else "--shard-samples"
+        first = next(iter(found))
+        raise WrongUsage(
+            f"{source} holds the sets {', '.join(found)}, which {option} cannot write together; import them one by one, first "
+            f"{source / first} with --group {first}."
         )
 
 
@@ -228,11 +255,44 @@ def _show(
     seconds: float,
     json: bool,
 ) -> None:
+    found = _facts(result, listing, out, chosen.group, seconds)
+    if json:
+        print_json(found)
+    else:
+        _print_line(found)
+
+
+def _show_sets(
+    results: Mapping[str, run.ImportResult],
+    listings: Mapping[str, Listing],
+    out: Path,
+    chosen: run.ImportOptions,
+    seconds: float,
+    json: bool,
+) -> None:
+    """Show each set that this run wrote; those before it were shown by the run that was stopped."""
+    # the size of the file is that of all sets
+    size = out.stat().st_size
+    every = [
+        {**_facts(result, listings[name], out, name, seconds), "bytes": size}
+        for name, result in results.items()
+    ]
+    if json:
+        print_json({"out": str(out.absolute()), "groups": every, "bytes": size, "seconds": seconds})
+        return
+    for found in every:
+        _print_line(found)
+
+
+def _facts(
+    result: run.ImportResult, listing: Listing, out: Path, group: str, seconds: float
+) -> dict[str, Any]:
+    """Return the figures of one group, once what was left out was told of."""
     _warn(result.skipped, "unreadable images", result.first_skipped)
     _warn(listing.left_out, "entries of the folder that are no files", listing.first_left_out)
-    found: dict[str, Any] = {
+    return {
         "out": str(out.absolute()),
-        "group": chosen.group,
+        "group": group,
         "layout": result.layout,
         "n_samples": result.samples,
         "n_classes": result.n_classes,
@@ -243,13 +303,13 @@ def _show(
         "seconds": seconds,
         "images_per_second": result.new_items / seconds if seconds else 0.0,
     }
-    if json:
-        print_json(found)
-        return
-    classes = f" of {result.n_classes:,} classes" if result.n_classes else ""
+
+
+def _print_line(found: dict[str, Any]) -> None:
+    classes = f" of {found['n_classes']:,} classes" if found["n_classes"] else ""
     line = (
-        f"{found['out']}: {result.samples:,} images{classes} in {chosen.group} ({result.layout}), "
-        f"{tables.size(result.nbytes)}, {tables.rate(result.new_items, seconds)} images/s"
+        f"{found['out']}: {found['n_samples']:,} images{classes} in {found['group']} ({found['layout']}), "
+        f"{tables.size(found['bytes'])}, {tables.rate(found['images_per_second'], 1.0)} images/s"
     )
     result_console().print(line, highlight=False, soft_wrap=True)
 

@@ -62,7 +62,7 @@ Metric = enum.StrEnum("Metric", "knn linear")
 
 @kernel.command(
     "fit",
-    epilog="Example: smtdist kernel fit data.h5 --dataset train/images --model kernel-contrastive --out k.h5 "
+    epilog="Example: smtdist kernel fit data.h5 --dataset train --model kernel-contrastive --out k.h5 "
     "--set features=fourier --set n_components=64",
 )
 def fit(
@@ -98,7 +98,7 @@ def fit(
 
 @kernel.command(
     "plan",
-    epilog="Example: smtdist kernel plan data.h5 --dataset train/images --model kernel-contrastive --workers 4 "
+    epilog="Example: smtdist kernel plan data.h5 --dataset train --model kernel-contrastive --workers 4 "
     "--set features=fourier",
 )
 def plan(
@@ -152,7 +152,7 @@ def settings_from(model: Method, assignments: list[str] | None) -> KernelSetting
 
 
 @kernel.command(
-    "transform", epilog="Example: smtdist kernel transform k.h5 data.h5 --dataset test/images --out z.h5"
+    "transform", epilog="Example: smtdist kernel transform k.h5 data.h5 --dataset test --out z.h5"
 )
 def transform(
     model: opt.ModelFile,
@@ -190,7 +190,7 @@ def transform(
 
 @kernel.command(
     "evaluate",
-    epilog="Example: smtdist kernel evaluate k.h5 data.h5 --train train/images --test test/images --metric linear",
+    epilog="Example: smtdist kernel evaluate k.h5 data.h5 --train train --test test --metric linear",
 )
 def evaluate(
     model: opt.ModelFile,

@@ -73,7 +73,7 @@ def decode(data: Encoded, channels: int | None = None, header: Header | None = N
         if header.format == "png":
             _verify_png(data)
         pixels = loaded(data, header)
-    return _with_channels(pixels, channels or header.channels)
+    return with_channels(pixels, channels or header.channels)
 
 
 def verify(data: Encoded) -> Header:
@@ -169,7 +169,12 @@ def scaled_shape(height: int, width: int, resize: int | None) -> tuple[int, int]
     return rows, columns
 
 
-def _with_channels(pixels: Pixels, channels: int) -> Pixels:
+def with_channels(pixels: Pixels, channels: int) -> Pixels:
+    """Return an image (H, W, C) with 1 or 3 channels: colour becomes grey, grey is repeated.
+
+    >>> with_channels(np.array([[[255, 0, 0]]], np.uint8), 1).item()
+    77
+    """
     if pixels.shape[2] == channels:
         return pixels
     if channels == 3:

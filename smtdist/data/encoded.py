@@ -134,8 +134,16 @@ class EncodedSource(Source):
 
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
-        """What messages call it: path:group."""
-        return f"{self.path}:{self.group}"
+        """What messages call it: path:group, or the path where there is no group."""
+        return f"{self.path}:{self.group}" if self.group else self.path
+
+    def sample_name(self, sample: int) -> str:
+        """Return what messages call an image."""
+        return f"{self.name}, sample {sample}"
+
+    def raise_limit(self, pixels: int) -> str:
+        """Say how to plan for images of so many pixels."""
+        return f"set the group's attribute max_pixels to at least {pixels}"
 
     @property
     def damage_samples(self) -> int:
@@ -194,10 +202,12 @@ class EncodedSource(Source):
                     f"{self.name} now has offsets of shape {offsets.shape}, but had {self.n_samples} samples when "
                     f"first opened; start again."
                 )
-            yield _EncodedReader(self, data, offsets)
+            yield EncodedReader(self, data, offsets)
 
 
-class _EncodedReader(Reader):
+class EncodedReader(Reader):
+    """Decodes what it reads, on the threads of the kernels."""
+
     source: EncodedSource
 
     def __init__(self, source: EncodedSource, data: Any, offsets: Any) -> None:
@@ -218,15 +228,23 @@ class _EncodedReader(Reader):
         encoded = bytes_of(self._data, bounds[0], bounds[-1], self.source.name)
         origin = bounds[0]
 
+        def part(index: int) -> memoryview:
+            return encoded[bounds[index] - origin : bounds[index + 1] - origin]
+
+        self.decode_each(part, first, out[: len(bounds) - 1])
+
+    def decode_each(
+        self, encoded: Callable[[int], bytes | memoryview], first: int, out: npt.NDArray[Any]
+    ) -> None:
+        """Decode images `first`, `first + 1`, ... into all of `out`, on threads, from the bytes of the i-th of them."""
+
         def decode_range(start: int, stop: int) -> None:
             for index in range(start, stop):
-                part = encoded[bounds[index] - origin : bounds[index + 1] - origin]
-                out[index] = self._image(part, first + index)
+                out[index] = self._image(encoded(index), first + index)
 
-        count = len(bounds) - 1
-        run_ranges(decode_range, even_ranges(count, max(1, count // (4 * threads()))))
+        run_ranges(decode_range, even_ranges(len(out), max(1, len(out) // (4 * threads()))))
 
-    def _image(self, part: memoryview, sample: int) -> npt.NDArray[np.uint8]:
+    def _image(self, part: bytes | memoryview, sample: int) -> npt.NDArray[np.uint8]:
         source = self.source
         _, height, width, channels = source.shape
         try:
@@ -241,20 +259,20 @@ class _EncodedReader(Reader):
                 )
             return resized(_sound(decode, part, channels, header), source.resize, source.crop)
         except DataError as error:
-            raise type(error)(f"{source.name}, sample {sample}: {error}") from error
+            raise type(error)(f"{source.sample_name(sample)}: {error}") from error
 
     def _require_planned(self, header: Header) -> None:
         height, width, limit = header.height, header.width, self.source.max_pixels
         if height * width > limit:
             raise DataError(
-                f"the image is {width} x {height}, more than the {limit:,} pixels that memory was planned for; set the "
-                f"group's attribute max_pixels to those of its largest image."
+                f"the image is {width} x {height}, more than the {limit:,} pixels that memory was planned for; "
+                f"{self.source.raise_limit(height * width)}."
             )
         if height * width * header.pixel_bytes > limit * self.source.pixel_bytes:
             raise DataError(
                 f"the image is a {header.format.upper()} of {width} x {height}, which takes more memory to decode than the first "
-                f"images, JPEG and PNG, made plain; set the group's attribute max_pixels to at least "
-                f"{-(-height * width * header.pixel_bytes // self.source.pixel_bytes)}."
+                f"images, JPEG and PNG, made plain; "
+                f"{self.source.raise_limit(-(-height * width * header.pixel_bytes // self.source.pixel_bytes))}."
             )
         if self.source.resize is not None and max(height, width) > LONGEST * min(height, width):
             raise DataError(

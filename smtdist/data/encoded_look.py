@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data import filters
 from smtdist.data.decode import read_header, resized_shape
 from smtdist.data.hdf5 import (
     damage_named,
@@ -17,7 +18,6 @@ from smtdist.data.hdf5 import (
     open_file,
     reason_of,
     require_plain,
-    require_readable,
 )
 from smtdist.data.pillow import MAX_PIXELS, Header
 from smtdist.data.remote import file_size, full_path
@@ -83,8 +83,8 @@ class EncodedLook:
 
     @property
     def name(self) -> str:
-        """What messages call it: path:group."""
-        return f"{self.path}:{self.group}"
+        """What messages call it: path:group, or the path where there is no group."""
+        return f"{self.path}:{self.group}" if self.group else self.path
 
     @property
     def depth(self) -> int:
@@ -131,7 +131,7 @@ def parts_of(file: Any, path: str, group: str) -> tuple[Any, Any]:
     """Return the open datasets `bytes` and `offsets`; anything else than images end to end is a DataError."""
     data, offsets = (find_dataset(file, path, f"{group}/{part}") for part in ("bytes", "offsets"))
     for stored in (data, offsets):
-        require_readable(stored, path)
+        filters.require_readable(stored, path)
         require_plain(stored, path)
     if data.dtype != np.uint8 or data.ndim != 1:
         raise DataError(

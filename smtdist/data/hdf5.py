@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data import filters
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
@@ -61,9 +62,10 @@ class Hdf5Source(Source):
     """A dataset of images in an HDF5 file; make it with `Hdf5Source.open`.
 
     Holds names and numbers only. `file_bytes` is the size the file had, to notice that it was replaced; its
-    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous
-    data. `virtual_bytes` is what HDF5 holds of the files of a virtual dataset, None for one that is none.
-    `path` may be an address, `scheme://...`, whose file is read in ranges.
+    contents are what fingerprints are for. `chunks` is the stored chunk shape, None for contiguous data.
+    `dimensions` are the names of its dimensions, where it has any. `virtual_bytes` is what HDF5 holds of the
+    files of a virtual dataset, None for one that is none. `path` may be an address, `scheme://...`, whose
+    file is read in ranges.
     """
 
     path: str
@@ -76,6 +78,7 @@ class Hdf5Source(Source):
     has_channels: bool
     file_bytes: int
     virtual_bytes: int | None = None
+    dimensions: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], dataset: str) -> Hdf5Source:
@@ -90,7 +93,7 @@ class Hdf5Source(Source):
             name = f"{where}:{stored.name.strip('/')}"
             dtype = pixel_dtype(stored.dtype, name)
             shape = image_shape(stored.shape, name)
-            require_readable(stored, where)
+            filters.require_readable(stored, where)
             sample_bytes = math.prod(shape[1:]) * dtype.itemsize
             chunks = None if stored.chunks is None else tuple(int(length) for length in stored.chunks)
             return cls(
@@ -104,6 +107,7 @@ class Hdf5Source(Source):
                 has_channels=stored.ndim == 4,
                 file_bytes=file_size(where),
                 virtual_bytes=_virtual_bytes(stored, where),
+                dimensions=_dimensions(stored),
             )
 
     @property
@@ -297,6 +301,7 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         ]
         hint = f"name a dataset, such as {', '.join(inside)}" if inside else "it holds no dataset"
         raise DataError(f"{path}: {dataset!r} is a group, but a dataset is needed; {hint}.")
+    filters.missing_filter(found)  # registers what it needs, in each process that reads
     return found
 
 
@@ -330,7 +335,9 @@ def reason_of(error: BaseException) -> str:
 
 
 def _dataset_names(group: Any) -> list[str]:
+    """Return the names below a group: of datasets, and of groups of encoded images, which stand for their parts."""
     names: list[str] = []
+    parts: set[str] = set()
     visited = 0
 
     def visit(name: str, item: Any) -> bool | None:
@@ -338,19 +345,30 @@ def _dataset_names(group: Any) -> list[str]:
         visited += 1
         if isinstance(item, h5py.Dataset):
             names.append(name)
+        elif "bytes" in item and "offsets" in item:
+            names.append(name)
+            parts.update((f"{name}/bytes", f"{name}/offsets"))
         return (
             True if visited >= VISITED_OBJECTS else None
         )  # a value ends the walk through a very large file
 
     group.visititems(visit)
-    return names
+    return [name for name in names if name not in parts]
 
 
 def _near_names(file: Any, dataset: str) -> list[str]:
     names = _dataset_names(file)
+    above = [name for name in names if dataset.startswith(f"{name}/")]
     same_leaf = [name for name in names if name.rpartition("/")[2] == dataset.rpartition("/")[2]]
     near = difflib.get_close_matches(dataset, names, n=LISTED_NAMES, cutoff=0.5)
-    return list(dict.fromkeys([*near, *same_leaf, *names]))[:LISTED_NAMES]
+    return list(dict.fromkeys([*above, *near, *same_leaf, *names]))[:LISTED_NAMES]
+
+
+def _dimensions(stored: Any) -> tuple[str, ...]:
+    """Return the names of the dimensions, by NetCDF's scales or by labels; () where one has none."""
+    names = [next(iter(dim.values())).name if len(dim) else dim.label for dim in stored.dims]
+    names = [name.rpartition("/")[2] for name in names]
+    return tuple(names) if all(names) else ()
 
 
 def _virtual_bytes(stored: Any, path: str) -> int | None:
@@ -371,19 +389,6 @@ def require_plain(stored: Any, path: str) -> None:
             f"{path}:{stored.name.strip('/')} is a virtual dataset, which only plain images can be; copy it to one dataset, or "
             f"list its files in a manifest: smtdist manifest FILES --out DATA.json."
         )
-
-
-def require_readable(stored: Any, path: str) -> None:
-    """Raise a DataError for a dataset whose filter is not installed here."""
-    name, plist = f"{path}:{stored.name.strip('/')}", stored.id.get_create_plist()
-    for index in range(plist.get_nfilters()):
-        number, _, _, label = plist.get_filter(index)
-        if not h5py.h5z.filter_avail(number):
-            title = label.decode(errors="replace") or "unnamed"
-            raise DataError(
-                f"{name} is stored with HDF5 filter {number} ({title}), which is not installed here; "
-                f"install hdf5plugin and import it, or store the data with gzip or uncompressed."
-            )
 
 
 def _next_prime(number: int) -> int:

@@ -102,7 +102,7 @@ def _modified(source: Source) -> list[int] | None:
 
 def _sampled(source: Source) -> dict[str, str]:
     """Return hashes of a few pieces, by the samples they hold."""
-    step, whole = source.chunk_samples, isinstance(source, ArraySource)
+    step, whole = source.chunk_samples, isinstance(source, ArraySource) and source.whole
     rows = -(-source.n_samples // step)
     order = np.argsort(hashing.position_hashes(0, 0, rows, 1, 0)[:, 0], kind="stable")[: SAMPLED - 2]
     chosen = range(rows) if whole else sorted({0, rows - 1, *map(int, order)})

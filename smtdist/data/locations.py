@@ -87,7 +87,8 @@ def _one(path: str) -> str | Files | Parsed:
         members = [name for name in members if not name.startswith(".")]
         if not members:
             raise DataError(
-                f"{path} is a folder without files ending in {', '.join(SHARD_ENDINGS)}; name a file, or a folder of them."
+                f"{path} is a folder without files ending in {', '.join(SHARD_ENDINGS)}; name a file, or a folder of them, or "
+                f"bring a folder of images into a file first: smtdist import {path} --out DATA.h5."
             )
         return _files(path, [os.path.join(path, name) for name in members])
     if glob.has_magic(path):

@@ -13,13 +13,15 @@ import numpy as np
 from smtdist.data.encoded_look import EncodedLook, is_encoded
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path
-from smtdist.data.source import PIXEL_DTYPES, Source
+from smtdist.data.source import PIXEL_KINDS, Source
 from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node
-from smtdist.errors import DataError
+from smtdist.errors import DataError, MissingDatasetError
 
 IMAGES: Final = "images"
 LABELS: Final = "labels"
 CLASSES: Final = "classes"
+MOST: Final = 5
+"""Names that a message lists."""
 
 Look = Source | EncodedLook
 """Plain images, ready to be read, or encoded ones that settings make a source of."""
@@ -40,7 +42,25 @@ def look_at(path: str | os.PathLike[str], name: str, skip_damaged: bool = False)
             group = _group(file, name)
             encoded = group is not None and is_encoded(group)
             inside = _named(name, group is not None and IMAGES in group)
-        return EncodedLook.at(path, name, skip_damaged) if encoded else Hdf5Source.open(path, inside)
+        if encoded:
+            return EncodedLook.at(path, name, skip_damaged)
+        try:
+            return Hdf5Source.open(path, inside)
+        except MissingDatasetError as error:
+            raise _images_named(path, name) or error from None
+
+
+def _images_named(path: str | os.PathLike[str], name: str) -> MissingDatasetError | None:
+    """Return the error for images that are not there, which names those that are; None where there are none."""
+    found = [one.removesuffix(f"/{IMAGES}") for one in image_sets(path)]
+    if not found:
+        return None
+    near = sorted(
+        found, key=lambda one: not name.strip("/").startswith(one)
+    )  # in its place where they differ
+    return MissingDatasetError(
+        f"{os.fspath(path)} has no dataset {name!r}; use {'one of ' if found[1:] else ''}{', '.join(near[:MOST])}."
+    )
 
 
 def image_sets(path: str | os.PathLike[str]) -> list[str]:
@@ -51,7 +71,7 @@ def image_sets(path: str | os.PathLike[str]) -> list[str]:
         if isinstance(item, h5py.Group):
             if "bytes" in item and "offsets" in item:
                 found.append(name)
-        elif item.ndim in (3, 4) and item.size and item.dtype.newbyteorder("=").name in PIXEL_DTYPES:
+        elif item.ndim in (3, 4) and item.size and item.dtype.kind in PIXEL_KINDS:
             found.append(name)
 
     with damage_named(path), open_file(full_path(path)) as file:

@@ -52,7 +52,7 @@ class Manifest:
     - `files`, in the order of their samples: `path` (relative to the manifest, or an address), `size` and `mtime` (ns) of
       the file, and `sets`: by name, `kind` ("plain" or "encoded"), `samples`, `bytes` (raw, or encoded),
       `labels` (whether it has any), `hashes` of the content of some samples by their numbers, and all that
-      opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, or `largest`, `cached`,
+      opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, `dimensions`, or `largest`, `cached`,
       `headers`, `channels`, `max_pixels`.
 
     Opening checks size and time of every file that is used; where the time alone differs, as in a copy, the
@@ -267,6 +267,7 @@ def _entry(look: Look, labelled: bool, seed: int, number: int) -> Entry:
         "chunks": look.chunks and list(look.chunks),
         "filtered": look.filtered,
         "virtual_bytes": look.virtual_bytes,
+        "dimensions": list(look.dimensions),
     }
 
 
@@ -300,6 +301,7 @@ def _look_of(path: str, name: str, size: int, found: Entry) -> Look:
         has_channels=has_channels,
         file_bytes=size,
         virtual_bytes=found.get("virtual_bytes"),
+        dimensions=tuple(found.get("dimensions", ())),
     )
 
 

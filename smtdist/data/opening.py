@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.adapted import RangeSettings, adapted
 from smtdist.data.labels import read_labels
 from smtdist.data.locations import Files, Location, Parsed, resolved
 from smtdist.data.look import class_names, file_named, labels_name, look_at, require_same_classes
@@ -18,8 +19,8 @@ from smtdist.errors import ConfigurationError
 __all__ = ["EncodedSettings", "labels_name", "open_labels", "open_source", "refuse_scaling"]
 
 
-class EncodedSettings(Protocol):
-    """The settings that say what becomes of encoded images; a `Configuration` has them."""
+class EncodedSettings(RangeSettings, Protocol):
+    """The settings that say what becomes of stored images; a `Configuration` has them."""
 
     @property
     def resize(self) -> int | None:
@@ -62,6 +63,7 @@ def open_source(
                 looks.append(look_at(path, name, skip_damaged))
     else:
         label, looks = found, [look_at(found, name, skip_damaged)]
+    looks = [adapted(look, settings, fitted=fitted) if isinstance(look, Source) else look for look in looks]
     scaling = (settings.resize, settings.crop, settings.channels) if settings else ()
     source = joined(looks, label, name.strip("/"), *scaling)
     if settings is not None and not fitted and isinstance(looks[0], Source):

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from smtdist.data.array import ArraySource
+from smtdist.data.array import ArrayReader, ArraySource
 from smtdist.data.source import Reader, Source
 
 
@@ -18,10 +17,11 @@ from smtdist.data.source import Reader, Source
 class ArrayPiece(Source):
     """Samples `first` to `first + len(array)` of an in-memory source: what travels to the worker that needs them.
 
-    It has the shape and the sample numbers of the whole, so that results do not depend on how it was cut.
+    It has the shape and the sample numbers of the whole, so that results do not depend on how it was cut. The
+    array may be a Dask array, which is computed where the task runs.
     """
 
-    array: npt.NDArray[Any]
+    array: Any
     first: int
     name: str
     shape: tuple[int, ...]
@@ -32,17 +32,7 @@ class ArrayPiece(Source):
     @contextmanager
     def opened(self) -> Iterator[Reader]:
         """Yield a reader that copies ranges out of the piece."""
-        yield _PieceReader(self)
-
-
-class _PieceReader(Reader):
-    source: ArrayPiece
-
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        out[...] = self.source.array[start - self.source.first : stop - self.source.first].reshape(
-            out.shape
-        )
-        return out.nbytes
+        yield ArrayReader(self, self.array, self.first)
 
 
 def piece_of(source: Source, start: int, stop: int) -> Source | None:
@@ -62,4 +52,5 @@ def without_data(source: Source) -> Source:
     """Return the source without its array, for what all tasks share."""
     if not isinstance(source, ArraySource):
         return source
-    return ArrayPiece(source.array[:0], 0, source.name, source.shape, source.dtype, source.chunk_samples)
+    nothing = np.empty((0, *source.shape[1:]), source.dtype)
+    return ArrayPiece(nothing, 0, source.name, source.shape, source.dtype, source.chunk_samples)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from smtdist.data.leaves import leaf_bounds
 from smtdist.errors import DataError
 
-PIXEL_DTYPES: Final = ("uint8", "float16", "float32", "float64")
+PIXEL_KINDS: Final = "bfiu"
+"""Kinds of numbers that pixels may be: true and false, floats, whole numbers."""
 ALIGNMENT_BYTES: Final = 4 * 2**20
 ALIGNED_SAMPLES: Final = 256
 """Unchunked samples are aligned to this many, or to the largest power of two of them that fits in `ALIGNMENT_BYTES`."""
@@ -29,7 +30,7 @@ class Source:
     ----------
     shape : (samples, lengths of a sample): of images (samples, height, width, channels), where those without
         a channel axis have one channel; of rows (samples, numbers); of sequences (samples, time, numbers).
-    dtype : uint8, float16, float32 or float64, in native byte order.
+    dtype : of whole numbers or floats, in native byte order; bool as it lies in a file.
     chunk_samples : reads and leaves that start at multiples of it touch each stored chunk once.
     name : what messages call it, "path:dataset" or "array".
     file_bytes : size its file had, to notice that it was replaced; None where there is no single file.
@@ -219,12 +220,36 @@ def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     dtype('float32')
     """
     native: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
-    if native.name not in PIXEL_DTYPES:
+    if native.kind not in PIXEL_KINDS or native.itemsize > 8:
         raise DataError(
-            f"{name} has the type {native.name}, but pixels are one of {', '.join(PIXEL_DTYPES)}; "
+            f"{name} has the type {native.name}, but pixels are whole numbers, floats of at most 64 bits, or true and false; "
             f"convert them to uint8, or to float32 with a stated pixel_range."
         )
     return native
+
+
+def put_pixels(values: npt.NDArray[Any], out: npt.NDArray[Any], name: str, start: int) -> None:
+    """Write samples into `out`: true as 255 and false as 0, other whole numbers as uint8 where that is asked for.
+
+    `start` is the number of the first sample, for messages. Raises DataError for a number that uint8 lacks.
+
+    >>> room = np.empty(2, np.uint8)
+    >>> put_pixels(np.array([True, False]), room, "array", 0)
+    >>> room.tolist()
+    [255, 0]
+    """
+    values = values.reshape(out.shape)
+    if out.dtype == np.uint8 and values.dtype.kind in "iu" and values.dtype != np.uint8:
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high > 255:
+            at = int(np.argmax(((values < 0) | (values > 255)).reshape(len(values), -1).any(axis=1)))
+            raise DataError(
+                f"{name}, sample {start + at}: pixels lie between {low} and {high}, outside of 0 to 255; set pixel_range to the "
+                f"(black, white) of the data, or mend the data."
+            )
+    out[...] = values
+    if values.dtype.kind == "b":
+        out *= 255
 
 
 def _room(out: npt.NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

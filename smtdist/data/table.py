@@ -157,7 +157,7 @@ class TableRows:
         rows, columns = chosen if isinstance(chosen, tuple) else (chosen, slice(None))
         source = self.source
         if isinstance(source, ArraySamples):
-            return source.array.reshape(len(self), -1)[rows, columns]
+            return np.asarray(source.array.reshape(len(self), -1)[rows, columns])
         start, stop, _ = rows.indices(len(self))
         if isinstance(source, StoredTable) and source.dataset and len(source.stored_shape) == 2:
             with open_dataset(source.path, source.dataset) as stored:

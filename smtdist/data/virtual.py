@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import h5py
 
+from smtdist.data.filters import register_filters
 from smtdist.errors import DataError
 
 MOST_OPEN: Final = 16
@@ -137,6 +138,7 @@ class FewOpen:
     """Gives an open virtual dataset for range after range, closing it before too many sources are open."""
 
     def __init__(self, file: Any, dataset: str, path: str) -> None:
+        register_filters()  # what its files need is not seen from here
         self._file, self._dataset = file, dataset
         self._stored: Any = file[dataset]
         self._name = f"{path}:{dataset}"

@@ -35,6 +35,7 @@ class ZarrSource(Source):
     chunk_samples: int
     chunks: tuple[int, ...]
     has_channels: bool
+    dimensions: tuple[str, ...] = ()
     file_bytes = None
 
     @classmethod
@@ -57,6 +58,7 @@ class ZarrSource(Source):
             chunk_samples=chunks[0],
             chunks=chunks,
             has_channels=stored.ndim == 4,
+            dimensions=dimensions_of(stored),
         )
 
     @property
@@ -126,6 +128,12 @@ class _ZarrReader(Reader):
         return out.nbytes
 
 
+def dimensions_of(stored: Any) -> tuple[str, ...]:
+    """Return the names of the dimensions of a Zarr array, as format 3 or xarray keeps them; () where one has none."""
+    names = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS", ())
+    return tuple(names) if len(names) == stored.ndim and all(names) else ()
+
+
 def is_zarr(path: str | os.PathLike[str]) -> bool:
     """Say whether a path is Zarr's: it ends in .zarr, or is a folder with Zarr's metadata.
 
@@ -136,6 +144,18 @@ def is_zarr(path: str | os.PathLike[str]) -> bool:
     if name.endswith(".zarr"):
         return True
     return not is_url(name) and any(os.path.exists(os.path.join(name, file)) for file in METADATA)
+
+
+def is_zarr_array(samples: Any) -> bool:
+    """Say whether an object is a Zarr array, whatever it is kept in; the library need not be installed."""
+    return hasattr(samples, "store_path") and hasattr(samples, "shape")
+
+
+def folder_of(samples: Any) -> tuple[str, str] | None:
+    """Return the folder that a Zarr array lies in and its name there; None for one kept elsewhere."""
+    place = samples.store_path
+    root = getattr(place.store, "root", None)
+    return None if root is None else (os.fspath(root), place.path)
 
 
 def open_array(path: str, array: str) -> Any:

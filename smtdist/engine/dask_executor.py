@@ -12,8 +12,10 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
+from dask import is_dask_collection
 from distributed import Client, Future, Semaphore, get_worker
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.scheduler import KilledWorker
@@ -197,8 +199,11 @@ class DaskExecutor:
         """Scatter a value to one worker or to a few, from whom the others fetch it with their first task.
 
         A broadcast to all would be undone meanwhile: the scheduler's memory manager drops replicas that no
-        task asks for yet, the broadcast makes them again, and with many workers that never ends.
+        task asks for yet, the broadcast makes them again, and with many workers that never ends. A piece of a
+        Dask array is not scattered: workers compute it where its parts are.
         """
+        if is_dask_collection(getattr(value, "array", None)):
+            return self._computed(value)
         for _ in range(SHARES):
             try:
                 with self._reachable():
@@ -208,6 +213,13 @@ class DaskExecutor:
         # whoever notices the time-out first, Dask's thread or ours; asyncio's error has no text
         text = str(lost) or f"bringing a value to workers timed out after {SHARE_SECONDS:g} s"
         raise TaskLost(text) from lost
+
+    def _computed(self, piece: Any) -> Handle:
+        """Return the future of a piece whose array is in a worker's memory; no number of it passes this process."""
+        with self._reachable():
+            array = self.client.compute(piece.array)
+            bare = replace(piece, array=None)  # the graph stays here
+            return self.client.submit(replace, bare, array=array, pure=False, key=_key(replace))
 
     def _scattered(self, value: Any, everywhere: bool) -> Handle:
         holders = HOLDERS if everywhere else False

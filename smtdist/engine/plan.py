@@ -177,8 +177,8 @@ def plan_pass(
         len(bounds) - 1, leaf * work_per_sample if checkpointed else 0.0, state, limits.workers
     )
     streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, checkpointed)
-    # samples in the driver's memory travel with the task that needs them, once as sent and once as received
-    carried = 2 * per_task * leaf * source.sample_bytes if isinstance(source, ArraySource) else 0
+    # samples in the driver's memory, or in a Dask array, travel with the task that needs them
+    carried = source.carried_bytes(per_task * leaf) if isinstance(source, ArraySource) else 0
     block = min(leaf, block_samples(source))
     gpu = limits.device_bytes is not None
     # the next block is read while the work on one goes on; where a leaf's batches are copied ahead, one lies between them

@@ -279,7 +279,7 @@ def probe(statistic: Statistic, shape: tuple[int, ...], dtype: str, threads: int
     twin = statistic.miniature()
     state: State = {name: place(value) if twin.on_device else value for name, value in twin.zero().items()}
     noise = np.random.default_rng(0).integers(0, 251, (1, *shape[1:]))
-    image = noise.astype(dtype) if np.dtype(dtype).kind == "u" else (noise / 250).astype(dtype)
+    image = noise.astype(dtype) if np.dtype(dtype).kind in "iu" else (noise / 250).astype(dtype)
     with contextlib.suppress(ArithmeticError, SmtdistError):  # the noise may lie outside the pixel range
         twin.update(state, image, 0)
     return resident_bytes()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from smtdist.errors import DataError
 from smtdist.kernels.device import array_module, like
 from smtdist.kernels.hashing import keyed_hashes
-from smtdist.kernels.pixels import LUMINANCE
+from smtdist.kernels.pixels import LUMINANCE, pixel_scale, range_advice
 from smtdist.kernels.products import each_tile
 from smtdist.kernels.types import Array
 
@@ -20,7 +20,7 @@ WHITEN_RIDGE: Final = 0.1
 
 
 def pixels(images: Array, pixel_range: tuple[float, float] | None = None) -> Array:
-    """Return images (m, H, W, C) as float32 in [0, 1]: uint8 divided by 255, floats by their range.
+    """Return images (m, H, W, C) as float32 in [0, 1]: uint8 divided by 255, others by their range.
 
     >>> pixels(np.full((1, 1, 1, 1), 51, np.uint8)).item()
     0.20000000298023224
@@ -28,12 +28,12 @@ def pixels(images: Array, pixel_range: tuple[float, float] | None = None) -> Arr
     xp = array_module(images)
     if images.dtype == xp.uint8:
         return images.astype(xp.float32) / xp.float32(255)
-    black, white = pixel_range or (0.0, 1.0)
+    black, white, _ = pixel_scale(images.dtype, pixel_range)
     low, high = float(images.min(initial=black)), float(images.max(initial=white))
     slack = 1e-6 * (white - black)  # float32 pixels that equal the ends may lie a rounding outside
     if not (black - slack <= low and high <= white + slack):
         raise DataError(
-            f"Pixels lie between {low:g} and {high:g}, outside of {black:g} to {white:g}; set pixel_range to (black, white)."
+            f"Pixels lie between {low:g} and {high:g}, outside of {black:g} to {white:g}; {range_advice(high, black, white)}"
         )
     return ((images - black) / (white - black)).astype(xp.float32)
 

@@ -14,45 +14,62 @@ LUMINANCE = (77, 150, 29)
 """Weights of red, green and blue in 1/256 (ITU-R BT.601); they sum to 256."""
 
 
-def pixel_scale(dtype: Any, pixel_range: tuple[float, float] | None) -> PixelScale:
-    """Return the integer scale for a pixel type.
+def pixel_scale(dtype: Any, pixel_range: tuple[float, float] | None, name: str = "") -> PixelScale:
+    """Return the integer scale for a pixel type; `name` is that of the data, for messages.
 
-    uint8 has its own range; floats lie in `pixel_range` (black, white), or in [0, 1] where it is None.
-    Raises DataError for other types, and for a `pixel_range` that contradicts uint8.
+    uint8 has a grid of its own. Other pixels lie in `pixel_range` (black, white); where it is None, floats
+    lie in [0, 1], and whole numbers of 8 or 16 bits run over their whole type. A range of at most 65,536
+    values loses nothing: each value has a grid point of its own. In a wider one, and for floats, values are
+    rounded to 1/65,536 of the range.
+    Raises DataError for other types, for wider whole numbers without a range, and for a `pixel_range` that
+    contradicts uint8.
 
     >>> pixel_scale(np.uint8, None).grey_level
     256.0
-    >>> pixel_scale(np.float32, (-1.0, 1.0)).black
-    -1.0
+    >>> pixel_scale(np.float32, (-1.0, 1.0)).black, pixel_scale(np.int16, None).black
+    (-1.0, -32768.0)
     """
-    kind = np.dtype(dtype)
+    kind, whose = np.dtype(dtype), f"The pixels of {name}" if name else "The pixels"
     if kind == np.uint8:
         if pixel_range is not None and tuple(pixel_range) != (0, 255):
             raise DataError(
-                f"The pixels are uint8, which run from 0 to 255, but pixel_range is {pixel_range}; leave it out."
+                f"{whose} are uint8, which run from 0 to 255, but pixel_range is {pixel_range}; leave it out."
             )
         return PixelScale(0.0, 255.0, is_float=False)
-    if kind.kind == "f":
-        black, white = (0.0, 1.0) if pixel_range is None else pixel_range
-        if not black < white:
-            raise DataError(f"The pixel_range is {pixel_range}; black must be less than white.")
-        return PixelScale(float(black), float(white), is_float=True)
-    raise DataError(f"The pixels are of type {kind}; give uint8, or floats with a pixel_range.")
+    if kind.kind not in "fiu":
+        raise DataError(f"{whose} are of type {kind}; give whole numbers or floats.")
+    if pixel_range is not None:
+        black, white = pixel_range
+    elif kind.kind == "f":
+        black, white = 0.0, 1.0
+    elif kind.itemsize <= 2:
+        black, white = np.iinfo(kind).min, np.iinfo(kind).max
+    else:
+        raise DataError(
+            f"{whose} are {kind}, which does not say what is black and what is white; set pixel_range to (black, white), for "
+            f"example (0, 255)."
+        )
+    if not black < white:
+        raise DataError(f"The pixel_range is {pixel_range}; black must be less than white.")
+    return PixelScale(float(black), float(white), is_float=True)
 
 
 def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> Array:
     """Return images as integers on the pixel grid.
 
-    uint8: 256 v. Floats: rint(2^16 (v - black) / (white - black)). With `grey`: (77 R + 150 G + 29 B) / 256.
+    uint8: 256 v. Others: rint(2^16 (v - black) / (white - black)). With `grey`: (77 R + 150 G + 29 B) / 256.
 
-    images : (B, H, W) or (B, H, W, C), uint8 or float. Returns int32 (B, H, W, C'), in units of
+    images : (B, H, W) or (B, H, W, C), whole numbers or floats. Returns int32 (B, H, W, C'), in units of
     `scale.unit`. `first` is the number of the first image, for messages.
-    Memory: 4 bytes a number, and 16 in passing for floats.
-    Raises DataError where a float is not finite or lies outside the range, or grey meets other than 3
+    Memory: 4 bytes a number, and 16 in passing for all but uint8.
+    Raises DataError where a pixel is not finite or lies outside the range, or grey meets other than 3
     channels.
 
     >>> pixel_grid(np.full((1, 1, 1), 3, np.uint8), pixel_scale(np.uint8, None), False).ravel().tolist()
     [768]
+    >>> ends = np.array([[[0, 65535]]], np.uint16)
+    >>> pixel_grid(ends, pixel_scale(np.uint16, None), False).ravel().tolist()
+    [0, 65536]
     """
     xp = array_module(images)
     images = images[..., None] if images.ndim == 3 else images
@@ -64,14 +81,15 @@ def pixel_grid(images: Array, scale: PixelScale, grey: bool, first: int = 0) -> 
         raise DataError(
             f"Images have {images.shape[-1]} channel(s), and grey needs three (red, green, blue)."
         )
+    if (images.dtype == xp.uint8) == scale.is_float:
+        announced = "others were" if scale.is_float else "uint8 was"
+        raise DataError(
+            f"The pixels are {images.dtype} where {announced} announced; convert them or fit anew."
+        )
     if not scale.is_float:
-        if images.dtype != xp.uint8:
-            raise DataError(
-                f"The pixels are {images.dtype} where uint8 was announced; convert them or fit anew."
-            )
         whole = images.astype(xp.int32)
         return _luminance(whole) if grey else whole * 256
-    whole = _float_grid(images, scale, first)
+    whole = _scaled_grid(images, scale, first)
     return (_luminance(whole) + 128) >> 8 if grey else whole
 
 
@@ -89,25 +107,34 @@ def _luminance(whole: Array) -> Array:
     return (red * whole[..., 0] + green * whole[..., 1] + blue * whole[..., 2])[..., None]
 
 
-def _float_grid(images: Array, scale: PixelScale, offset: int) -> Array:
+def _scaled_grid(images: Array, scale: PixelScale, offset: int) -> Array:
     xp = array_module(images)
-    if images.dtype.kind != "f":
-        raise DataError(
-            f"The pixels are {images.dtype} where floats were announced; convert them or fit anew."
-        )
     value = images.astype(xp.float64)
-    # the range was written in decimals; float32 pixels that equal its ends may lie a rounding outside
-    lowest = min(scale.black, float(images.dtype.type(scale.black)))
-    highest = max(scale.white, float(images.dtype.type(scale.white)))
+    lowest, highest = scale.black, scale.white
+    if images.dtype.kind == "f":
+        # the range was written in decimals; float32 pixels that equal its ends may lie a rounding outside
+        lowest = min(lowest, float(images.dtype.type(lowest)))
+        highest = max(highest, float(images.dtype.type(highest)))
     good = (value >= lowest) & (value <= highest)  # false for NaN as well
     if not bool(good.all()):
         first = np.argwhere(~to_host(good))[0].tolist()
         found = float(value[tuple(first)])
         raise DataError(
-            f"image {offset + first[0]} has the pixel {found} at {tuple(first[1:])} (row, column, channel), outside "
-            f"{scale.black:g} to {scale.white:g}; set pixel_range to the (black, white) of the data, or mend the data."
+            f"image {offset + first[0]} has the pixel {found:g} at {tuple(first[1:])} (row, column, channel), outside "
+            f"{scale.black:g} to {scale.white:g}; {range_advice(found, scale.black, scale.white)}"
         )
     value -= scale.black
     value *= 65536.0
     value /= scale.white - scale.black
     return xp.rint(value).astype(xp.int32)
+
+
+def range_advice(found: float, black: float, white: float) -> str:
+    """Return what to do about a pixel outside its range; one that eight bits may hold raises a question.
+
+    >>> range_advice(254.0, 0.0, 1.0)
+    'do the pixels run from 0 to 255? Then set pixel_range to (0, 255).'
+    """
+    if (black, white) == (0, 1) and 1 < found <= 255:
+        return "do the pixels run from 0 to 255? Then set pixel_range to (0, 255)."
+    return "set pixel_range to the (black, white) of the data, or mend the data."

@@ -76,17 +76,21 @@ class PixelScale(NamedTuple):
     """How raw pixels become integers: unit = one integer step as a share of the range [0, 1].
 
     uint8: integer = 256 x value, unit = 1 / (255 x 256), so one grey level is 256 units.
-    float: integer = rint(2^16 (value - black) / (white - black)), unit = 2^-16, one grey level is 65536 /
-    255 units.
+    Floats and other whole numbers (`is_float`): integer = rint(2^16 (value - black) / (white - black)),
+    unit = 2^-16, one grey level is 65536 / 255 units. Whole numbers of at most 16 bits keep each a point of
+    their own.
     """
 
     black: float
     white: float
     is_float: bool
 
+    def __str__(self) -> str:
+        return f"from {self.black:g} to {self.white:g}{'' if self.is_float else ' as uint8'}"
+
     @property
     def raw_bytes(self) -> int:
-        """Bytes of a stored number: one of uint8, at most eight of a float."""
+        """Bytes of a stored number: one of uint8, at most eight of others."""
         return 8 if self.is_float else 1
 
     @property

@@ -72,11 +72,16 @@ def fit(
 def _checked(source: Source, settings: Configuration, engine: Engine, base: Model | None) -> Whitener:
     """Refuse what cannot end well before any data is read; return what is known of the whitener by then."""
     geometry = image_geometry(settings, source.shape, source.name)
-    scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range)
-    if base is not None and (geometry, scale) != (base.geometry, base.scale):
+    scale = pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
+    if base is not None and geometry != base.geometry:
         raise ModelError(
             f"The model was fitted on patches of {tuple(base.geometry)} (height, width, channels, patch), {source.name} has "
             f"{tuple(geometry)}; fit without --from-model."
+        )
+    if base is not None and scale != base.scale:
+        raise ModelError(
+            f"The model was fitted on pixels {base.scale}, {source.name} has {source.dtype} pixels, {scale}; convert them, "
+            f"or fit without --from-model."
         )
     if settings.dictionary_method != "given" and base is None:
         require_solvable(settings.dictionary, settings, finished_bytes(source, settings), engine)

@@ -104,11 +104,21 @@ class Model:
     def require_like(self, source: Source) -> None:
         """Refuse images of another shape, or another range of pixels, than the model was fitted on."""
         geometry = image_geometry(self.settings, source.shape, source.name)
-        scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range)
-        if (geometry, scale) != (self.geometry, self.scale):
+        if geometry != self.geometry:
             raise DataError(
-                f"{source.name} has {source.dtype} images of {tuple(geometry[:3])}, the model was fitted on others, of "
-                f"{tuple(self.geometry[:3])}; give images like those."
+                f"{source.name} has images of (height, width, channels) = {tuple(geometry[:3])}, the model was fitted on "
+                f"others, of {tuple(self.geometry[:3])}; give images like those."
+            )
+        self._require_scale(source)
+
+    def _require_scale(self, source: Source) -> None:
+        """Refuse pixels that do not lie in the range of those that the model was fitted on."""
+        scale = pixel_values.pixel_scale(source.dtype, self.settings.pixel_range, source.name)
+        if scale != self.scale:
+            wanted = "bring them to that range" if self.scale.is_float else "convert them to uint8"
+            raise DataError(
+                f"{source.name} has {source.dtype} pixels {scale}, but the model was fitted on pixels {self.scale}; {wanted}, or "
+                f"fit anew."
             )
 
     def require_addable(self, other: Model, name: str) -> None:
@@ -195,6 +205,7 @@ class Model:
                 f"The model takes images of (height, width, channels) = {tuple(self.geometry[:3])}, {source.name} has "
                 f"{tuple(geometry[:3])}; give images like those it was fitted on."
             )
+        self._require_scale(source)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -279,7 +290,8 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
         raise DataError(f"{name} has {channels} channel(s), and grey needs three; set grey=false.")
     if min(height, width) < settings.patch:
         raise DataError(
-            f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch}; lower patch."
+            f"{name} has images of {height} x {width}, smaller than the patch of {settings.patch}; "
+            f"{_small_advice(height, width, channels)}."
         )
     geometry = Geometry(height, width, 1 if settings.grey else channels, settings.patch)
     if settings.mean == "context" and geometry.positions == 1:
@@ -289,6 +301,19 @@ def image_geometry(settings: Configuration, shape: tuple[int, ...], name: str) -
         )
     representation.pooled_shape(geometry.rows, geometry.columns, *pooling_of(settings, geometry))
     return geometry
+
+
+def _small_advice(height: int, width: int, channels: int) -> str:
+    """Say what to do about images that hold no patch: an axis may be another than it was taken for.
+
+    >>> _small_advice(5, 64, 64), _small_advice(32, 3, 1)
+    ('if the first of their axes is that of channels, move it to the end', 'if this is one image, give X[None]')
+    """
+    if channels > max(4, height):
+        return "if the first of their axes is that of channels, move it to the end"
+    if channels == 1 and width <= 4 < height:
+        return "if this is one image, give X[None]"
+    return "lower patch"
 
 
 def pooling_of(settings: Configuration, geometry: Geometry) -> tuple[int, int]:

@@ -197,7 +197,9 @@ def fit_steps(
 ) -> list[Step]:
     """Return the passes of a fit, with statistics that cost what the real ones will."""
     geometry = image_geometry(settings, source.shape, source.name)
-    first = unwhitened(settings, geometry, pixel_values.pixel_scale(source.dtype, settings.pixel_range))
+    first = unwhitened(
+        settings, geometry, pixel_values.pixel_scale(source.dtype, settings.pixel_range, source.name)
+    )
     pixels, n_atoms = geometry.pixels, given_atoms or settings.dictionary
     encoder = make_encoder(settings, _placeholder(first), np.zeros((n_atoms, pixels), np.float32))
     steps = []

@@ -61,11 +61,25 @@ def _with_value_errors(method: Method) -> Method:
 class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
-    Settings are those of `smtdist.Configuration`, with the same names and defaults. Images are an array
-    (samples, height, width[, channels]), an xarray DataArray, or a pair (path, name), which is streamed: a
-    dataset or a group of encoded images in an HDF5 file, an array in a Zarr store, either also behind an
-    address (`https://`, `s3://`).
+    Settings are those of `smtdist.Configuration`, with the same names and defaults.
 
+    Images are (samples, height, width[, channels]) in any of these; the same pixels give the same bits:
+
+    - a NumPy array, or what NumPy makes one of. Up to four channels may come before rows and columns. A
+      masked array with masked pixels is refused;
+    - an xarray DataArray, whose dimensions count by their names (sample, y, x, channel, in any order, and
+      usual other words), whatever backs it;
+    - a Dask array, whose parts are computed where they lie, a few at a time, and never gathered;
+    - an `h5py.Dataset` or a `zarr.Array`, which workers read from the file or folder it lies in;
+    - a list of arrays of one shape, or of PIL images, which `resize` and `crop` bring to one size;
+    - rows of pixels, a 2-D array or a pandas table, with `image_shape`; a column of arrays of pandas;
+    - the path of a folder of images, with the folders below it, or a list of paths of images;
+    - a pair (path, name), which is streamed: a dataset or a group of encoded images in an HDF5 file, an array
+      in a Zarr store, either also behind an address (`https://`, `s3://`).
+
+    Pixels are uint8 or bool (0 and 255), other whole numbers, or floats; see `pixel_range`.
+
+    `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels.
     Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's
     address, a `distributed.Client`), `workers` (processes of a local cluster; 0 is this process),
     `checkpoint` (a folder that all workers see), `on_event` (called with each progress event).
@@ -125,6 +139,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         mirrored_votes: bool = False,
         seed: int = 0,
         atoms: NDArray[np.floating[Any]] | None = None,
+        image_shape: tuple[int, ...] | None = None,
         cluster: Any = None,
         workers: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -170,6 +185,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.mirrored_votes = mirrored_votes
         self.seed = seed
         self.atoms = atoms
+        self.image_shape = image_shape
         self.cluster = cluster
         self.workers = workers
         self.checkpoint = checkpoint
@@ -213,7 +229,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             # named, not imported: handles are a layer above
             return import_module("smtdist").start(self, X, y, base=base)
         settings = self.configuration
-        source = as_source(X, settings)
+        source = as_source(X, settings, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, checkpointed=True)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
@@ -244,7 +260,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @_with_value_errors
     def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
         model = self.model_
-        source = as_source(X, model.settings, fitted=True)
+        source = as_source(X, model.settings, fitted=True, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, checkpointed=True)
             model, records = update(model, source, engine, withdraw=withdraw)
@@ -270,7 +286,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)
-        source = as_source(X, self.model_.settings, fitted=True)
+        source = as_source(X, self.model_.settings, fitted=True, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor)
             with engine.run(("transform",)):

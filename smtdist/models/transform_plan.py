@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from smtdist.data.array import ArraySource
 from smtdist.data.source import Source
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.memory import memory_limit, readable, resident_bytes
@@ -37,6 +38,7 @@ class TransformPlan:
     baseline : bytes that a worker has in memory once kernels are loaded. driver_baseline : those of this process.
     slots : tasks at once. alone : whether this process does the work.
     pace : seconds an image of one worker, None where it was not measured.
+    carried : bytes of images that travel with a worker's tasks, from memory or a Dask array.
     """
 
     represent: Representer
@@ -49,6 +51,7 @@ class TransformPlan:
     slots: int
     alone: bool
     pace: float | None = None
+    carried: int = 0
 
     @classmethod
     def of(
@@ -62,6 +65,7 @@ class TransformPlan:
         )
         ((_, baseline),) = engine.map(_warmed, represent, source, [(0, step)])
         executor = engine.executor
+        waiting = 1 if executor.alone else 2  # tasks a worker has at once, one under way
         return cls(
             represent=represent,
             n_samples=source.n_samples,
@@ -72,6 +76,7 @@ class TransformPlan:
             driver_baseline=resident_bytes(),
             slots=executor.slots(),
             alone=executor.alone,
+            carried=source.carried_bytes(waiting * step) if isinstance(source, ArraySource) else 0,
         )
 
     def timed(self, source: Source, engine: Engine) -> TransformPlan:
@@ -99,9 +104,8 @@ class TransformPlan:
     def worker_bytes(self) -> int:
         """Peak of a worker: a result waits while the next is made, in parts that are then joined."""
         piece = self.piece_bytes
-        return (
-            self.baseline + max(self.represent.working_bytes + 2 * piece, 3 * piece) + pass_plan.ALLOWANCE
-        )
+        working = max(self.represent.working_bytes + 2 * piece, 3 * piece)
+        return self.baseline + working + self.carried + pass_plan.ALLOWANCE
 
     def driver_bytes(self, held_bytes: int = 0) -> int:
         """Peak of this process, which keeps so many bytes of results: a worker's too where it does the work."""
@@ -162,7 +166,7 @@ def _warmed(represent: Representer, source: Source, start: int, stop: int) -> in
     set_threads(represent.threads)
     pattern = (np.arange(math.prod(source.shape[1:])) * 37 % 251).reshape(1, *source.shape[1:])
     with contextlib.suppress(SmtdistError):  # the pattern may lie outside the pixel range
-        represent((pattern if source.dtype.kind == "u" else pattern / 250).astype(source.dtype))
+        represent((pattern if source.dtype.kind in "iu" else pattern / 250).astype(source.dtype))
     return resident_bytes()
 
 

@@ -15,7 +15,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from smtdist.data import hdf5, remote
-from smtdist.data.source import PIXEL_DTYPES
+from smtdist.data.source import PIXEL_KINDS
 from smtdist.errors import DataError, ModelError
 from smtdist.models.files import SCHEMA
 from smtdist.statistics import limbs
@@ -141,9 +141,7 @@ def _layout(stored: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     shapes = {name: array.shape for name, array in stored.items()}
     encoded = [len(shapes.get(name, ())) for name in ("bytes", "offsets")] == [1, 1]
     images = [
-        name
-        for name, array in stored.items()
-        if array.ndim in (3, 4) and array.dtype.newbyteorder("=").name in PIXEL_DTYPES
+        name for name, array in stored.items() if array.ndim in (3, 4) and array.dtype.kind in PIXEL_KINDS
     ]
     samples = shapes["offsets"][0] - 1 if encoded else shapes[images[0]][0] if images else None
     meaning: dict[str, tuple[str, ...]] = {}

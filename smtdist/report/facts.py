@@ -333,7 +333,7 @@ def _group(path: Path, name: str, meant: bool) -> Facts | None:
     except DataError as error:
         if not meant:
             return None
-        problem, (shape, dtype, size) = str(error), _sound(path, name)
+        problem, (shape, dtype, size) = _several_sizes(path, name) or str(error), _sound(path, name)
     labels = opening.labels_name(path, name)
     with hdf5.open_file(str(path)) as file:
         labelled = labels in file
@@ -360,6 +360,22 @@ def _sound(path: Path, name: str) -> tuple[list[int], str, int]:
         look = EncodedLook.at(path, name, skip_damaged=True)
         return [look.samples], "uint8", look.stored
     return [], "", 0
+
+
+def _several_sizes(path: Path, name: str) -> str | None:
+    """Say that encoded images have several sizes, which is no damage; None where that is not what is wrong."""
+    try:
+        headers = EncodedLook.at(path, name).headers.values()
+    except DataError:
+        return None
+    sizes = sorted({(one.width * one.height, one.width, one.height) for one in headers})
+    if len(sizes) < 2:
+        return None
+    (_, *small), (_, *large) = sizes[0], sizes[-1]
+    return (
+        f"of several sizes, such as {small[0]} x {small[1]} and {large[0]} x {large[1]}: a fit needs --set resize=N, which "
+        f"scales and cuts them to N x N"
+    )
 
 
 def _images_readable(facts: Facts) -> list[tuple[str, str]]:

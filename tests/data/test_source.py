@@ -113,7 +113,7 @@ def test_arrays_of_other_layouts_are_read_in_order() -> None:
         np.testing.assert_array_equal(reader.read(1, 4), array[1:4])
 
 
-@pytest.mark.parametrize("dtype", ["int64", "bool", "complex64", "uint16", "S3"])
+@pytest.mark.parametrize("dtype", ["complex64", "S3", "O", "longdouble"])
 def test_other_dtypes_are_refused_with_a_remedy(dtype: str) -> None:
     with pytest.raises(
         DataError, match=f"array has the type {np.dtype(dtype).name}.*convert them to uint8"
@@ -146,16 +146,19 @@ def test_as_source_takes_arrays_data_arrays_pairs_and_sources(tmp_path: Path) ->
             np.testing.assert_array_equal(reader.read(0, 37), array)
 
 
-@pytest.mark.parametrize("samples", [[[[1]]], "a.h5", ("a.h5", 3), None, 7])
-def test_as_source_refuses_anything_else(samples: object) -> None:
-    with pytest.raises(DataError, match=r"give a NumPy array"):
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (["a.png"], "There is no file .*a.png; check the name"),
+        (["a.png", 3], "paths of images"),
+        ([object()], "list of object; give arrays of one shape"),
+        ("a.h5", r"no file or folder a\.h5"),
+        (("a.h5", 3), "paths of images"),
+        (None, "cannot be read from a NoneType; give an array"),
+        (7, "cannot be read from a int; give an array"),
+        ([], "empty list"),
+    ],
+)
+def test_as_source_refuses_anything_else(samples: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         as_source(samples)
-
-
-def test_lazy_data_arrays_are_refused() -> None:
-    class Lazy:
-        dims = ("sample", "y", "x")
-        data = object()
-
-    with pytest.raises(DataError, match="load it into memory"):
-        as_source(Lazy())

@@ -201,8 +201,8 @@ def test_errors_are_value_errors_too(fitted, images):
         (np.ones(5), "reshape"),
         (np.ones((5, 0)), "reshape"),
         (images.astype(complex), "complex128"),
-        (images.astype(int), "convert"),
-        ([[1, 2], [3, 4]], "list"),
+        (images.astype(int), r"set pixel_range .*\(0, 255\)"),
+        ([[1, 2], [3, 4]], "image_shape"),
     ):
         with pytest.raises(ValueError, match=message) as caught:
             SMT(**SMALL).fit(X)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from smtdist.data import pillow
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Labels, Listing, file_keys
-from smtdist.data.source import PIXEL_DTYPES
 from smtdist.errors import DataError
 
 MOST_VALUES: Final = 4 * pillow.MAX_PIXELS
@@ -106,25 +105,26 @@ def image_array_shape(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 
 def pixel_type(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
-    """Return the type that is stored: uint8 for whole numbers, floating-point types as they are."""
-    if dtype.kind in "iu":
-        return np.dtype(np.uint8)
-    if dtype.name in PIXEL_DTYPES:
+    """Return the type that is stored: floats and whole numbers of 16 bits as they are, uint8 for others and for bool."""
+    if dtype.name in ("float16", "float32", "float64", "int16", "uint16"):
         return dtype.newbyteorder("=")
+    if dtype.kind in "biu":
+        return np.dtype(np.uint8)
     raise DataError(
-        f"{name} has the type {dtype}, but images are whole numbers from 0 to 255 or float16, float32 or float64; "
-        f"convert them first."
+        f"{name} has the type {dtype}, but images are whole numbers, float16, float32 or float64; convert them first."
     )
 
 
 def as_pixels(values: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
-    """Return values as they are stored; whole numbers that are no grey level raise DataError."""
+    """Return values as they are stored; whole numbers that uint8 lacks raise DataError, where they are to have it."""
+    if values.dtype.kind == "b":
+        return values.astype(np.uint8) * np.uint8(255)
     if dtype == np.uint8 and values.dtype != np.uint8:
         outside = (values < 0) | (values > 255)
         if outside.any():
             raise DataError(
                 f"{name} holds the value {values[outside][0]}, but whole numbers must lie from 0 to 255; store "
-                f"other images as float32."
+                f"other images as uint16, int16 or float32."
             )
     return values.astype(dtype, copy=False)
 

@@ -96,6 +96,18 @@ class FolderListing(Listing):
         return Batch(self.root, start, None, np.array(labels, np.int64) if self.labelled else None, names)
 
 
+def image_folders(root: str) -> list[str]:
+    """Return the folders on the first level that hold images, in the order of their names, if no image lies beside them."""
+    names: list[str] = []
+    for entry in _entries(root):
+        if _kind(entry) != FOLDER:
+            if _is_image(entry):
+                return []
+        elif any(not odd for _, odd in _below(entry.path, frozenset({os.path.realpath(root)}))):
+            names.append(entry.name)
+    return names
+
+
 def _size(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat().st_size

@@ -19,6 +19,7 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import contrast
 from smtdist.kernels.grid_pool import edges
+from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.threads import single_blas
 from smtdist.models import provenance
 from smtdist.solve.solution import Float64
@@ -126,6 +127,7 @@ def image_shape(source: Source, settings: PatchSettings) -> tuple[int, int, int]
         raise ConfigurationError(
             f"{source.name} is uint8, which runs from 0 to 255; leave out pixel_range."
         )
+    pixel_scale(source.dtype, settings.pixel_range, source.name)  # refused before a pass
     return height, width, channels
 
 

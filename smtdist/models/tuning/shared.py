@@ -109,7 +109,9 @@ class _Stages:
     def _moment(self, settings: Configuration) -> PatchMoment:
         geometry = smt_model.image_geometry(settings, self.source.shape, self.source.name)
         first = smt_model.unwhitened(
-            settings, geometry, pixel_values.pixel_scale(self.source.dtype, settings.pixel_range)
+            settings,
+            geometry,
+            pixel_values.pixel_scale(self.source.dtype, settings.pixel_range, self.source.name),
         )
         # what the sum does not depend on must not tell two of them apart
         reach = first.mean_context if first.mean == "context" else "whole"

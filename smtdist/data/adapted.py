@@ -1,0 +1,136 @@
+"""Stored images that are put in order as they are read: channels moved to the end, whole numbers brought to eight bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.axes import image_axes
+from smtdist.data.source import Derived, Reader, Source, put_pixels
+from smtdist.errors import DataError
+
+
+class RangeSettings(Protocol):
+    """The setting that says what whole numbers mean; a `Configuration` has it."""
+
+    @property
+    def pixel_range(self) -> tuple[float, float] | None:
+        """Black and white."""
+
+
+def as_bytes(dtype: np.dtype[Any], settings: RangeSettings | None, fitted: bool = False) -> bool:
+    """Say whether pixels of a type are read as uint8: bool always, whole numbers whose stated range is (0, 255).
+
+    With `fitted`, the settings are those of a model, and wide whole numbers are also read so where it was
+    fitted without a range: they have none of their own.
+
+    >>> as_bytes(np.dtype(bool), None), as_bytes(np.dtype(np.int64), None)
+    (True, False)
+    """
+    if dtype.kind not in "iu" or dtype == np.uint8:
+        return dtype.kind == "b"
+    stated = None if settings is None else settings.pixel_range
+    if stated is None:
+        return fitted and dtype.itemsize > 2
+    return tuple(stated) == (0, 255)
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted(Derived):
+    """The images of a source of files with their axes in order, and as uint8 where `eight` says so.
+
+    `axes` are those of a sample, (1, 2, 3) for rows, columns and channels as they are stored. Memory: beside
+    the reader of the source, one row of its chunks.
+    """
+
+    source: Source
+    axes: tuple[int, ...]
+    eight: bool
+    shape: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = (self.source.n_samples, *(self.source.shape[axis] for axis in self.axes))
+        object.__setattr__(self, "shape", shape)  # frozen: it follows, once
+
+    @property
+    def name(self) -> str:  # type: ignore[override]  # a field of the base class, that of the other here
+        """What messages call it."""
+        return self.source.name
+
+    @property
+    def path(self) -> str:
+        """Of the file or store."""
+        return str(self.source.path)  # type: ignore[attr-defined]  # all that lies in files has one
+
+    @property
+    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]  # likewise
+        """Of a pixel."""
+        return np.dtype(np.uint8) if self.eight else self.source.dtype
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Raw bytes in memory while one row of chunks is read."""
+        return self.source.chunk_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading every sample once takes from storage."""
+        return self.source.stored_bytes
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes of the reader of the source, and of what it reads at once."""
+        return self.source.reader_bytes + self.chunk_samples * self.source.sample_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the source is, its shape and type as they are read."""
+        return {**self.source.describe(), "shape": list(self.shape), "dtype": self.dtype.name}
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader over an open reader of the source."""
+        with self.source.opened() as inner:
+            yield _AdaptedReader(self, inner)
+
+
+class _AdaptedReader(Reader):
+    source: Adapted
+
+    def __init__(self, source: Adapted, inner: Reader) -> None:
+        super().__init__(source)
+        self._inner = inner
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        before, step, at = self._inner.read_bytes, self.source.chunk_samples, start
+        while at < stop:
+            end = min(stop, (at // step + 1) * step)
+            block = self._inner.read(at, end).transpose(0, *self.source.axes)
+            put_pixels(block, out[at - start : end - start], self.source.name, at)
+            at = end
+        return self._inner.read_bytes - before
+
+
+def adapted(source: Source, settings: RangeSettings | None = None, *, fitted: bool = False) -> Source:
+    """Return plain images of a file in order: itself where it is.
+
+    The names of dimensions that the file has count, else its shape (`smtdist.data.axes`). Raises DataError
+    where neither tells, or where samples are not the first axis.
+    """
+    if len(source.shape) != 4:
+        return source
+    named: tuple[str, ...] = getattr(source, "dimensions", ())
+    has_channels = getattr(source, "has_channels", True)
+    axes = image_axes(source.shape[: 3 + has_channels], named, source.name)
+    if axes[0] != 0:
+        raise DataError(
+            f"{source.name} has the dimensions {', '.join(named)}, but a file is read sample by sample, and samples must be its "
+            f"first dimension; open it with xarray and give the DataArray, or write it anew in the order sample, y, x, channel."
+        )
+    axes = (*axes[1:], *(() if has_channels else (3,)))
+    eight = as_bytes(source.dtype, settings, fitted)
+    return source if axes == (1, 2, 3) and not eight else Adapted(source, axes, eight)

@@ -1,0 +1,280 @@
+"""The arrays that people hold, as one kind of thing: something with a shape and a type that gives ranges of samples.
+
+Libraries that are not installed are not imported: what an object is shows in what it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from smtdist.data.axes import image_axes
+from smtdist.data.decode import resized, with_channels
+from smtdist.data.opening import EncodedSettings, refuse_scaling
+from smtdist.data.pillow import GREY_MODES
+from smtdist.data.source import aligned_samples
+from smtdist.data.zarr_source import is_zarr_array
+from smtdist.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Sliced:
+    """Samples that are made when a range is asked for: an array elsewhere, or a list of images of one shape.
+
+    `axes` are those of what `parts` gives, in the order sample, row, column[, channel].
+    """
+
+    parts: Any  # sliced by samples; gives what NumPy makes an array of
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    axes: tuple[int, ...]
+
+    def __getitem__(self, chosen: Any) -> npt.NDArray[Any]:
+        return np.asarray(self.parts[chosen]).transpose(self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pictures:
+    """PIL images as arrays of one size, scaled and cut on request."""
+
+    pictures: Sequence[Any]
+    channels: int | None  # None: pixels of more than 8 bits, as they are
+    resize: int | None
+    crop: int | None
+
+    def __getitem__(self, chosen: Any) -> npt.NDArray[Any]:
+        return np.stack([self.pixels(number) for number in np.arange(len(self.pictures))[chosen]])
+
+    def pixels(self, number: int) -> npt.NDArray[Any]:
+        """Return one image."""
+        picture = self.pictures[number]
+        if self.channels is None:
+            return np.asarray(picture)
+        found = np.asarray(picture.convert("L" if picture.mode in GREY_MODES else "RGB"))
+        whole = with_channels(found.reshape(*found.shape[:2], -1), self.channels)
+        return resized(whole, self.resize, self.crop)
+
+
+@dataclass(frozen=True, eq=False)
+class _Listed:
+    """A list of arrays of one shape."""
+
+    arrays: Sequence[Any]
+
+    def __getitem__(self, chosen: Any) -> npt.NDArray[Any]:
+        return np.stack([self.arrays[number] for number in np.arange(len(self.arrays))[chosen]])
+
+
+def is_dask(samples: Any) -> bool:
+    """Say whether something is a Dask array, which is computed where its parts lie."""
+    return hasattr(samples, "__dask_graph__") and hasattr(samples, "chunks") and hasattr(samples, "dtype")
+
+
+def held_images(
+    samples: Any, name: str, image_shape: tuple[int, ...] | None, settings: EncodedSettings | None
+) -> Any:
+    """Return images (n, height, width[, channels]) that give ranges of samples, of whatever holds them.
+
+    Takes NumPy and Dask arrays, DataArrays, Zarr arrays, tables of pixels and columns of arrays of pandas,
+    lists of arrays or of PIL images, and whatever NumPy makes an array of. Nothing that lies elsewhere is
+    read. Rows of numbers have the `image_shape`, which 2-D arrays need. `settings` scale PIL images; others
+    refuse them. Raises DataError for anything else.
+    """
+    names: tuple[str, ...] = ()
+    if hasattr(samples, "iloc"):
+        samples = _of_table(samples, name)
+    if isinstance(samples, list | tuple) and samples and hasattr(samples[0], "getbands"):
+        return _pictures(samples, name, settings)
+    if settings is not None:
+        refuse_scaling(name, settings)
+    if hasattr(samples, "dims") and hasattr(samples, "variable"):
+        names, samples = tuple(map(str, samples.dims)), _of_data_array(samples)
+    if isinstance(samples, np.ndarray) and samples.dtype == object and samples.ndim == 1:
+        samples = list(samples)
+    if isinstance(samples, list | tuple):
+        samples = _of_list(samples, name)
+    if not is_dask(samples) and not isinstance(samples, Sliced) and not is_zarr_array(samples):
+        samples = in_memory(samples, name)
+    if image_shape is not None and len(samples.shape) == 2:
+        samples, names = _shaped(samples, image_shape, name), ()
+    return _in_order(samples, names, name)
+
+
+def _in_order(samples: Any, names: tuple[str, ...], name: str) -> Any:
+    """Return images with their axes in order; no number is moved."""
+    shape = tuple(samples.shape)
+    if is_dask(samples) and not all(math.isfinite(length) for length in shape):
+        raise DataError(
+            f"{name} is a Dask array of unknown lengths, {shape}; call its compute_chunk_sizes() first."
+        )
+    if len(shape) not in (3, 4):
+        raise DataError(_advice(shape, name))
+    axes = image_axes(shape, names, name)
+    if isinstance(samples, np.ndarray) or is_dask(samples):
+        return samples.transpose(axes)
+    if axes[0] != 0:
+        raise DataError(
+            f"{name} keeps its samples along another axis than the first; give an array in memory."
+        )
+    parts, inner = (
+        (samples.parts, samples.axes) if isinstance(samples, Sliced) else (samples, range(len(shape)))
+    )
+    return Sliced(
+        parts, tuple(shape[axis] for axis in axes), samples.dtype, tuple(inner[axis] for axis in axes)
+    )
+
+
+def _advice(shape: tuple[int, ...], name: str) -> str:
+    """Say what is wrong with an array that is neither (n, height, width) nor (n, height, width, channels)."""
+    if len(shape) == 2:
+        side = math.isqrt(shape[1])
+        example = (side, side) if side * side == shape[1] else "(height, width, channels)"
+        return (
+            f"{name} has the shape {shape}, rows of {shape[1]} numbers; say what images they are with "
+            f"image_shape={example}, or reshape them."
+        )
+    return (
+        f"{name} has the shape {shape}, but images are (samples, height, width) or (samples, height, width, channels); "
+        f"reshape them."
+    )
+
+
+def _shaped(rows: Any, image_shape: tuple[int, ...], name: str) -> Any:
+    count = math.prod(image_shape)
+    if len(image_shape) not in (2, 3) or rows.shape[1] != count:
+        raise DataError(
+            f"{name} has rows of {rows.shape[1]} numbers, but image_shape={tuple(image_shape)} has {count}; give "
+            f"(height, width) or (height, width, channels) of {rows.shape[1]} numbers."
+        )
+    return rows.reshape(rows.shape[0], *image_shape)
+
+
+def in_memory(samples: Any, name: str) -> npt.NDArray[Any]:
+    """Return a NumPy array of what is one, or of what NumPy makes one of; a Dask array is computed.
+
+    Raises DataError for anything else, and for a masked array with masked pixels.
+    """
+    if is_dask(samples):
+        samples = samples.compute()
+    if isinstance(samples, np.ma.MaskedArray):
+        hidden = int(np.count_nonzero(np.ma.getmaskarray(samples)))
+        if hidden:
+            raise DataError(
+                f"{name} is a masked array with {hidden:,} masked pixels, for which there is no code; fill them "
+                f"(X.filled(0)), or leave those images out."
+            )
+        return np.asarray(samples.data)
+    if isinstance(samples, np.ndarray):
+        return samples
+    found = None
+    if hasattr(samples, "__array__") or hasattr(samples, "__array_interface__"):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            found = np.asarray(samples)
+    if found is None or found.dtype.kind == "O":
+        raise DataError(
+            f"Samples cannot be read from a {type(samples).__qualname__}; give an array (NumPy, Dask, xarray, Zarr, HDF5), a "
+            f"list of images, a pandas table, a folder of images, or a (path, dataset) pair."
+        )
+    return found
+
+
+def _of_data_array(samples: Any) -> Any:
+    """Return the array in a DataArray; one that lies in a file unread becomes a Dask array, which reads it in parts."""
+    if samples.chunks is None and not getattr(samples.variable, "_in_memory", True):
+        first = next(iter(samples.dims))
+        each = math.prod(samples.shape[1:]) * samples.dtype.itemsize
+        stored = samples.encoding.get("chunksizes") or (1,)
+        aligned = aligned_samples(max(1, each))
+        samples = samples.chunk({first: stored[0] * max(1, aligned // stored[0])})
+    found = samples.data
+    if not is_dask(found) and not hasattr(found, "__array__"):
+        raise DataError(
+            f"The DataArray holds a {type(found).__qualname__}, of which NumPy makes no array; load it first."
+        )
+    return found
+
+
+def _of_table(table: Any, name: str) -> Any:
+    """Return a table of pixels, a row an image, as an array, or a column of arrays as a list.
+
+    The rows of a Dask table are counted, which reads it once.
+    """
+    if getattr(table, "ndim", 1) == 2 and table.shape[1] == 1:
+        table = table.iloc[:, 0]
+    if getattr(table, "ndim", 1) == 1:
+        return list(table)
+    if hasattr(table, "to_dask_array"):
+        return table.to_dask_array(lengths=True)
+    found = table.to_numpy()
+    if found.dtype.kind not in "biuf":
+        bad = next((str(column) for column, kind in table.dtypes.items() if not _is_number(kind)), "one")
+        raise DataError(
+            f"{name}: the column {bad!r} of the table holds no plain numbers; leave out labels and fill what is missing."
+        )
+    return found
+
+
+def _is_number(kind: Any) -> bool:
+    return getattr(kind, "kind", "O") in "biuf" and isinstance(kind, np.dtype)
+
+
+def _of_list(items: Sequence[Any], name: str) -> Any:
+    """Return arrays of one shape, which stay where they are, or a list of lists of numbers as an array."""
+    if not items:
+        raise DataError(f"{name} is an empty list; give at least one image.")
+    if not hasattr(items[0], "shape"):
+        with contextlib.suppress(TypeError, ValueError):
+            found = np.asarray(items)
+            if found.dtype.kind != "O":
+                return found
+        raise DataError(
+            f"{name} is a list of {type(items[0]).__qualname__}; give arrays of one shape, PIL images, or paths of images."
+        )
+    arrays = [in_memory(item, f"{name}, image {number}") for number, item in enumerate(items)]
+    first = arrays[0]
+    for number, array in enumerate(arrays):
+        if (array.shape, array.dtype) != (first.shape, first.dtype):
+            raise DataError(
+                f"{name}, image {number} is {array.dtype} of the shape {array.shape}, but image 0 is {first.dtype} of "
+                f"{first.shape}; bring them to one shape and type."
+            )
+    shape = (len(arrays), *first.shape)
+    return Sliced(_Listed(arrays), shape, first.dtype, tuple(range(len(shape))))
+
+
+def _pictures(pictures: Sequence[Any], name: str, settings: EncodedSettings | None) -> Sliced:
+    """Return PIL images: grey where all are, else in colour, as encoded images are; those of more than 8 bits as they are."""
+    resize, crop, channels = (
+        (settings.resize, settings.crop, settings.channels) if settings else (None,) * 3
+    )
+    for number, picture in enumerate(pictures):
+        if not hasattr(picture, "getbands"):
+            raise DataError(
+                f"{name}, image {number} is a {type(picture).__qualname__}, but image 0 is a PIL image; give one kind."
+            )
+    deep = pictures[0].mode.startswith(("I", "F"))
+    if deep:
+        if any(picture.mode != pictures[0].mode for picture in pictures):
+            raise DataError(
+                f"{name} has images of several modes, of more than 8 bits; bring them to one mode."
+            )
+        if settings is not None:
+            refuse_scaling(name, settings)
+    grey = all(picture.mode in GREY_MODES for picture in pictures)
+    made = _Pictures(pictures, None if deep else channels or (1 if grey else 3), resize, crop)
+    if resize is None and crop is None:
+        for number, picture in enumerate(pictures):
+            if picture.size != pictures[0].size:
+                raise DataError(
+                    f"{name}, image {number} is {picture.width} x {picture.height}, the first is {pictures[0].width} x "
+                    f"{pictures[0].height}; set resize."
+                )
+    first = made.pixels(0)
+    shape = (len(pictures), *first.shape)
+    return Sliced(made, shape, first.dtype, tuple(range(len(shape))))

@@ -1,0 +1,79 @@
+"""A folder whose first folders are sets, such as train and test: each becomes a group of one file, with one list of classes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import h5py
+
+from smtdist.data.importers.folder import FolderListing, image_folders
+from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_key
+from smtdist.errors import DataError, InterruptedRun
+
+SETS: Final = ("train", "training", "test", "testing", "val", "valid", "validation")
+"""What folders of sets are called, in any case of letters."""
+
+
+def listed_sets(root: Path, use_labels: bool = True) -> dict[str, FolderListing]:
+    """Return what each set of a folder holds, by name; nothing where its first folders are not all sets, or fewer than two.
+
+    A label is the place of a class among those of all sets, so that a class that a set lacks moves no other.
+    """
+    names = image_folders(os.fspath(root)) if root.is_dir() else []
+    if len(names) < 2 or not all(name.lower() in SETS for name in names):
+        return {}
+    names.sort(key=lambda name: SETS.index(name.lower()))
+    found = {name: FolderListing(root / name, use_labels) for name in names}
+    labelled = {listing.labelled for listing in found.values()}
+    if labelled == {True}:
+        classes = sorted({name for listing in found.values() for name in listing.classes or ()})
+        for listing in found.values():
+            listing.classes = classes
+    elif len(labelled) == 2:
+        bare = next(name for name, listing in found.items() if not listing.labelled)
+        raise DataError(
+            f"{root / bare} has no folders of classes, but others of {', '.join(names)} have; pass --labels-from none, or "
+            f"import them one by one."
+        )
+    return found
+
+
+def import_sets(
+    listings: Mapping[str, FolderListing],
+    out: Path,
+    options: ImportOptions,
+    write: Callable[[FolderListing, Path, ImportOptions], ImportResult],
+) -> dict[str, ImportResult]:
+    """Write each set to a group of a new file with `write`, which is `import_images` with its reports.
+
+    The file gets its name when all are whole. Where a set is stopped, a later call goes on there; what is
+    whole by then is not written again, and not among the results. On errors nothing stays behind.
+    """
+    check_target(out, options)
+    every = {name: replace(options, group=name, append=False) for name in listings}
+    key = hashlib.sha256("".join(import_key(listings[name], every[name]) for name in listings).encode())
+    beside = out.with_name(f".{out.name}.{key.hexdigest()[:12]}.sets")
+    whole: set[str] = set()
+    if beside.exists():
+        with h5py.File(beside, "r") as file:
+            whole = set(file)
+    results = {}
+    try:
+        for name, listing in listings.items():
+            if name not in whole:
+                chosen = replace(every[name], append=beside.exists(), overwrite=False)
+                results[name] = write(listing, beside, chosen)
+    except InterruptedRun:
+        raise
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+    os.replace(beside, out)
+    return results

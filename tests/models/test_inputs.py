@@ -1,0 +1,378 @@
+"""What people hold: every kind of input gives the bits of the plain array of the same pixels."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+import tracemalloc
+
+import dask.array as da
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from distributed import Client, LocalCluster
+from PIL import Image
+from typer.testing import CliRunner
+
+from smtdist import SMT
+from smtdist.cli import app
+from smtdist.data.array import as_source
+from smtdist.errors import DataError
+from smtdist.kernels.pixels import pixel_grid, pixel_scale
+
+SMALL = {
+    "patch": 3,
+    "feature": "vq",
+    "dictionary": 16,
+    "n_components": 4,
+    "pool_size": 2,
+    "min_contrast": 0.1,
+}
+RNG = np.random.default_rng(5)
+IMAGES = RNG.integers(0, 256, (37, 9, 8, 3), dtype=np.uint8)
+GREY = np.ascontiguousarray(IMAGES[..., 0])
+DEEP = RNG.integers(0, 65536, (37, 9, 8), dtype=np.uint16)
+SIGNS = (DEEP.astype(np.int32) - 32768).astype(np.int16)
+MASK = GREY > 127
+BANDS = RNG.integers(0, 256, (37, 9, 8, 13), dtype=np.uint8)
+DIMENSIONS = ("sample", "y", "x", "channel")
+
+
+def in_hdf5(folder, images=IMAGES, name="images", **options):
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset(name, data=images, **options)
+    return h5py.File(folder / "a.h5", "r")[name]
+
+
+def in_netcdf(folder, *dimensions):
+    array = xr.DataArray(IMAGES, dims=DIMENSIONS, name="images").transpose(*dimensions)
+    array.to_netcdf(folder / "a.nc", engine="h5netcdf")
+    return xr.open_dataarray(folder / "a.nc", engine="h5netcdf")
+
+
+def in_zarr(folder, images=IMAGES, store=None):
+    return zarr.create_array(
+        store or folder / "a.zarr", data=images, chunks=(10, *images.shape[1:]), overwrite=True
+    )
+
+
+def in_folder(folder, images=IMAGES):
+    for number, image in enumerate(images):
+        (folder / "photos" / f"class{number // 20}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / "photos" / f"class{number // 20}" / f"{number:03}.png")
+    return folder / "photos"
+
+
+def pictures(mode="RGB"):
+    return [Image.fromarray(image).convert(mode) for image in IMAGES]
+
+
+# kind: what makes it, the plain array of the same pixels, settings
+KINDS = {
+    "numpy, fortran order": (lambda _: np.asfortranarray(IMAGES), IMAGES, {}),
+    "numpy, masked": (lambda _: np.ma.masked_array(IMAGES, mask=np.zeros(IMAGES.shape, bool)), IMAGES, {}),
+    "numpy, channels first": (lambda _: IMAGES.transpose(0, 3, 1, 2), IMAGES, {}),
+    "numpy, one channel first": (lambda _: GREY[:, None], GREY, {}),
+    "numpy, rows": (lambda _: IMAGES.reshape(37, -1), IMAGES, {"image_shape": (9, 8, 3)}),
+    "13 bands": (lambda _: BANDS, BANDS, {}),
+    "bool": (lambda _: MASK, np.where(MASK, 255, 0).astype(np.uint8), {}),
+    "uint16": (lambda _: DEEP, DEEP.astype(np.float64), {"plain": {"pixel_range": (0, 65535)}}),
+    "int16": (lambda _: SIGNS, SIGNS.astype(np.float64), {"plain": {"pixel_range": (-32768, 32767)}}),
+    "int64": (lambda _: GREY.astype(np.int64), GREY, {"pixel_range": (0, 255)}),
+    "float, 0 to 255": (lambda _: da.from_array(GREY / 1.0), GREY / 1.0, {"pixel_range": (0, 255)}),
+    "float, 0 to 1": (lambda _: list(GREY / 255), GREY / 255, {}),
+    "dask": (lambda _: da.from_array(IMAGES, chunks=(7, 5, 8, 1)), IMAGES, {}),
+    "dask, uneven, channels first": (
+        lambda _: da.from_array(IMAGES.transpose(0, 3, 1, 2), chunks=((20, 1, 16), 3, 9, 8)),
+        IMAGES,
+        {},
+    ),
+    "dask, bool": (lambda _: da.from_array(MASK), np.where(MASK, 255, 0).astype(np.uint8), {}),
+    "xarray": (lambda _: xr.DataArray(IMAGES, dims=DIMENSIONS), IMAGES, {}),
+    "xarray, other order, other words": (
+        lambda _: xr.DataArray(IMAGES.transpose(3, 2, 0, 1), dims=("Band", "lon", "time", "lat")),
+        IMAGES,
+        {},
+    ),
+    "xarray of dask": (
+        lambda _: xr.DataArray(IMAGES.transpose(3, 1, 2, 0), dims=("c", "h", "w", "digit")).chunk(
+            {"digit": 9}
+        ),
+        IMAGES,
+        {},
+    ),
+    "xarray, in a file": (lambda folder: in_netcdf(folder, "channel", "x", "sample", "y"), IMAGES, {}),
+    "NetCDF": (
+        lambda folder: (
+            in_netcdf(folder, "sample", "channel", "x", "y").close() or (folder / "a.nc", "images")
+        ),
+        IMAGES,
+        {},
+    ),
+    "h5py": (in_hdf5, IMAGES, {}),
+    "h5py, channels first": (
+        lambda folder: in_hdf5(folder, IMAGES.transpose(0, 3, 1, 2), chunks=(8, 1, 9, 8)),
+        IMAGES,
+        {},
+    ),
+    "h5py, int32": (lambda folder: in_hdf5(folder, GREY.astype("<i4")), GREY, {"pixel_range": (0, 255)}),
+    "h5py, bool": (lambda folder: in_hdf5(folder, MASK), np.where(MASK, 255, 0).astype(np.uint8), {}),
+    "h5py, uint16": (lambda folder: in_hdf5(folder, DEEP.astype(">u2")), DEEP, {}),
+    "the only images of a file": (lambda folder: in_hdf5(folder).file.filename, IMAGES, {}),
+    "zarr": (in_zarr, IMAGES, {}),
+    "zarr, channels first": (lambda folder: in_zarr(folder, IMAGES.transpose(0, 3, 1, 2)), IMAGES, {}),
+    "zarr, in memory": (
+        lambda folder: in_zarr(folder, IMAGES.transpose(0, 3, 1, 2), zarr.storage.MemoryStore()),
+        IMAGES,
+        {},
+    ),
+    "list of arrays": (lambda _: list(IMAGES), IMAGES, {}),
+    "list of arrays, channels first": (lambda _: list(IMAGES.transpose(0, 3, 1, 2)), IMAGES, {}),
+    "list of lists": (lambda _: GREY.tolist(), GREY, {"pixel_range": (0, 255)}),
+    "PIL": (lambda _: pictures(), IMAGES, {}),
+    "PIL, with alpha": (lambda _: pictures("RGBA"), IMAGES, {}),
+    "PIL, 16 bits": (lambda _: [Image.fromarray(image) for image in DEEP], DEEP, {}),
+    "folder": (in_folder, IMAGES, {}),
+    "paths": (lambda folder: sorted(in_folder(folder).rglob("*.png")), IMAGES, {}),
+    "pandas, rows": (lambda _: pd.DataFrame(GREY.reshape(37, -1)), GREY, {"image_shape": (9, 8)}),
+    "pandas, a column": (lambda _: pd.DataFrame({"image": list(IMAGES)}), IMAGES, {}),
+    "numpy, objects": (lambda _: pd.Series(list(IMAGES)).to_numpy(), IMAGES, {}),
+    "xarray, rows": (
+        lambda _: xr.DataArray(GREY.reshape(37, -1), dims=("sample", "pixel")),
+        GREY,
+        {"image_shape": (9, 8)},
+    ),
+    "pandas, a series": (lambda _: pd.Series(list(IMAGES), index=range(37, 0, -1)), IMAGES, {}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_input_gives_the_bits_of_the_plain_array(kind, tmp_path):
+    make, plain, about = KINDS[kind]
+    settings = {name: value for name, value in about.items() if name != "plain"}
+    same = {**settings, **about.get("plain", {})}
+    same.pop("image_shape", None)
+    if plain.dtype == np.uint8:
+        same.pop("pixel_range", None)
+    expected = SMT(**SMALL, **same).fit(plain)
+    found = SMT(**SMALL, **settings).fit(make(tmp_path))
+    for name in ("activity", "second_moment", "context_scatter"):
+        one, other = (getattr(model.model_.statistics, name) for model in (found, expected))
+        assert np.array_equal(one, other), name
+    assert np.array_equal(found.eigenvalues_, expected.eigenvalues_)
+    assert np.array_equal(found.transform(make(tmp_path)), expected.transform(plain))
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+COMPUTED_BY = set()
+
+
+def _noted(block):
+    COMPUTED_BY.add(threading.current_thread().name)
+    return block
+
+
+@pytest.mark.parametrize("persisted", [False, True])
+def test_a_dask_array_is_computed_by_workers_and_gathered_by_nobody(client, persisted, monkeypatch):
+    fetched = []
+    gather = Client.gather
+    monkeypatch.setattr(Client, "gather", lambda *a, **k: fetched.append(gather(*a, **k)) or fetched[-1])
+    lazy = da.from_array(np.concatenate([IMAGES] * 9), chunks=(50, 9, 8, 3)).map_blocks(
+        _noted, meta=IMAGES[:0]
+    )
+    COMPUTED_BY.clear()
+    array = client.persist(lazy) if persisted else lazy
+    found = SMT(**SMALL, cluster=client).fit(array)
+    z = found.transform(array)
+    expected = SMT(**SMALL).fit(np.concatenate([IMAGES] * 9))
+    assert np.array_equal(found.components_, expected.components_)
+    assert np.array_equal(z, expected.transform(np.concatenate([IMAGES] * 9)))
+    assert COMPUTED_BY
+    assert all("Dask-Default-Threads" in name for name in COMPUTED_BY), COMPUTED_BY
+    assert not [value for value in fetched if isinstance(value, np.ndarray) and value.dtype == np.uint8]
+
+
+@pytest.mark.parametrize("kind", ["int64", "PIL", "zarr, in memory", "h5py, channels first", "folder"])
+def test_other_kinds_go_to_workers_too(client, kind, tmp_path):
+    make, plain, settings = KINDS[kind]
+    expected = SMT(**SMALL).fit(plain)
+    found = SMT(**SMALL, **settings, cluster=client).fit(make(tmp_path))
+    assert np.array_equal(found.components_, expected.components_)
+    assert np.array_equal(found.transform(make(tmp_path)), expected.transform(plain))
+
+
+def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
+    array = da.random.default_rng(0).integers(0, 256, (4096, 64, 64), dtype=np.uint8, chunks=(256, 64, 64))
+    source = as_source(array)
+    assert source.chunk_samples == 256
+    assert source.reader_bytes == 3 * 256 * 64 * 64
+    seen = []
+    with source.opened() as reader:
+        tracemalloc.start()
+        for start in range(0, 4096, 1024):
+            out = np.empty((1024, 64, 64, 1), np.uint8)
+            reader.read(start, start + 1024, out)
+            seen.append(tracemalloc.get_traced_memory()[1] - out.nbytes)
+        tracemalloc.stop()
+    assert max(seen) < source.reader_bytes + out.nbytes  # not the 16 MiB of the array
+
+
+@pytest.mark.parametrize(
+    ("images", "settings", "message"),
+    [
+        (np.ma.masked_equal(IMAGES, IMAGES[0, 0, 0, 0]), {}, r"masked pixels.*fill them"),
+        (da.ma.masked_equal(da.from_array(IMAGES), 7), {}, "masked pixels"),
+        ([GREY[0], np.ma.masked_equal(GREY[1], GREY[1, 0, 0])], {}, "image 1 is a masked array"),
+        (GREY.astype(np.int64), {}, r"does not say what is black.*\(0, 255\)"),
+        (
+            GREY.astype(np.float32),
+            {},
+            r"do the pixels run from 0 to 255\? Then set pixel_range to \(0, 255\)",
+        ),
+        (GREY.astype(np.int64) * 2, {"pixel_range": (0, 255)}, "sample 0: pixels lie between 0 and 5"),
+        (np.zeros((9, 5, 16, 16)), {}, r"are its 5 channels first\? .*transpose\(0, 2, 3, 1\)"),
+        (np.zeros((9, 2, 3, 3)), {"patch": 4}, "images of 2 x 3, smaller than the patch of 4"),
+        (np.zeros((9, 5, 60, 64)), {"patch": 6}, "if the first of their axes is that of channels"),
+        (IMAGES[0], {"patch": 6}, r"if this is one image, give X\[None\]"),
+        (GREY.reshape(37, -1)[:, :64], {}, r"image_shape=\(8, 8\)"),
+        (
+            GREY.reshape(37, -1),
+            {"image_shape": (9, 9)},
+            r"rows of 72 numbers, but image_shape=\(9, 9\) has 81",
+        ),
+        (xr.DataArray(IMAGES[0], dims=("y", "x", "c")), {}, r"one image; .*expand_dims"),
+        (xr.DataArray(IMAGES, dims=("a", "b", "y", "x")), {}, "dimensions a, b, y, x.*rename them"),
+        (xr.DataArray(IMAGES, dims=("n", "y", "row", "x")), {}, "two dimensions of rows"),
+        ([IMAGES[0], IMAGES[1, :8]], {}, r"image 1 is uint8 of the shape \(8, 8, 3\).*one shape and type"),
+        (
+            [Image.new("L", (9, 9)), Image.new("L", (9, 8))],
+            {},
+            "image 1 is 9 x 8, the first is 9 x 9; set resize",
+        ),
+        ([Image.new("L", (9, 9)), GREY[0]], {}, "image 1 is a ndarray, but image 0 is a PIL image"),
+        (pd.DataFrame({"a": [1, 2], "label": ["x", "y"]}), {}, "column 'label' .*leave out labels"),
+        (da.from_array(GREY)[da.from_array(GREY[:, 0, 0]) > 9], {}, r"compute_chunk_sizes\(\)"),
+        (list(GREY), {"resize": 8}, "plain images, but resize"),
+    ],
+)
+def test_what_is_not_understood_is_asked_for(images, settings, message):
+    with pytest.raises((DataError, ValueError), match=message):
+        SMT(**{**SMALL, **settings}).fit(images)
+
+
+def test_what_was_written_a_moment_ago_is_read(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = file.create_dataset("images", data=IMAGES)
+        with as_source(stored).opened() as reader:
+            assert np.array_equal(reader.read(0, 37), IMAGES)
+    with h5py.File("in memory", "w", driver="core", backing_store=False) as file:
+        file["images"] = IMAGES
+        with pytest.raises(DataError, match=r"lies in no file.*dataset\[:\]"):
+            as_source(file["images"])
+
+
+def test_pictures_of_several_sizes_are_scaled(tmp_path):
+    several = [Image.fromarray(np.repeat(image, 2, axis=number % 2)) for number, image in enumerate(IMAGES)]
+    for number, picture in enumerate(several):
+        picture.save(tmp_path / f"{number:02}.png")
+    listed, lying = (as_source(one, Scaled()) for one in (several, tmp_path))
+    assert listed.shape == lying.shape == (37, 6, 6, 1)
+    with listed.opened() as one, lying.opened() as other:
+        assert np.array_equal(one.read(0, 37), other.read(0, 37))
+        assert other.read_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+
+
+class Scaled:
+    resize, crop, channels, pixel_range = 7, 6, 1, None
+
+
+def test_sixteen_bits_lose_nothing():
+    every = np.arange(65536, dtype=np.uint16).reshape(1, 256, 256)
+    for images, span in (
+        (every, None),
+        (every[:, :16], (0, 4095)),
+        ((every.astype(np.int32) - 32768).astype(np.int16), None),
+    ):
+        scale = pixel_scale(images.dtype, span)
+        grid = pixel_grid(images, scale, False)
+        assert len(np.unique(grid)) == images.size
+        assert (grid.min(), grid.max()) == (0, 65536)
+        plain = pixel_grid(images.astype(np.float64), scale, False)
+        assert np.array_equal(grid, plain)
+
+
+def test_models_refuse_pixels_of_another_range():
+    model = SMT(**SMALL).fit(GREY)
+    assert np.array_equal(model.transform(GREY.astype(np.int32)), model.transform(GREY))
+    for other, said in (
+        (GREY / 255, "float64 pixels from 0 to 1"),
+        (DEEP, "uint16 pixels from 0 to 65535"),
+    ):
+        with pytest.raises(
+            DataError, match=f"{said}, but the model was fitted on pixels from 0 to 255 as uint8"
+        ):
+            model.transform(other)
+        with pytest.raises(
+            DataError, match=f"{said}, but the model was fitted on pixels from 0 to 255 as uint8"
+        ):
+            model.partial_fit(other)
+
+
+def stored(path, images, **options):
+    """Write groups train and test, with labels."""
+    with h5py.File(path, "w") as file:
+        for name, part in (("train", images[:30]), ("test", images[30:])):
+            file.create_dataset(f"{name}/images", data=part, **options)
+            file[f"{name}/labels"] = np.arange(len(part)) % 2
+    return path
+
+
+@pytest.mark.parametrize(
+    ("images", "plain", "settings"),
+    [
+        (IMAGES.transpose(0, 3, 1, 2).astype(np.int32), IMAGES, ["--set", "pixel_range=(0, 255)"]),
+        (DEEP, DEEP.astype(np.float32), []),
+    ],
+    ids=["int32, channels first", "uint16"],
+)
+def test_the_command_line_takes_what_files_hold(images, plain, settings, tmp_path):
+    said = []
+    other = ["--set", "pixel_range=[0,65535]"] if plain.dtype == np.float32 else []
+    small = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    for name, held, asked in (("a", images, settings), ("b", plain, other)):
+        data = stored(tmp_path / f"{name}.h5", held, chunks=(7, *held.shape[1:]))
+        model, z = tmp_path / f"{name}-m.h5", tmp_path / f"{name}-z.h5"
+        for words in (
+            ["fit", data, "--dataset", "train", "--out", model, *small, *asked],
+            ["transform", model, data, "--dataset", "test", "--out", z],
+            ["evaluate", model, data, "--train", "train", "--test", "test", "--json"],
+        ):
+            result = CliRunner().invoke(app, [str(word) for word in words])
+            assert result.exit_code == 0, result.output
+        with h5py.File(z) as file:
+            said.append((file["z"][()].tolist(), json.loads(result.stdout)["top1"]))
+    assert said[0] == said[1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("hdf5plugin") is None, reason="hdf5plugin is not installed")
+def test_filters_of_hdf5plugin_need_no_import(tmp_path):
+    program = "import sys, h5py, hdf5plugin, numpy as np; h5py.File(sys.argv[1], 'w').create_dataset('train/images', "
+    program += "data=np.load(sys.argv[2]), chunks=(8, 9, 8, 3), **hdf5plugin.Blosc())"
+    np.save(tmp_path / "a.npy", IMAGES)
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a.h5", tmp_path / "a.npy"], check=True)
+    read = "import sys, numpy as np; from smtdist.data.array import as_source; assert 'hdf5plugin' not in sys.modules\n"
+    read += "source = as_source((sys.argv[1], 'train'))\nassert 'hdf5plugin' in sys.modules\n"
+    read += "with source.opened() as reader: assert (reader.read(0, 37) == np.load(sys.argv[2])).all()"
+    subprocess.run([sys.executable, "-c", read, tmp_path / "a.h5", tmp_path / "a.npy"], check=True)
