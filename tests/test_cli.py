@@ -370,7 +370,7 @@ def test_an_output_that_appears_during_a_fit_is_kept_and_the_fit_too(data, tmp_p
         ("--set", "patch"),
         ("--set", "patch=0"),
         ("--set", "patch=six"),
-        ("--set", "n_components=30"),
+        ("--set", "drop=30"),
         ("--preset", "imagenet"),
         ("--workers", "-1"),
         ("--cluster", "slurm"),

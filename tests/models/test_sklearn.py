@@ -183,7 +183,7 @@ def test_searched_over_settings(images, labels):
     search = GridSearchCV(pipeline, choices, cv=2, error_score="raise").fit(images, labels)
     assert len(search.cv_results_["params"]) == 4
     assert search.predict(images[:5]).shape == (5,)
-    failing = GridSearchCV(pipeline, {"smt__n_components": [4, 99]}, cv=2).set_params(refit=False)
+    failing = GridSearchCV(pipeline, {"smt__drop": [0, 99]}, cv=2).set_params(refit=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of fits that failed
         scores = failing.fit(images, labels).cv_results_["mean_test_score"]
