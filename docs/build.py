@@ -1,20 +1,26 @@
-"""The reference, from the code itself: `python docs/build.py [FOLDER]` (needs `pip install '.[docs]'`).
+"""The documentation in one folder: `python docs/build.py [FOLDER]` (needs `pip install '.[docs]'`).
 
-Writes `commands.md` (every command and option), `settings.md` (every setting), `gallery.md` with `gallery/` (every picture, and
-the notebooks), and `api/` (the docstrings, as HTML).
+Copies the README (as `index.md`) and the pages of `docs/`, and writes what follows from the code: `commands.md` (every command and
+option), `settings.md` (every setting), `gallery.md` with `gallery/` (every picture, and the notebooks), and `api/` (the docstrings, as
+HTML). The tables of `docs/settings.md` itself are renewed, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import pkgutil
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pdoc
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT))
 
 import smtdist
 from docs import gallery
@@ -72,31 +78,61 @@ def _row(parameter: Any) -> str:
 
 
 def settings() -> str:
-    """Return every setting of a fit, and the presets."""
-    lines = [
-        "# Settings",
-        "",
-        "For `--set key=value`, and arguments of `smtdist.SMT` with the same names.",
-        "",
-    ]
-    lines += ["| setting | default | values | meaning |", "|---|---|---|---|"]
+    """Return the page of settings, with the tables of the settings of a fit and of the presets that the code has."""
+    lines = ["## All settings", "", "| setting | default | values | meaning |", "|---|---|---|---|"]
     for name, about in described().items():
         lines.append(f"| `{name}` | {about['default']} | {about['values']} | {about['meaning']} |")
-    lines += ["", "# Presets", "", "| preset | settings | what it changes |", "|---|---|---|"]
+    lines += ["", "## Presets", "", "| preset | settings | what it changes |", "|---|---|---|"]
     for name, changes in PRESETS.items():
         given = ", ".join(f"{key}={value}" for key, value in changes.items())
         lines.append(f"| `{name}` | {given} | {PRESET_NOTES[name]} |")
-    return "\n".join([*lines, ""])
+    begin, end = (
+        "<!-- settings: begin; written by python docs/build.py -->\n",
+        "<!-- settings: end -->\n",
+    )
+    before, rest = (HERE / "settings.md").read_text().split(begin)
+    return "\n".join([before + begin, *lines, "", end + rest.split(end)[1]])
+
+
+def moved(page: Path, folder: Path) -> str:
+    """Return a page of `docs/`, or the README, with its links as they are from FOLDER, where the pages lie."""
+
+    def link(found: re.Match[str]) -> str:
+        path, mark, anchor = found[1].partition("#")
+        if not path or "://" in path:
+            return found[0]
+        there = (page.parent / path).resolve()
+        new = there.relative_to(HERE) if there.is_relative_to(HERE) else os.path.relpath(there, folder)
+        return f"]({new}{mark}{anchor})"
+
+    return re.sub(r"\]\(([^)\s]+)\)", link, page.read_text())
+
+
+def write_pages(folder: Path) -> None:
+    """Write the README and the pages of `docs/` to FOLDER, with their pictures."""
+    reference = [
+        "",
+        "## Reference",
+        "",
+        "[Commands](commands.md), [gallery](gallery.md), [API](api/index.html)",
+        "",
+    ]
+    (folder / "index.md").write_text("\n".join([moved(ROOT / "README.md", folder), *reference]))
+    for page in HERE.glob("*.md"):
+        (folder / page.name).write_text(moved(page, folder))
+    for pictures in ("figures", "pictures"):
+        shutil.copytree(HERE / pictures, folder / pictures, dirs_exist_ok=True)
 
 
 def main() -> None:
-    """Write the reference."""
+    """Write the documentation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("reference"))
-    folder = parser.parse_args().folder
+    folder = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    (HERE / "settings.md").write_text(settings())
+    write_pages(folder)
     (folder / "commands.md").write_text(commands())
-    (folder / "settings.md").write_text(settings())
     gallery.write(folder)
     pdoc.render.configure(docformat="markdown", math=True)
     vars(smtdist).update(
@@ -105,7 +141,10 @@ def main() -> None:
     parts = [f"smtdist.{part.name}" for part in pkgutil.iter_modules(smtdist.__path__)]
     pdoc.pdoc("smtdist", *parts, output_directory=folder / "api")
     print(
-        *(folder / name for name in ("commands.md", "settings.md", "gallery.md", "api/index.html")),
+        *(
+            folder / name
+            for name in ("index.md", "commands.md", "settings.md", "gallery.md", "api/index.html")
+        ),
         sep=", ",
     )
 

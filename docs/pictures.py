@@ -1,6 +1,7 @@
-"""The pictures of README: `python docs/pictures.py [FOLDER]` takes them of JupyterLab and of the Dask dashboard.
+"""The pictures of README: `python docs/pictures.py [FOLDER]` draws what its Python snippet draws, and takes those of JupyterLab and of
+the Dask dashboard.
 
-Needs `pip install '.[jupyter]' selenium`, Chromium and its driver (Debian: chromium and chromium-driver).
+The latter need `pip install '.[jupyter]' selenium`, Chromium and its driver (Debian: chromium and chromium-driver).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "deploy" / "jupyter"
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = ROOT / "deploy" / "jupyter"
 SETTINGS = {
     "notebook-extension/tracker": '{"windowingMode": "none"}',  # cells out of sight stay in the page
     "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
@@ -265,6 +267,15 @@ def smaller(png: bytes, path: Path) -> None:
     image.quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
+def of_readme(out: Path) -> None:
+    """Draw the picture of README's Python snippet, by running it."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    with tempfile.TemporaryDirectory() as name:
+        environment = {**os.environ, "MPLBACKEND": "agg"}
+        subprocess.run([sys.executable, "-c", code], cwd=name, env=environment, check=True)
+        smaller((Path(name) / "digits.png").read_bytes(), out / "digits.png")
+
+
 def half_done(text: str) -> bool:
     """Tell whether a widget's text shows a preview of half of the statistics pass."""
     found = re.search(r"Preview of statistics after ([\d,]+) of ([\d,]+)", text)
@@ -344,14 +355,15 @@ def of_dashboard(out: Path) -> None:
 
 
 def main() -> None:
-    """Take both pictures."""
+    """Draw and take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default="docs/pictures", help="where to write them")
     out = Path(parser.parse_args().folder)
+    out.mkdir(parents=True, exist_ok=True)
+    of_readme(out)
     lacking = missing()
     if lacking:
-        raise SystemExit(f"No pictures: {lacking}.")
-    out.mkdir(parents=True, exist_ok=True)
+        raise SystemExit(f"No pictures of a browser: {lacking}.")
     of_notebook(out)
     of_dashboard(out)
 

@@ -10,7 +10,8 @@ def install(monkeypatch, folder, group, name, value):
     about = folder / "brought-1.0.dist-info"
     about.mkdir(exist_ok=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+    with (about / "entry_points.txt").open("a") as file:
+        file.write(f"[{group}]\n{name} = {value}\n")
     monkeypatch.syspath_prepend(str(folder))
 
 

@@ -1,4 +1,4 @@
-"""The reference is built from the code, and README names what there is."""
+"""The reference is built from the code, and the pages name what there is."""
 
 import importlib
 import re
@@ -16,7 +16,7 @@ from smtdist.cli.commands import load
 from smtdist.configuration import FIELDS, described
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = "\n".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
 COMMANDS = {name: load(name) for name in commands.COMMANDS}
 
 
@@ -51,13 +51,21 @@ def test_every_command_and_option_is_in_the_reference(build):
             assert parameter.opts[-1].strip("-") in section or parameter.metavar in section
 
 
-def test_every_setting_is_in_the_reference_and_in_readme(build):
+def test_every_setting_is_on_its_page(build):
     text = build.settings()
+    assert set(FIELDS) == set(described())
     for name, about in described().items():
         assert f"| `{name}` |" in text
         assert about["meaning"].endswith("."), name
-    missing = [name for name in FIELDS if not re.search(rf"^\|.*`{name}`", README, re.MULTILINE)]
-    assert not missing
+    assert (ROOT / "docs" / "settings.md").read_text() == text, "run python docs/build.py"
+
+
+@pytest.mark.docs
+def test_pages_are_in_the_reference_with_links_that_lead_somewhere(reference):
+    for page in ("README.md", *(path.name for path in (ROOT / "docs").glob("*.md"))):
+        text = (reference / page.replace("README", "index")).read_text()
+        for target in re.findall(r"\]\(([^)\s#]+)", text):
+            assert "://" in target or (reference / target).exists(), f"{page}: {target}"
 
 
 @pytest.mark.docs
@@ -81,8 +89,8 @@ def test_the_gallery_shows_every_picture_and_every_notebook(reference):
         assert f"(`{notebook.name}`): " in page
 
 
-def test_readme_names_every_command():
-    missing = [name for name in COMMANDS if not re.search(rf"`?smtdist {name}\b|`{name}`", README)]
+def test_pages_name_every_command():
+    missing = [name for name in COMMANDS if not re.search(rf"`?smtdist {name}\b|`{name}`", PAGES)]
     assert not missing
 
 

@@ -1,0 +1,245 @@
+"""What README, docs and help print works as it is printed, on small files that `smtdist import` made.
+
+The blocks of a page run in order, in one folder and one namespace. A block that cannot run here is marked by
+`<!-- not run: why -->` on the line before it. Commands of `python -m benchmarks` need data sets and hours: that
+their modules and options exist is all that is asked of them.
+"""
+
+import gzip
+import importlib
+import re
+import shlex
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import matplotlib
+import numpy as np
+import pytest
+import sklearn.manifold
+from brought import install
+from drawing import small_images
+from functional_clips import make_clips
+from PIL import Image
+from threadpoolctl import threadpool_limits
+from typer.testing import CliRunner
+
+from smtdist.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MOST_NOT_RUN = 7
+BENCHMARKS = {path: path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")}
+SMALL_NUMBERS = {
+    "--workers": "0",  # processes take seconds to start; tests/chaos has them
+    "--labels": "12",
+    "--landmarks": "16",
+    "--leading": "6",
+    "--neighbours": "5",
+    "--n-concepts": "20",
+}
+"""What stands for a number that suits real data."""
+SMALL_SETTINGS = {
+    "fit .*--model s3c": "units=12 rounds=1 images=20",
+    "fit .*--model l1": "units=12 rounds=1",
+    "fit .*--from-model": "n_components=4",
+    "fit .*feature=s3c": "dictionary=12 rounds=1 images=20 n_components=4",
+    "fit .*feature=rectified": "dictionary=12 n_components=4",
+    "fit .*feature=omp": "dictionary=12 rounds=1 n_components=4",
+    "(kernel )?(fit|plan) .*--model kernel": "n_components=4",
+    "(fit|plan) ": "dictionary=32 n_components=4 drop=0",
+    "tune ": "dictionary=32",
+    "disc ": "--landmarks 60 --sequences 400 --functions 2",
+    "words .*--vocabulary": "--components 4",
+    "video fit ": "patch=6 length=4 places=4 atoms=24 rounds=2 batch=60 n_components=4",
+}
+"""Settings and options added to a command that begins so, the first that fits: a few dozen images have few patches."""
+
+
+class Block(NamedTuple):
+    kind: str
+    text: str
+    why_not: str
+
+
+def blocks(page):
+    """Yield the blocks of code of a page: fenced ones, and indented ones that begin with a command."""
+    lines = iter(enumerate([*page.read_text().splitlines(), ""]))
+    before = ""
+    for _, line in lines:
+        why_not = (re.fullmatch(r"<!-- not run: (.*) -->", before) or ["", ""])[1]
+        fence = re.fullmatch(r"```(\w*)", line)
+        inside = []
+        if fence:
+            for _, one in lines:
+                if one == "```":
+                    break
+                inside.append(one)
+            yield Block(fence[1] or "shell", "\n".join(inside), why_not)
+        elif re.match(r" {4}(smtdist|python|pip|sh|S=)", line) and not before:
+            inside.append(line)
+            for _, one in lines:
+                if not one:
+                    break
+                inside.append(one)
+            yield Block("shell", "\n".join(inside), why_not)
+        before = line
+
+
+def commands(block):
+    """Yield the commands of a block of shell, as words."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            yield words
+
+
+def smaller(words):
+    """Return a command of smtdist with numbers for a few dozen images."""
+    words = [
+        SMALL_NUMBERS.get(before, word) if word.isdigit() else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+    words = [
+        "n_components=2,4" if word.startswith("n_components=") and "," in word else word for word in words
+    ]
+    line = " ".join(words)
+    added = next((more for part, more in SMALL_SETTINGS.items() if re.match(part, line)), "").split()
+    return [*words, *(part for word in added for part in (("--set", word) if "=" in word else (word,)))]
+
+
+def check_benchmark(words):
+    """A command of the benchmarks names a module and options that exist."""
+    module = words[words.index("-m") + 1]
+    path = ROOT.joinpath(*module.split("."))
+    file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__main__.py"
+    assert file.exists(), f"there is no {module}"
+    known = "".join(text for one, text in BENCHMARKS.items() if one.is_relative_to(file.parent))
+    for word in words:
+        if word.startswith("--"):
+            assert f'"{word}"' in known, f"{module} has no {word}"
+
+
+def run(words):
+    """Run a command of smtdist in this process; it must end well."""
+    done = CliRunner().invoke(app, smaller(words))
+    assert done.exit_code == 0, (words, done.output, done.exception)
+
+
+def run_shell(block):
+    """Run the commands of a block, one after the other."""
+    for words in commands(block):
+        if words[:2] == ["python", "-m"]:
+            check_benchmark(words)
+        elif words[:2] != ["pip", "install"] and not re.match(r"\w+=", words[0]):
+            assert words[0] == "smtdist", f"{words} is no command of smtdist: mark it as not run"
+            if words[1] == "resume":  # as if the run had been killed before it wrote the model
+                Path("model.h5").unlink()
+            run(words[1:])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with all that pages begin with: images, what `import` makes of them, a table, text and clips."""
+    folder = tmp_path_factory.mktemp("made")
+    draw = np.random.default_rng(0)
+    for seed, (part, each) in enumerate({"train": 16, "test": 8, "more": 4}.items()):
+        for label, name in enumerate(("bird", "cat", "dog")):
+            (folder / "images" / part / name).mkdir(parents=True)
+            pixels = small_images(10 * seed + label, each, 16, 16, 3)
+            pixels[:, 4 * label : 4 * label + 4] //= 2
+            for number, image in enumerate(pixels):
+                Image.fromarray(image).save(folder / "images" / part / name / f"{number}.png")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        run("import images/train --out data.h5".split())
+        run("import images/test --out data.h5 --group test --append".split())
+        run("import images/more --out more.h5".split())
+        run("fit data.h5 --dataset train --out model.h5".split())
+    with h5py.File(folder / "z.h5", "w") as file:
+        file["z"] = draw.normal(size=(40, 6))
+    with h5py.File(folder / "table.h5", "w") as file:
+        file["x"], file["more"] = draw.normal(size=(2, 400, 3))
+    with h5py.File(folder / "signals.h5", "w") as file:
+        file["train"] = draw.normal(size=(50, 40))
+    words = ["february", "raccoon", *(f"word{number}" for number in range(28))]
+    text = "\n".join(" ".join(draw.choice(words, 8)) for _ in range(500))
+    (folder / "corpus.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (folder / "more.txt").write_text(text[:2000])
+    make_clips(folder / "clips.h5")
+    matplotlib.use("agg")
+    return folder
+
+
+def brought(page, monkeypatch, folder):
+    """Install what a page on packages says, its code as a module and its entry points, and import it."""
+    found = list(blocks(page))
+    code = "\n\n".join(block.text for block in found if block.kind == "python")
+    (folder / "my_package.py").write_text(code)
+    for block in found:
+        if block.kind == "toml":
+            for group, names in tomllib.loads(block.text)["project"]["entry-points"].items():
+                for name, value in names.items():
+                    install(monkeypatch, folder, group, name, value)
+    monkeypatch.delitem(sys.modules, "my_package", raising=False)
+    importlib.import_module("my_package")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_runs(page, made, tmp_path, monkeypatch, capsys):
+    found = [block for block in blocks(page) if not block.why_not]
+    shell = [words for block in found if block.kind == "shell" for words in commands(block)]
+    written = {words[words.index("--out") + 1] for words in shell if "--out" in words}
+    for one in made.iterdir():
+        if one.name not in written:  # a page begins with what it does not make itself
+            (shutil.copytree if one.is_dir() else shutil.copy)(one, tmp_path / one.name)
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": page.stem}
+    if any(block.kind == "toml" for block in found):
+        brought(page, monkeypatch, tmp_path)
+        found = [block for block in found if block.kind == "shell"]
+    with threadpool_limits(1):
+        for block in found:
+            if block.kind == "python":
+                exec(compile(block.text, str(page), "exec"), names)
+            elif block.kind == "shell":
+                run_shell(block)
+    if page.stem == "README":
+        printed = [float(word) for word in re.findall(r"^0\.\d+$", capsys.readouterr().out, re.MULTILINE)]
+        said = [float(word) for word in re.findall(r", `(0\.\d+)`", page.read_text())]
+        assert printed == pytest.approx(said, abs=0.01)
+        assert len(said) == 2
+
+
+def test_few_blocks_are_not_run_and_each_says_why():
+    reasons = [block.why_not for page in PAGES for block in blocks(page) if block.why_not]
+    marks = sum(page.read_text().count("<!-- not run") for page in PAGES)
+    assert marks == len(reasons) <= MOST_NOT_RUN
+    assert all(len(reason.split()) > 1 for reason in reasons)
+
+
+def test_links_lead_somewhere():
+    for page in [*PAGES, *(ROOT / "deploy").glob("*/README.md"), ROOT / "benchmarks" / "README.md"]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                path, _, anchor = target.partition("#")
+                there = page if not path else page.parent / path
+                assert there.exists(), f"{page.name}: {target}"
+                if anchor:
+                    titles = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+                    slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+                    assert anchor in slugs, f"{page.name}: {target}"
+
+
+def test_readme_is_one_page():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    assert len(text.split()) <= 1200
+
+
+def test_readme_leads_to_every_page():
+    text = (ROOT / "README.md").read_text()
+    assert not [page.name for page in PAGES[1:] if f"(docs/{page.name}" not in text]
