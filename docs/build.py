@@ -1,8 +1,8 @@
 """The documentation in one folder: `python docs/build.py [FOLDER]` (needs `pip install '.[docs]'`).
 
-Copies the README (as `index.md`) and the pages of `docs/`, and writes what follows from the code: `commands.md` (every command and
-option), `settings.md` (every setting), `gallery.md` with `gallery/` (every picture, and the notebooks), and `api/` (the docstrings, as
-HTML). The tables of `docs/settings.md` itself are renewed, too.
+Copies the README (as `index.md`) and the pages of `docs/`, and writes what follows from the code: `commands.md` (every
+command and option), `settings.md` (every setting), `gallery.md` with `gallery/` (every picture, and the notebooks), and
+`api/` (the docstrings, as HTML). The tables of `docs/settings.md` itself are renewed, too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import Any
 
 import pdoc
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import smtdist
 from docs import gallery
 from smtdist.cli.commands import COMMANDS, load
 from smtdist.configuration import PRESET_NOTES, PRESETS, described
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
 
 
 def commands() -> str:

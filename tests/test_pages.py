@@ -19,7 +19,6 @@ import h5py
 import matplotlib
 import numpy as np
 import pytest
-import sklearn.manifold
 from brought import install
 from drawing import small_images
 from functional_clips import make_clips
@@ -155,10 +154,10 @@ def made(tmp_path_factory):
                 Image.fromarray(image).save(folder / "images" / part / name / f"{number}.png")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        run("import images/train --out data.h5".split())
-        run("import images/test --out data.h5 --group test --append".split())
-        run("import images/more --out more.h5".split())
-        run("fit data.h5 --dataset train --out model.h5".split())
+        run(["import", "images/train", "--out", "data.h5"])
+        run(["import", "images/test", "--out", "data.h5", "--group", "test", "--append"])
+        run(["import", "images/more", "--out", "more.h5"])
+        run(["fit", "data.h5", "--dataset", "train", "--out", "model.h5"])
     with h5py.File(folder / "z.h5", "w") as file:
         file["z"] = draw.normal(size=(40, 6))
     with h5py.File(folder / "table.h5", "w") as file:
