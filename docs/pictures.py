@@ -1,7 +1,6 @@
-"""The pictures of README: `python docs/pictures.py [FOLDER]` draws what its Python snippet draws, and takes those of JupyterLab and of
-the Dask dashboard.
+"""The pictures of README: `python docs/pictures.py [FOLDER]` takes what its Python snippet draws, JupyterLab and the dashboard.
 
-The latter need `pip install '.[jupyter]' selenium`, Chromium and its driver (Debian: chromium and chromium-driver).
+The last two need `pip install '.[jupyter]' selenium`, Chromium and its driver (Debian: chromium and chromium-driver).
 """
 
 from __future__ import annotations
