@@ -131,7 +131,7 @@ def check_parsed(words, folder):
     command = load(name)
     if inner := getattr(command, "commands", {}).get(rest[0]):
         command, rest = inner, rest[1:]
-    command.make_context(name, rest)
+    command.make_context(name, [*rest])  # it takes words out of its list
     for option, group in pairwise(rest):
         if option in ("--dataset", "--train", "--test"):
             files = [folder / word for word in words if (folder / word).is_file()]

@@ -119,7 +119,7 @@ COMMANDS: Final = {
         "kernel",
         "kernel",
         "Representations by kernels: contrastive losses and an autoencoder, exact or in explicit features.",
-        "fit data.h5 --dataset x --out k.h5",
+        "fit data.h5 --dataset train --out k.h5",
     ),
     "filters": Command(
         "filters",
@@ -149,7 +149,7 @@ COMMANDS: Final = {
         "points",
         "points",
         "Tables of points embedded by who is near whom: neighbours, noise, local weights or time.",
-        "fit tabular.h5 --dataset iris/X --size 50 --out p.h5",
+        "fit table.h5 --dataset x --size 50 --out p.h5",
     ),
     "spirals": Command(
         "spirals",

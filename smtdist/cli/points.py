@@ -49,7 +49,7 @@ Dataset = Annotated[
 
 @points.command(
     "fit",
-    epilog="Example: smtdist points fit tabular.h5 --dataset ionosphere/X --context lle --size 200 --out p.h5",
+    epilog="Example: smtdist points fit table.h5 --dataset x --context lle --size 200 --out p.h5",
 )
 def fit(
     table: Table,
@@ -144,7 +144,7 @@ def fit(
 
 
 @points.command(
-    "transform", epilog="Example: smtdist points transform p.h5 more.h5 --dataset ionosphere/X --out z.h5"
+    "transform", epilog="Example: smtdist points transform p.h5 table.h5 --dataset more --out z.h5"
 )
 def transform(
     model: opt.ModelFile,
