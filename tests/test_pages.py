@@ -20,7 +20,7 @@ import h5py
 import matplotlib
 import numpy as np
 import pytest
-from brought import install
+from brought import install_all
 from drawing import small_images
 from functional_clips import make_clips
 from PIL import Image
@@ -202,11 +202,10 @@ def brought(page, monkeypatch, folder):
     found = list(blocks(page))
     code = "\n\n".join(block.text for block in found if block.kind == "python")
     (folder / "my_package.py").write_text(code)
-    for block in found:
-        if block.kind == "toml":
-            for group, names in tomllib.loads(block.text)["project"]["entry-points"].items():
-                for name, value in names.items():
-                    install(monkeypatch, folder, group, name, value)
+    points = [
+        tomllib.loads(block.text)["project"]["entry-points"] for block in found if block.kind == "toml"
+    ]
+    install_all(monkeypatch, folder, {group: names for one in points for group, names in one.items()})
     monkeypatch.delitem(sys.modules, "my_package", raising=False)
     importlib.import_module("my_package")
 
