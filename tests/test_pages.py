@@ -171,16 +171,16 @@ def made(tmp_path_factory):
     draw = np.random.default_rng(0)
     for seed, (part, each) in enumerate({"train": 16, "test": 8, "more": 4}.items()):
         for label, name in enumerate(("bird", "cat", "dog")):
-            (folder / "images" / part / name).mkdir(parents=True)
+            place = folder / ("more" if part == "more" else f"images/{part}") / name
+            place.mkdir(parents=True)
             pixels = small_images(10 * seed + label, each, 16, 16, 3)
             pixels[:, 4 * label : 4 * label + 4] //= 2
             for number, image in enumerate(pixels):
-                Image.fromarray(image).save(folder / "images" / part / name / f"{number}.png")
+                Image.fromarray(image).save(place / f"{number}.png")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
-        run(["import", "images/train", "--out", "data.h5"])
-        run(["import", "images/test", "--out", "data.h5", "--group", "test", "--append"])
-        run(["import", "images/more", "--out", "more.h5"])
+        run(["import", "images", "--out", "data.h5"])
+        run(["import", "more", "--out", "more.h5"])
         run(["fit", "data.h5", "--dataset", "train", "--out", "model.h5"])
     with h5py.File(folder / "z.h5", "w") as file:
         file["z"] = draw.normal(size=(40, 6))
