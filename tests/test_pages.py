@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import tomllib
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,25 +69,15 @@ class Block(NamedTuple):
 
 def blocks(page):
     """Yield the blocks of code of a page: fenced ones, and indented ones that begin with a command."""
-    lines = iter(enumerate([*page.read_text().splitlines(), ""]))
+    lines = iter([*page.read_text().splitlines(), ""])
     before = ""
-    for _, line in lines:
+    for line in lines:
         why_not = (re.fullmatch(r"<!-- not run: (.*) -->", before) or ["", ""])[1]
-        fence = re.fullmatch(r"```(\w*)", line)
-        inside = []
-        if fence:
-            for _, one in lines:
-                if one == "```":
-                    break
-                inside.append(one)
+        if fence := re.fullmatch(r"```(\w*)", line):
+            inside = takewhile(lambda one: one != "```", lines)
             yield Block(fence[1] or "shell", "\n".join(inside), why_not)
         elif re.match(r" {4}(smtdist|python|pip|sh|S=)", line) and not before:
-            inside.append(line)
-            for _, one in lines:
-                if not one:
-                    break
-                inside.append(one)
-            yield Block("shell", "\n".join(inside), why_not)
+            yield Block("shell", "\n".join([line, *takewhile(bool, lines)]), why_not)
         before = line
 
 
@@ -240,7 +230,9 @@ def test_a_page_runs(page, made, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("where", MOST_NOT_RUN)
 def test_few_blocks_are_not_run_and_each_says_why(where, made, monkeypatch):
     pages, most = MOST_NOT_RUN[where]
-    marked = [block for page in pages for block in blocks(page) if block.why_not]
+    found = [block for page in pages for block in blocks(page)]
+    assert {block.kind for block in found} <= {"python", "shell", "toml"}, "others would not be run"
+    marked = [block for block in found if block.why_not]
     assert sum(page.read_text().count("<!-- not run") for page in pages) == len(marked) <= most
     assert all(len(block.why_not.split()) > 1 for block in marked)
     monkeypatch.chdir(made)
