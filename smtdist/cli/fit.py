@@ -88,6 +88,7 @@ def fit(
     source = opening.open_source(
         locations.full_location(data), dataset, settings, skip_damaged=bad == "skip"
     )
+    settings = opt.for_images(settings, source, preset, set_, base)
     smt_model.image_geometry(
         settings, source.shape, source.name
     )  # refused before a checkpoint folder is this run's

@@ -17,6 +17,7 @@ from smtdist.configuration import Configuration
 from smtdist.engine.cluster_choice import ClusterChoice
 
 if TYPE_CHECKING:  # a command that needs no model does not wait for one
+    from smtdist.data.source import Source
     from smtdist.models.coders.represent import Pooled
     from smtdist.models.loading import Transform
     from smtdist.models.model import Model
@@ -368,6 +369,22 @@ def settings_from(
         start = configuration.preset(preset_name) if preset_name else Configuration()
         settings = start.replace(**changes)
         return settings.with_atoms(settings.dictionary if atoms is None else len(atoms))
+
+
+def for_images(
+    settings: Configuration,
+    source: Source,
+    preset_name: str | None,
+    assignments: list[str] | None,
+    base: Model | None,
+) -> Configuration:
+    """Return the settings with the defaults that these images have, but for a preset, a model, and what was set."""
+    if preset_name or base is not None:
+        return settings
+    given = {configuration.parse_setting(text)[0] for text in assignments or []}
+    defaults = configuration.defaults_for(1 if settings.grey else source.shape[-1])
+    changed = settings.replace(**{name: value for name, value in defaults.items() if name not in given})
+    return changed.with_atoms(settings.dictionary)
 
 
 def _settings_of_base(base: Model, preset_name: str | None, changes: dict[str, Any]) -> Configuration:

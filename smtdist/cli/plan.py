@@ -102,6 +102,7 @@ def plan(
     base, given = inputs(from_model, atoms)
     settings = opt.settings_from(preset, set_, base, given)
     source = opening.open_source(data, dataset, settings)
+    settings = opt.for_images(settings, source, preset, set_, base)
     machines, shared, sizes = _machines(where, source, threads, memory, driver_memory, gpu_memory)
     here = where.is_local
     planner = forecast.Planner(

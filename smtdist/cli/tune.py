@@ -91,6 +91,10 @@ def tune(
         raise WrongUsage("Learned codes are tuned without --preset and --atoms; leave them out.")
     settings, values, trials = _learnt(set_, grid) if is_learnt else _asked(preset, set_, grid, given)
     known, asked = _parts(data, train, validation, limit, settings)
+    if not is_learnt:
+        named = [*(set_ or []), *(f"{name}=null" for name in values)]
+        settings = opt.for_images(settings, known[0], preset, named, None)
+        trials = grids.combinations(settings, values, None if given is None else len(given))
     votes = run.Neighbours.of(settings, neighbours)
     if metric is Metric.knn:
         run.require_neighbours(votes, known[0].n_samples)

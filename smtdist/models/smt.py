@@ -61,7 +61,9 @@ def _with_value_errors(method: Method) -> Method:
 class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
-    Settings are those of `smtdist.Configuration`, with the same names and defaults.
+    Settings are those of `smtdist.Configuration`, with the same names and defaults. `context`, `mean`,
+    `ridge` and `n_components` are None until they are given, and then follow the images: for colour they are
+    those of `Configuration`, for grey images those of `smtdist.configuration.GREY`.
 
     Images are (samples, height, width[, channels]) in any of these; the same pixels give the same bits:
 
@@ -104,11 +106,11 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         patch: int = 6,
         feature: str = "gq",
         threshold: float = 0.3,
-        context: int | str = "whole",
+        context: int | str | None = None,
         order: int = 1,
-        mean: str = "context",
+        mean: str | None = None,
         mean_context: int | str | None = None,
-        ridge: float = 1e-3,
+        ridge: float | None = None,
         min_contrast: float = 1.0,
         constant_patch: str = "leave_out",
         zero_code: str = "keep",
@@ -125,7 +127,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         stride: int = 1,
         positions: int | None = None,
         moment: str = "second",
-        n_components: int = 384,
+        n_components: int | None = None,
         drop: int = 0,
         pool_size: int | None = None,
         pool_stride: int | None = None,
@@ -196,8 +198,14 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
         """Return an estimator with the settings of a published experiment."""
-        configuration.preset(name)  # refuses a name that is none
-        return cls(**{**configuration.PRESETS[name], **changes})
+        settings = vars(configuration.preset(name))
+        return cls(
+            **{
+                **{key: settings[key] for key in configuration.GREY},
+                **configuration.PRESETS[name],
+                **changes,
+            }
+        )
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
@@ -207,8 +215,14 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def configuration(self) -> Configuration:
-        """The settings, checked."""
-        return Configuration(**{name: getattr(self, name) for name in configuration.FIELDS})
+        """The settings, checked; those that follow the images as for colour."""
+        return self._settings(Configuration())
+
+    def _settings(self, defaults: Configuration) -> Configuration:
+        """Return the settings, with these where none are given."""
+        given = {name: getattr(self, name) for name in configuration.FIELDS}
+        follow = {name: getattr(defaults, name) for name in configuration.GREY if given[name] is None}
+        return Configuration(**given | follow)
 
     @overload
     def fit(
@@ -228,8 +242,10 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not block:
             # named, not imported: handles are a layer above
             return import_module("smtdist").start(self, X, y, base=base)
-        settings = self.configuration
-        source = as_source(X, settings, image_shape=self.image_shape)
+        source = as_source(X, self.configuration, image_shape=self.image_shape)
+        channels = 1 if self.grey else source.shape[-1]
+        defaults = Configuration(**configuration.defaults_for(channels)) if base is None else base.settings
+        settings = self._settings(defaults)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, checkpointed=True)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
@@ -253,7 +269,8 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def refit(self) -> Self:
         """Solve again from the sums alone, with the present n_components, drop, moment and pooling."""
         check_is_fitted(self)
-        settings = self.configuration.with_atoms(self.model_.settings.dictionary)
+        present = self.model_.settings
+        settings = self._settings(present).with_atoms(present.dictionary)
         changes = {name: getattr(settings, name) for name in Model.free}
         return self._fitted(refit(self.model_, **changes), self.passes_)
 

@@ -74,7 +74,7 @@ TINY = {"patch": 2, "n_components": 2, "min_contrast": 0.01}
 
 @parametrize_with_checks(
     [
-        Strips(feature="vq", dictionary=4, pool_size=1, mean="patch", **TINY),
+        Strips(feature="vq", dictionary=4, pool_size=1, mean="patch", ridge=1e-3, **TINY),
         Strips(dictionary=6, pool_size=2, mean="global", dtype="float16", **TINY),
     ],
     expected_failed_checks=lambda estimator: INAPPLICABLE,

@@ -71,19 +71,20 @@ def combinations(
 ) -> list[tuple[Changes, Configuration]]:
     """Return every combination of the grid's values, the last setting varying fastest, with the settings it makes.
 
-    Raises ConfigurationError, before any data are read, for a value that a setting cannot have, and where
-    there are fewer atoms (`n_atoms`, else the dictionary's) than components.
+    Components that do not vary are as many as there are atoms (`n_atoms`, else the dictionary's) at most.
+    Raises ConfigurationError, before any data are read, for a value that a setting cannot have, and for more
+    components than atoms.
     """
     found = []
     for changes in every(grid):
         one = settings.replace(**changes)
         atoms, asked = n_atoms or one.dictionary, one.n_components + one.drop
-        if asked > atoms:
+        if "n_components" in changes and asked > atoms:
             raise ConfigurationError(
                 f"With {as_text(changes)} n_components + drop is {asked}, more than the {atoms} atoms; "
                 f"leave out that value, or raise dictionary."
             )
-        found.append((changes, one))
+        found.append((changes, one.replace(n_components=one.with_atoms(atoms).n_components)))
     return found
 
 
