@@ -286,18 +286,24 @@ FIELDS: Final = tuple(field.name for field in dataclasses.fields(Configuration))
 
 # chosen on digits and on natural images in grey, 1,000 and 2,000 of them to learn from
 GREY: Final[Mapping[str, Any]] = {"context": 3, "mean": "level", "ridge": 0.03, "n_components": 128}
-"""Defaults for grey images where they differ from those for colour, which `Configuration` has."""
+"""Defaults for grey images of `LEAST_GREY` pixels or more a side, where they differ from those of `Configuration`."""
+LEAST_GREY: Final = 16
 
 
-def defaults_for(channels: int) -> Mapping[str, Any]:
-    """Return the defaults that images of so many channels have beside those of `Configuration`: `GREY` for one.
+def defaults_for(shape: tuple[int, ...], grey: bool = False) -> Configuration:
+    """Return the defaults for images (n, height, width, channels), which are turned to grey first or not.
 
     `SMT`, `smtdist fit`, `plan` and `tune` use them for what is not given; presets name all they need.
 
-    >>> defaults_for(1)["context"], dict(defaults_for(3))
-    (3, {})
+    >>> defaults_for((100, 28, 28, 1)).context, defaults_for((100, 28, 28, 3)).context
+    (3, 'whole')
     """
-    return GREY if channels == 1 else {}
+    height, width, channels = shape[1:]
+    return (
+        Configuration(**GREY)
+        if (grey or channels == 1) and min(height, width) >= LEAST_GREY
+        else Configuration()
+    )
 
 
 def described() -> dict[str, dict[str, Any]]:
@@ -308,7 +314,9 @@ def described() -> dict[str, dict[str, Any]]:
     """
     meanings, plain = meanings_of(Configuration), Configuration().to_dict()
     for name, value in GREY.items():
-        meanings[name] += f" For grey images the default is {value}, unless a preset names another."
+        meanings[name] += (
+            f" For grey images of at least {LEAST_GREY} x {LEAST_GREY} pixels the default is {value}, but for presets."
+        )
     return {
         name: {"default": plain[name], "values": _RULES[name][1], "meaning": meanings[name]}
         for name in FIELDS

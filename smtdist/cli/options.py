@@ -382,8 +382,9 @@ def for_images(
     if preset_name or base is not None:
         return settings
     given = {configuration.parse_setting(text)[0] for text in assignments or []}
-    defaults = configuration.defaults_for(1 if settings.grey else source.shape[-1])
-    changed = settings.replace(**{name: value for name, value in defaults.items() if name not in given})
+    defaults = configuration.defaults_for(source.shape, settings.grey)
+    follow = {name: getattr(defaults, name) for name in configuration.GREY if name not in given}
+    changed = settings.replace(**follow)
     return changed.with_atoms(settings.dictionary)
 
 

@@ -62,8 +62,8 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
     Settings are those of `smtdist.Configuration`, with the same names and defaults. `context`, `mean`,
-    `ridge` and `n_components` are None until they are given, and then follow the images: for colour they are
-    those of `Configuration`, for grey images those of `smtdist.configuration.GREY`.
+    `ridge` and `n_components` follow the images where they are None: for grey images of at least 16 x 16
+    pixels they are 3, "level", 0.03 and 128, else the defaults of `Configuration`.
 
     Images are (samples, height, width[, channels]) in any of these; the same pixels give the same bits:
 
@@ -243,8 +243,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             # named, not imported: handles are a layer above
             return import_module("smtdist").start(self, X, y, base=base)
         source = as_source(X, self.configuration, image_shape=self.image_shape)
-        channels = 1 if self.grey else source.shape[-1]
-        defaults = Configuration(**configuration.defaults_for(channels)) if base is None else base.settings
+        defaults = configuration.defaults_for(source.shape, self.grey) if base is None else base.settings
         settings = self._settings(defaults)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, checkpointed=True)
