@@ -32,7 +32,7 @@ from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
 from smtdist.statistics.origin import Origin
-from smtdist.statistics.rows import RowDraw
+from smtdist.statistics.rows import as_rows, drawn_samples
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -42,9 +42,9 @@ PENALTIES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
 STEPS: Final = 2.0**21
 """Of the largest feature: products of 2,048 rows are exact in float64."""
 BLOCK: Final = 512
-"""Rows that are judged at a time."""
+"""Rows that are judged at a time, and from which landmarks are picked."""
 READ: Final = 4096
-"""Rows that are read at a time to be classified."""
+"""Rows of a task that picks landmarks, and rows that are read at a time to be classified."""
 HEATS: Final = tuple(np.geomspace(0.01, 1000.0, 41).tolist())
 """Factors of f in the soft-max that are tried."""
 MOST_JUDGED: Final = 4096
@@ -301,10 +301,15 @@ class RidgeHead(Head):
         size = table.shape[1] - 1
         layout = layout_for(size, self.layout)
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
-        drawn = RowDraw(count, size + 1, self.seed)
-        rows = engine.reduce("landmarks", drawn, table)[0].state["rows"][:, :-1]
         comparer = Comparer(scales_of(layout, moments), self.temperature)
-        return LandmarkFeatures.of(np.ascontiguousarray(rows), layout, comparer)
+        drawn = drawn_samples(table.n_samples, count, self.seed)
+        rows = np.empty((len(drawn), size), np.float32)
+        ascending = np.argsort(drawn)
+        numbers, ranges = drawn[ascending], even_ranges(table.n_samples, READ)
+        for (start, stop), found in engine.map(_picked, numbers, table, list(ranges)):
+            first, last = np.searchsorted(numbers, (start, stop))
+            rows[ascending[first:last]] = found
+        return LandmarkFeatures.of(rows, layout, comparer)
 
     def _statistic(self) -> labelled.LabelledSums:
         size = self.n_features_in_ if self.features_ is None else self.features_.size
@@ -446,6 +451,18 @@ class RidgeHead(Head):
             float(about.numbers[name]) for name in ("share", "penalty", "heat")
         )
         return head
+
+
+def _picked(numbers: Int64, source: Source, start: int, stop: int) -> NDArray[np.float32]:
+    """Return those of rows [start, stop) that have one of these numbers, which ascend, without their classes."""
+    chosen = numbers[(numbers >= start) & (numbers < stop)]
+    rows = np.empty((len(chosen), source.shape[1] - 1), np.float32)
+    with source.opened() as reader:
+        for first, last in even_ranges(stop - start, BLOCK):
+            here = (chosen >= start + first) & (chosen < start + last)
+            block = reader.read(start + first, start + last)
+            rows[here] = as_rows(block[chosen[here] - start - first])[:, :-1]
+    return rows
 
 
 def _table(source: Source, places: Int64) -> Source:

@@ -33,7 +33,7 @@ from smtdist.models.kernel.settings import KernelSettings
 from smtdist.statistics import contrast
 from smtdist.statistics.contrast import ContrastSums, finish, tile_bytes
 from smtdist.statistics.gradients import AutoencoderGradient, SpectralGradient
-from smtdist.statistics.rows import RowDraw, TripletMaker, as_rows
+from smtdist.statistics.rows import RowDraw, TripletMaker, as_rows, drawn_samples
 
 FEATURES = {"fourier": "gaussian", "relu": "relu", "nystroem": "ntk"}
 
@@ -455,3 +455,13 @@ def test_samples_of_another_length_are_refused():
     )
     with pytest.raises(ModelError, match="The data have 3 features, the model takes 4"):
         model.embed(rows_of(0, 5, 3))
+
+
+def test_what_is_drawn_is_known_before_it_is_read():
+    rows = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+    draw = RowDraw(60, 3, 7)
+    state = draw.zero()
+    for start in range(0, 500, 130):
+        draw.update(state, rows[start : start + 130], start)
+    np.testing.assert_array_equal(drawn_samples(500, 60, 7), state["sample"])
+    np.testing.assert_array_equal(rows[drawn_samples(500, 60, 7)], state["rows"])
