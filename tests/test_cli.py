@@ -211,8 +211,19 @@ def test_evaluate(data, model):
     assert 0 <= low <= result["top1"] <= high <= 1
     assert result["top1"] <= result["top5"] <= 1
     assert (result["k"], result["vote"], result["n_test"]) == (5, "exp", 40)
+    with h5py.File(data) as file:
+        pixels = [file[f"{group}/images"][()].reshape(-1, 8 * 8).astype(float) for group in ("train", "test")]
+        labels = [file[f"{group}/labels"][()] for group in ("train", "test")]
+    # the baseline by hand: cosines of pixels, the five nearest, exp(cosine / T)
+    near, far = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in pixels)
+    cosines = far @ near.T
+    nearest = np.argsort(-cosines, axis=1)[:, :5]
+    weights = np.exp(np.take_along_axis(cosines, nearest, 1) / result["temperature"])
+    votes = (labels[0][nearest][:, :, None] == np.arange(10)) * weights[:, :, None]
+    assert result["raw_pixels"]["top1"] == np.mean(votes.sum(axis=1).argmax(axis=1) == labels[1])
     out, _ = run(*common, "--vote", "hard", "--components", 3)
     assert "95 % interval" in out
+    assert "the same, raw pixels" in out
 
 
 def test_evaluate_learns_from_mirrored_images_too(data, model, tmp_path):

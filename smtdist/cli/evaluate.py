@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,10 +20,12 @@ from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.locations import Location
 from smtdist.data.table import as_table
+from smtdist.errors import MemoryBudgetError
 from smtdist.evaluate import run, stored
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.models import readout
 from smtdist.models.model import Model
+from smtdist.models.pixels import RawPixels
 from smtdist.models.transform import Represents
 from smtdist.monitor import tables
 
@@ -260,7 +263,12 @@ def evaluate(
                 _say_sweep(_swept(engine, settings, *both, counts, draws), metric, json)
             return
         found = run.evaluated(*how, engine, settings, *beside, seen)
-    say_evaluation(found, model, "images", json, seen, mirrored)
+        baseline = None
+        if isinstance(settings, run.Neighbours):
+            raw = RawPixels(known.source.shape[1:], fitted.votes, fitted.scaling)
+            with suppress(MemoryBudgetError):  # what was asked for is there
+                baseline = run.evaluated(raw, known, asked, engine, settings)
+    say_evaluation(found, model, "images", json, seen, mirrored, baseline)
 
 
 def _evaluate_files(
@@ -432,19 +440,30 @@ def say_evaluation(
     as_json: bool,
     seen: run.Directions | None = None,
     mirrored: bool = False,
+    baseline: run.Found | None = None,
 ) -> None:
-    """Print an accuracy."""
+    """Print an accuracy, and beside it that of a baseline: raw pixels, with the same votes."""
     if as_json:
         leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
         about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}
-        print_json({**found.to_dict(), **about})
+        raw = (
+            {}
+            if baseline is None
+            else {"raw_pixels": {"top1": baseline.top1, "interval": baseline.interval}}
+        )
+        print_json({**found.to_dict(), **about, **raw})
         return
     title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {found.n_classes} classes"
     if mirrored:
         title += ", mirrored images too"
     if seen is not None:
         title += f", {seen.count:,} leading directions"
-    result_console().print(tables.accuracy_table(title, [(run.classifier(found), found.to_dict())]))
+    rows = [(run.classifier(found), found.to_dict())]
+    rows += [] if baseline is None else [("the same, raw pixels", baseline.to_dict())]
+    result_console().print(tables.accuracy_table(title, rows))
+    if baseline is not None and baseline.top1 >= found.top1:
+        line = "Raw pixels are no worse than the model: try --metric kernel, more images, or other settings (smtdist tune)."
+        result_console().print(line, style="yellow", highlight=False)
     if isinstance(found, LinearEvaluation) and not found.converged:
         line = (
             f"The {found.metric} classifier has not converged in {found.n_iter} iterations; with more its accuracy could "
