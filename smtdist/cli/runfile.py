@@ -81,12 +81,15 @@ def write_command(checkpoint: Path) -> bool:
 
 def read_command(checkpoint: Path) -> Command:
     """Read the command that a checkpoint folder was begun with; CheckpointError where there is none to go on with."""
+    from smtdist.engine import folder as folders
+
     path = checkpoint / NAME
     if not path.is_file():
         raise CheckpointError(
             f"{checkpoint} is no checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
             f"A run of a Python program goes on when it is started again."
         )
+    folders.require_own(checkpoint)
     try:
         content: Any = json.loads(path.read_text())
         if not isinstance(content, dict):

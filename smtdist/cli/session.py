@@ -73,7 +73,7 @@ def engine_for(
     A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any
     worker starts, where what it was begun with differs from `facts`.
     """
-    from smtdist.engine import lock, manifest, session
+    from smtdist.engine import folder, manifest, session
     from smtdist.engine.passes import Engine
     from smtdist.monitor.previewer import Previewer
 
@@ -86,7 +86,7 @@ def engine_for(
         runs = checkpoint is not None and facts is not None  # else nothing is written there
         if checkpoint is not None and facts is not None:
             checkpoint = checkpoint.absolute()
-            stack.enter_context(lock.held(checkpoint))
+            stack.enter_context(folder.held(checkpoint))
             key = manifest.require_same(checkpoint, facts())
             if write_command(checkpoint):
                 CHECKPOINT.set(checkpoint)
