@@ -1,8 +1,32 @@
 """The errors a user meets. Each message is one sentence: where, what was found, what was expected, what to do."""
 
+import re
+from typing import Final
+
+MASK: Final = "***"
+_USER: Final = re.compile(r"(?<!file)://[^\s/?#]*@")
+_QUERY: Final = re.compile(r"((?<!file)://[^\s?#]*)[?#]\S*?(?=[.,;:)\]'\"]*(\s|$))")
+
+
+def masked(text: str) -> str:
+    """Return a text without the credentials in its addresses: user and password, and all that follows `?` or `#`.
+
+    What is printed, or kept in a file, goes through here.
+
+    >>> masked("http://me:secret@host/x.h5?X-Amz-Signature=secret cannot be reached")
+    'http://***@host/x.h5?*** cannot be reached'
+    """
+    return _QUERY.sub(rf"\1?{MASK}", _USER.sub(f"://{MASK}@", text))
+
 
 class SmtdistError(Exception):
-    """Anything that ends a run with a sentence instead of a traceback (exit code 1)."""
+    """Anything that ends a run with a sentence instead of a traceback (exit code 1).
+
+    The sentence has no credentials of addresses.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masked(message))
 
 
 class DataError(SmtdistError):

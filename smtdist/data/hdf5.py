@@ -20,7 +20,7 @@ from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
-from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError
+from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
@@ -113,7 +113,7 @@ class Hdf5Source(Source):
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: path:dataset."""
-        return f"{self.path}:{self.dataset}"
+        return f"{masked(self.path)}:{self.dataset}"
 
     @property
     def chunk_bytes(self) -> int:
@@ -142,7 +142,7 @@ class Hdf5Source(Source):
         """Return kind, path, dataset, shape, dtype and chunking as plain JSON."""
         return {
             "kind": "hdf5",
-            "path": self.path,
+            "path": masked(self.path),
             "dataset": self.dataset,
             "shape": list(self.shape),
             "dtype": self.dtype.name,
