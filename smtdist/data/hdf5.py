@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import filters
+from smtdist.data.guarded import GuardedFile, unlocked
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
@@ -233,28 +234,12 @@ def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
         try:
             if is_url(path):
                 remote = stack.enter_context(open_url(os.fspath(path)))
-                file = stack.enter_context(h5py.File(remote, "r", **cache))
+                file = stack.enter_context(GuardedFile(remote, os.fspath(path), **cache))
             else:
                 file = stack.enter_context(unlocked(path, **cache))
         except OSError as error:
             raise DataError(_why_unopened(os.fspath(path), error)) from error
         yield file
-
-
-def unlocked(path: str | os.PathLike[str], **cache: Any) -> h5py.File:
-    """Open a local file for reading without locking it; a file that this process has open is opened as it is already.
-
-    Network file systems often refuse locks, and nothing is written here. HDF5 refuses a second way of
-    locking in one process, and does not tell which the first was.
-    """
-    try:
-        return h5py.File(os.fspath(path), "r", locking=False, **cache)
-    except OSError as error:
-        if "file locking" in str(error):
-            for locking in (None, True, "best-effort"):
-                with suppress(OSError):
-                    return h5py.File(os.fspath(path), "r", locking=locking, **cache)
-        raise
 
 
 @contextmanager
