@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import accumulate
 from typing import Any, Final
@@ -125,6 +126,31 @@ def unlocked(path: str | os.PathLike[str], **cache: Any) -> GuardedFile:
                 with suppress(OSError):
                     return GuardedFile(where, where, locking=locking, **cache)
         raise
+
+
+def walk(group: h5py.Group) -> Iterator[tuple[str, Any]]:
+    """Yield all that lies below a group, (name, object), each once, in the order of names; links are not followed.
+
+    The time grows with the number of objects, however deep they lie; h5py's own walk looks each up from the top.
+    """
+    seen: set[int] = set()
+    waiting = [("", group, iter(sorted(group)))]
+    while waiting:
+        above, here, names = waiting[-1]
+        name = next(names, None)
+        if name is None:
+            waiting.pop()
+            continue
+        if not isinstance(here.get(name, getlink=True), h5py.HardLink):
+            continue
+        found, place = here[name], f"{above}{name}"
+        address = h5py.h5o.get_info(found.id).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        yield place, found
+        if isinstance(found, h5py.Group):
+            waiting.append((f"{place}/", found, iter(sorted(found))))
 
 
 def _state(path: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import h5py
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import filters
-from smtdist.data.guarded import GuardedFile, unlocked
+from smtdist.data.guarded import GuardedFile, unlocked, walk
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
@@ -323,21 +324,12 @@ def _dataset_names(group: Any) -> list[str]:
     """Return the names below a group: of datasets, and of groups of encoded images, which stand for their parts."""
     names: list[str] = []
     parts: set[str] = set()
-    visited = 0
-
-    def visit(name: str, item: Any) -> bool | None:
-        nonlocal visited
-        visited += 1
+    for name, item in islice(walk(group), VISITED_OBJECTS):  # a very large file is not walked through to its end
         if isinstance(item, h5py.Dataset):
             names.append(name)
         elif "bytes" in item and "offsets" in item:
             names.append(name)
             parts.update((f"{name}/bytes", f"{name}/offsets"))
-        return (
-            True if visited >= VISITED_OBJECTS else None
-        )  # a value ends the walk through a very large file
-
-    group.visititems(visit)
     return [name for name in names if name not in parts]
 
 

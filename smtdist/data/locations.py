@@ -107,8 +107,10 @@ def _listed(path: str) -> str | Files | Parsed:
     else:
         try:
             content = json.loads(text)
-        except ValueError as error:
-            raise DataError(f"{path} is no JSON ({error}); make the manifest anew.") from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"{path} is no JSON that can be read ({error}); make the manifest anew."
+            ) from error
         if isinstance(content, dict):
             return Parsed(path, content)
         if not isinstance(content, list) or not all(isinstance(name, str) for name in content):

@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 
 from smtdist.data.encoded_look import EncodedLook, is_encoded
+from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path
 from smtdist.data.source import PIXEL_KINDS, Source
@@ -76,7 +77,8 @@ def image_sets(path: str | os.PathLike[str]) -> list[str]:
 
     with damage_named(path), open_file(full_path(path)) as file:
         visit("/", file)
-        file.visititems(visit)
+        for name, item in walk(file):
+            visit(name, item)
     return found
 
 

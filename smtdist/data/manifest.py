@@ -298,6 +298,8 @@ def _look_of(path: str, name: str, size: int, found: Entry) -> Look:
     has_channels = len(shape) == 4
     full = shape if has_channels else (*shape, 1)
     chunks = found["chunks"] and tuple(found["chunks"])
+    if min(*full, *(chunks or ())) < 1:
+        raise ValueError(f"the shape of {name} is {shape}, in chunks of {chunks}")
     sample_bytes = full[1] * full[2] * full[3] * dtype.itemsize
     return Hdf5Source(
         path=path,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from smtdist.data.array import ArraySamples
 from smtdist.data.hdf5 import open_dataset, reason_of, require_plain
-from smtdist.data.source import Reader, Source, aligned_samples
+from smtdist.data.source import Reader, Source, aligned_samples, require_countable
 from smtdist.errors import DataError, masked
 
 TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
@@ -204,6 +204,7 @@ def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int]:
         raise DataError(
             f"{name} has the type {kind.name}, but rows are one of {', '.join(TABLE_DTYPES)}; convert them to float32."
         )
+    require_countable(shape, name)
     return int(shape[0]), math.prod(int(length) for length in shape[1:])
 
 
