@@ -11,6 +11,7 @@ from typing import Any, Final
 import h5py
 
 from smtdist.data import following
+from smtdist.data.inflating import Inflating, is_deflated
 from smtdist.data.remote import is_url
 
 _SOUND: Final[set[tuple[Any, ...]]] = set()
@@ -61,20 +62,21 @@ class _Guarded(h5py.Group):  # type: ignore[misc]  # h5py has no types
         if lies_in != self.root:
             following.require(self.where, os.fsdecode(lies_in))
         if isinstance(found, h5py.Dataset):
-            self._require_values(found, os.fsdecode(lies_in))
+            plist = found.id.get_create_plist()
+            self._require_values(plist, found.name, os.fsdecode(lies_in))
+            return Inflating(found.id, readonly=True) if is_deflated(plist) else found
         if isinstance(found, h5py.Group) and not isinstance(found, _Guarded):
             inside = _Guarded(found.id)
             inside.where, inside.root = self.where, self.root
             return inside
         return found
 
-    def _require_values(self, found: h5py.Dataset, lies_in: str) -> None:
-        plist = found.id.get_create_plist()
+    def _require_values(self, plist: Any, name: str, lies_in: str) -> None:
         for number in range(plist.get_external_count()):
             # HDF5 takes these from the folder that the process is in
             following.require(self.where, os.path.abspath(os.fsdecode(plist.get_external(number)[0])))
         if plist.get_layout() == h5py.h5d.VIRTUAL:
-            self._require_sources(plist, lies_in, found.name)
+            self._require_sources(plist, lies_in, name)
 
     def _require_sources(self, plist: Any, lies_in: str, name: str) -> None:
         """Look at all that a virtual dataset is made of, once for each state of its file: sources may be virtual, too."""
