@@ -324,7 +324,8 @@ def _dataset_names(group: Any) -> list[str]:
     """Return the names below a group: of datasets, and of groups of encoded images, which stand for their parts."""
     names: list[str] = []
     parts: set[str] = set()
-    for name, item in islice(walk(group), VISITED_OBJECTS):  # a very large file is not walked through to its end
+    # a very large file is not walked through to its end
+    for name, item in islice(walk(group), VISITED_OBJECTS):
         if isinstance(item, h5py.Dataset):
             names.append(name)
         elif "bytes" in item and "offsets" in item:

@@ -217,7 +217,7 @@ def _publish(draft: _Draft, target: Path, overwrite: bool) -> None:
     """Give a finished file its name; a crash of the machine leaves the old file or the whole new one."""
     os.fsync(draft.descriptor)
     if target.exists():
-        keep_mode(draft.descriptor, target)
+        _keep_mode(draft.descriptor, target)
     else:
         os.fchmod(draft.descriptor, draft.mode)
     changing.require_unchanged(target)
@@ -241,7 +241,19 @@ def _publish(draft: _Draft, target: Path, overwrite: bool) -> None:
     changing.replaced(target)
 
 
-def keep_mode(descriptor: int, target: str | os.PathLike[str]) -> None:
+def take_place(finished: Path, target: Path, overwrite: bool) -> None:
+    """Give a finished file the name `target`, a `real_target`; with `overwrite` also where a file has it, whose mode it takes."""
+    check_target(target, overwrite)
+    if target.exists():
+        descriptor = os.open(finished, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _keep_mode(descriptor, target)
+        finally:
+            os.close(descriptor)
+    os.replace(finished, target)
+
+
+def _keep_mode(descriptor: int, target: str | os.PathLike[str]) -> None:
     """Give an open file the mode and group of the one that it will replace; without that group, what all others may do."""
     old = os.stat(target)
     mode = stat.S_IMODE(old.st_mode) & 0o777

@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from importing import imported, pixels
+from importing import imported, pixels, png
 
 import smtdist
 from smtdist.cli import manifest as manifest_command
@@ -146,6 +146,20 @@ class TestWhatANameMeans:
         assert (tmp_path / "data.h5").is_symlink()
         with h5py.File(tmp_path / "large" / "data.h5") as file:
             assert len(file["train/images"]) == len(images)
+
+    def test_a_folder_of_sets_is_written_through_a_link(self, tmp_path, images, run):
+        for place in ("p/train/a", "p/test/a", "large"):
+            (tmp_path / place).mkdir(parents=True)
+        for place in ("train", "test"):
+            (tmp_path / "p" / place / "a" / "1.png").write_bytes(png(images[0]))
+        (tmp_path / "large" / "data.h5").touch(0o600)
+        (tmp_path / "data.h5").symlink_to(tmp_path / "large" / "data.h5")
+        done = run("import", tmp_path / "p", "--out", tmp_path / "data.h5", "--overwrite", "--workers", 0)
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / "data.h5").is_symlink()
+        assert (tmp_path / "large" / "data.h5").stat().st_mode & 0o777 == 0o600
+        with h5py.File(tmp_path / "large" / "data.h5") as file:
+            assert {"train", "test"} <= set(file)
 
     def test_a_link_of_another_user_is_refused(self, tmp_path, monkeypatch):
         (tmp_path / "theirs").symlink_to(tmp_path / "m.h5")

@@ -18,7 +18,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
-from smtdist.data import locking, writing
+from smtdist.data import locking
 from smtdist.errors import DataError
 
 PAGE: Final = 4096
@@ -273,13 +273,6 @@ class JournalledFile:
         self._apply(0)
         os.ftruncate(self._file, self._committed)
         os.fsync(self._file)
-
-    def take_place(self, target: Path, overwrite: bool) -> None:
-        """Give the finished file its name; `overwrite`: also where a file has it, whose mode it takes."""
-        writing.check_target(target, overwrite)
-        if target.exists():
-            writing.keep_mode(self._file, target)
-        os.replace(self._path, target)
 
     def drop_journal(self) -> None:
         """Delete the journal: nothing is to go on from any more."""

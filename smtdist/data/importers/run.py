@@ -22,7 +22,7 @@ from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listin
 from smtdist.data.importers.journal import JournalledFile
 from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
-from smtdist.data.writing import real_target, why_unwritable
+from smtdist.data.writing import real_target, take_place, why_unwritable
 from smtdist.errors import DataError, InterruptedRun
 
 COMMIT_BYTES: Final = 64 * 2**20
@@ -146,7 +146,7 @@ def import_images(
             raise
         file.finish()
         if not options.append:
-            file.take_place(out, options.overwrite)
+            take_place(_partial(out), out, options.overwrite)
         file.drop_journal()
     return replace(result, nbytes=out.stat().st_size, seconds=time.perf_counter() - started)
 
