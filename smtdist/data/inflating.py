@@ -83,7 +83,9 @@ class Inflating(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
             state = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
         if len(_SOUND) >= MOST_FILES:
             _SOUND.clear()
-        return _SOUND.setdefault((path, state, self.name), set()) if state else set()
+        if not state:  # behind an address: for as long as it is open
+            return self.__dict__.setdefault("_looked_at", set())  # type: ignore[no-any-return]
+        return _SOUND.setdefault((path, state, self.name), set())
 
     def _look_at(self, place: tuple[int, ...]) -> None:
         plist = self.id.get_create_plist()

@@ -178,7 +178,7 @@ def _begun(target: Path) -> _Draft:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
         locking.lock(descriptor)  # for as long as it is open: who clears up sees that its process lives
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    os.fchmod(descriptor, 0o600)
+    _set_mode(descriptor, 0o600)
     return _Draft(descriptor, path, mode)
 
 
@@ -219,7 +219,7 @@ def _publish(draft: _Draft, target: Path, overwrite: bool) -> None:
     if target.exists():
         _keep_mode(draft.descriptor, target)
     else:
-        os.fchmod(draft.descriptor, draft.mode)
+        _set_mode(draft.descriptor, draft.mode)
     changing.require_unchanged(target)
     if not overwrite:
         try:
@@ -261,7 +261,12 @@ def _keep_mode(descriptor: int, target: str | os.PathLike[str]) -> None:
         os.fchown(descriptor, old.st_uid if os.geteuid() == 0 else -1, old.st_gid)
     except OSError:
         mode &= ~0o070 | (mode & 0o007) << 3
-    os.fchmod(descriptor, mode)
+    _set_mode(descriptor, mode)
+
+
+def _set_mode(descriptor: int, mode: int) -> None:
+    with suppress(PermissionError):  # of a file of one's own: a file system without modes
+        os.fchmod(descriptor, mode)
 
 
 def _remove_left_behind(target: Path) -> None:
