@@ -1,8 +1,47 @@
 """The errors a user meets. Each message is one sentence: where, what was found, what was expected, what to do."""
 
+import re
+from typing import Final
+
+MASK: Final = "***"
+_USER: Final = re.compile(r"(?<!file)://[^\s/?#]*@")
+_QUERY: Final = re.compile(r"((?<!file)://[^\s?#]*)[?#]\S*?(?=[.,;:)\]'\"]*(\s|$))")
+
+_CONTROL: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def masked(text: str) -> str:
+    """Return a text without the credentials in its addresses: user and password, and all that follows `?` or `#`.
+
+    What is printed, or kept in a file, goes through here.
+
+    >>> masked("http://me:secret@host/x.h5?X-Amz-Signature=secret cannot be reached")
+    'http://***@host/x.h5?*** cannot be reached'
+    """
+    return _QUERY.sub(rf"\1?{MASK}", _USER.sub(f"://{MASK}@", text))
+
+
+def visible(text: str) -> str:
+    r"""Return a text whose control characters are written out, those that turn the direction of text included.
+
+    Names in files may hold any; no terminal and no page gets them.
+
+    >>> visible("a\x1b[31m.h5"), visible("two\nlines")
+    ('a\\x1b[31m.h5', 'two\\nlines')
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
 
 class SmtdistError(Exception):
-    """Anything that ends a run with a sentence instead of a traceback (exit code 1)."""
+    """Anything that ends a run with a sentence instead of a traceback (exit code 1).
+
+    The sentence has no credentials of addresses.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masked(message))
 
 
 class DataError(SmtdistError):
@@ -19,6 +58,10 @@ class UnreadableError(DataError):
 
 class UnreachableError(DataError):
     """A remote source that does not answer now, and may answer later (is tried again)."""
+
+
+class TooLargeError(DataError, OverflowError):
+    """Sums, or data, that are larger than any that can be counted."""
 
 
 class ConfigurationError(SmtdistError, ValueError):

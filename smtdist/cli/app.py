@@ -8,6 +8,7 @@ import difflib
 import gc
 import os
 import shlex
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import pairwise
@@ -18,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from smtdist.cli.commands import CHECKPOINT, COMMANDS, WORDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
-from smtdist.errors import InterruptedRun, OutputExistsError, SmtdistError
+from smtdist.errors import InterruptedRun, OutputExistsError, SmtdistError, masked, visible
 
 FAILED, USAGE = 1, 2
 PATIENCE = "18"
@@ -89,7 +90,7 @@ def sentences() -> Iterator[None]:
         if DEBUG.is_set() or isinstance(error, BrokenPipeError):
             raise
         message, code = _sentence(error)
-        typer.echo(f"smtdist: {message}", err=True)
+        typer.echo(f"smtdist: {visible(masked(message))}", err=True)
         raise typer.Exit(code) from None
 
 
@@ -149,5 +150,8 @@ def main() -> None:
     A process that ends need not look for garbage: doing so takes as long as importing NumPy.
     """
     atexit.register(gc.freeze)
+    for name in ("stdin", "stdout", "stderr"):  # closed by who started us: files would get their numbers
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", PATIENCE)
     app()

@@ -47,7 +47,7 @@ def export(
 ) -> None:
     """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
     started = time.perf_counter()
-    check_target(out, overwrite, inputs=(model,))
+    check_target(out, overwrite, inputs=(model,), folder=format is Format.zarr)
     fitted = loading.load_transform(model, statistics=False)
     if not isinstance(fitted, Model) and format in (Format.onnx, Format.torch):
         raise WrongUsage(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
+from smtdist.data import changing
 from smtdist.data.table import as_table
 from smtdist.data.writing import check_target
 from smtdist.errors import DataError
@@ -229,30 +231,31 @@ def update(
     started = time.perf_counter()
     if out is not None:
         check_target(out, overwrite, inputs=(model, z))
-    source = as_table((z, "z"))
-    present = heads.load(model)
-    if not isinstance(present, RidgeHead):
-        raise DataError(
-            f"{model} holds an exact kernel, whose rows cannot come and go; fit it again, or with --landmarks."
-        )
-    with stored.opened(z) as more:
-        labels = more.labels
-    present.known(source)  # refused before a row is read
-    shape, n_classes = (present.n_rows, present.n_features_in_), len(present.classes_)
-    remedy = "use a machine with more memory"
-    heads.require_memory(present, shape, n_classes, remedy)
-    given = {"the head": present.fingerprint}
-    where = Where(workers, cluster, quiet)
-    with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
-        needed, sentence = heads.require_memory(present, shape, n_classes, remedy)
-        engine.note(sentence)
-        peak = _peak(engine)
-        if withdraw:
-            present.withdraw(source, labels, engine=engine)
-        else:
-            present.partial_fit(source, labels, repeats=allow_repeats, engine=engine)
-    target = model if out is None else out
-    present.save(target, overwrite=out is None or overwrite)
+    with changing.held(model) if out is None else nullcontext():
+        source = as_table((z, "z"))
+        present = heads.load(model)
+        if not isinstance(present, RidgeHead):
+            raise DataError(
+                f"{model} holds an exact kernel, whose rows cannot come and go; fit it again, or with --landmarks."
+            )
+        with stored.opened(z) as more:
+            labels = more.labels
+        present.known(source)  # refused before a row is read
+        shape, n_classes = (present.n_rows, present.n_features_in_), len(present.classes_)
+        remedy = "use a machine with more memory"
+        heads.require_memory(present, shape, n_classes, remedy)
+        given = {"the head": present.fingerprint}
+        where = Where(workers, cluster, quiet)
+        with engine_for(where, source, checkpoint, lambda: present.facts(source, labels, given)) as engine:
+            needed, sentence = heads.require_memory(present, shape, n_classes, remedy)
+            engine.note(sentence)
+            peak = _peak(engine)
+            if withdraw:
+                present.withdraw(source, labels, engine=engine)
+            else:
+                present.partial_fit(source, labels, repeats=allow_repeats, engine=engine)
+        target = model if out is None else out
+        present.save(target, overwrite=out is None or overwrite)
     memory = {"projected_bytes": needed, "peak_bytes": peak()}
     _say_head(target, {**memory, "seconds": time.perf_counter() - started}, json)
 

@@ -15,7 +15,7 @@ from smtdist.report.facts import KINDS, facts_of, kind_of
 AnyFile = Annotated[Path, typer.Argument(metavar="FILE.h5", help="A file written by smtdist.")]
 
 
-def info(model: AnyFile, json: opt.Json = False, debug: opt.Debug = False) -> None:
+def info(model: AnyFile, json: opt.Json = False) -> None:
     """Show what a file holds: a model of images, words, points or kernels, concepts, representations, a head or images."""
     facts, readable = facts_of(model), KINDS[kind_of(model)].readable
     if json:

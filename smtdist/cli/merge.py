@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say_repeated
+from smtdist.data import changing
 from smtdist.data.same_file import require_apart
 from smtdist.data.writing import check_target
 from smtdist.models import merge as merging
@@ -115,22 +117,23 @@ def update(
     if out is not None:
         require_apart(out, (model,), remedy="leave out --out to replace it, or write to another name")
         check_target(out, overwrite, data=data)
-    kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
-    present = kind.load(model)
-    with usage():
-        source = kind.opened(present, data, dataset, bad == "skip")
-        if lengths is not None:
-            source = kind.in_sequences(present, source, opt.sequence_lengths(lengths))
-    where = Where(workers, cluster, quiet)
-    with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
-        engine.on_bad_chunk = bad
-        if alone:
-            result, records = merging.fit_alone(present, source, engine)
-        else:
-            result, records = merging.update(
-                present, source, engine, withdraw=withdraw, repeats=allow_repeats
-            )
-    written = kind.save(result, target, overwrite=out is None or overwrite)
+    with changing.held(model) if out is None else nullcontext():
+        kind, bad = kind_of(model), opt.bad_chunk(on_bad_chunk) or "raise"
+        present = kind.load(model)
+        with usage():
+            source = kind.opened(present, data, dataset, bad == "skip")
+            if lengths is not None:
+                source = kind.in_sequences(present, source, opt.sequence_lengths(lengths))
+        where = Where(workers, cluster, quiet)
+        with engine_for(where, source, checkpoint, lambda: present.facts(source)) as engine:
+            engine.on_bad_chunk = bad
+            if alone:
+                result, records = merging.fit_alone(present, source, engine)
+            else:
+                result, records = merging.update(
+                    present, source, engine, withdraw=withdraw, repeats=allow_repeats
+                )
+        written = kind.save(result, target, overwrite=out is None or overwrite)
     _report(result, target, {"bytes": written, "passes": records}, json)
 
 

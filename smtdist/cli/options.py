@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,18 @@ FROZEN = (
 
 def _debug(value: bool) -> None:
     DEBUG.set() if value else DEBUG.clear()
+
+
+def _follow(places: list[str] | None) -> None:
+    """Let what a file names be read in folders, and behind addresses that begin so; workers of this machine read it, too."""
+    if places:
+        from smtdist.data import following
+        from smtdist.data.remote import is_url
+
+        found = [place if is_url(place) else os.path.abspath(place) for place in places]
+        if any("," in place for place in found):
+            raise typer.BadParameter("a folder or an address has no comma")
+        os.environ[following.ALLOWED] = ",".join([*following.allowed(), *found])
 
 
 DataFile = Annotated[
@@ -188,6 +201,16 @@ Debug = Annotated[
         help="Show the traceback of an error.",
     ),
 ]
+Follow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--follow",
+        metavar="FOLDER|ADDRESS",
+        callback=_follow,
+        expose_value=False,
+        help="Read files that a manifest or an HDF5 file names there, and not beside it alone; may be repeated.",
+    ),
+]
 Components = Annotated[
     int | None,
     typer.Option(
@@ -241,7 +264,7 @@ _OF_CLUSTERS = {
 
 
 def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes --debug too, and whose `cluster`, if any, also says what the options beside --cluster say."""
+    """Return a command that takes --follow and --debug too, and whose `cluster` also says what the options beside it say."""
     known = inspect.signature(command).parameters
     if "debug" in known:
         return command
@@ -255,12 +278,16 @@ def with_common_options(command: Callable[..., None]) -> Callable[..., None]:
                 for beside, (annotation, default) in _OF_CLUSTERS.items()
             ]
 
-    parameters.append(
-        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
-    )
+    common = {"follow": (Follow, None), "debug": (Debug, False)}
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in common.items()
+    ]
 
     @functools.wraps(command)
-    def whole(*, debug: bool = False, **values: Any) -> None:
+    def whole(**values: Any) -> None:
+        for name in common:
+            values.pop(name, None)
         if "cluster" in known:
             beside = {name: values.pop(name) for name in _OF_CLUSTERS}
             values["cluster"] = _chosen(values["cluster"], **beside)

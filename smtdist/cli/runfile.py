@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from smtdist.cli.commands import WORDS
-from smtdist.errors import CheckpointError
+from smtdist.errors import MASK, CheckpointError, masked
 
 NAME: Final = "run.json"
 SCHEMA: Final = 3
@@ -70,23 +70,30 @@ class Command:
 
 
 def write_command(checkpoint: Path) -> bool:
-    """Write the command under way, whole or not at all; without a command line nothing. Return whether there was one."""
+    """Write the command under way, whole or not at all; without a command line nothing. Return whether it can be resumed.
+
+    Credentials in addresses are not kept, so that such a command must be started again.
+    """
     from smtdist.engine import manifest
 
-    words = WORDS.get()
+    given = WORDS.get()
+    words = tuple(masked(word) for word in given)
     if words:
         manifest.write_json(checkpoint / NAME, {"schema": SCHEMA, "command": words, "folder": os.getcwd()})
-    return bool(words)
+    return bool(words) and words == given
 
 
 def read_command(checkpoint: Path) -> Command:
     """Read the command that a checkpoint folder was begun with; CheckpointError where there is none to go on with."""
+    from smtdist.engine import folder as folders
+
     path = checkpoint / NAME
     if not path.is_file():
         raise CheckpointError(
             f"{checkpoint} is no checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
             f"A run of a Python program goes on when it is started again."
         )
+    folders.require_own(checkpoint)
     try:
         content: Any = json.loads(path.read_text())
         if not isinstance(content, dict):
@@ -108,6 +115,11 @@ def read_command(checkpoint: Path) -> Command:
     if not isinstance(folder, str) or not any(given[: len(one)] == one for one in RESUMED):
         raise CheckpointError(
             f"{path} names no command that can be resumed; start the fit again with another checkpoint folder."
+        )
+    if any(f"://{MASK}@" in word or f"?{MASK}" in word for word in given):
+        raise CheckpointError(
+            f"The command that began the run in {checkpoint} has an address with credentials, which are not kept; start it again "
+            f"with the same --checkpoint."
         )
     if not Path(folder).is_dir():
         raise CheckpointError(

@@ -22,7 +22,8 @@ from smtdist.data.source import Source
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
-from smtdist.errors import InterruptedRun
+from smtdist.errors import InterruptedRun, visible
+from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.lines import STANDARD_ERROR, EventLines
 from smtdist.monitor.progress import ProgressView
 
@@ -73,7 +74,7 @@ def engine_for(
     A checkpoint folder is held from here on, gets the command for `resume`, and is refused, before any
     worker starts, where what it was begun with differs from `facts`.
     """
-    from smtdist.engine import lock, manifest, session
+    from smtdist.engine import folder, manifest, session
     from smtdist.engine.passes import Engine
     from smtdist.monitor.previewer import Previewer
 
@@ -86,7 +87,7 @@ def engine_for(
         runs = checkpoint is not None and facts is not None  # else nothing is written there
         if checkpoint is not None and facts is not None:
             checkpoint = checkpoint.absolute()
-            stack.enter_context(lock.held(checkpoint))
+            stack.enter_context(folder.held(checkpoint))
             key = manifest.require_same(checkpoint, facts())
             if write_command(checkpoint):
                 CHECKPOINT.set(checkpoint)
@@ -156,17 +157,17 @@ def stopping_on_signals(stop: StopRequest) -> Iterator[None]:
 
 def error_console() -> Console:
     """Return the console for progress."""
-    return Console(stderr=True)
+    return VisibleConsole(stderr=True)
 
 
 def result_console() -> Console:
     """Return the console for results; a pipe or a file is as wide as the tables."""
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return VisibleConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def say(line: str) -> None:
     """Write a line of results, which a terminal wraps and a file does not."""
-    result_console().print(line, highlight=False, soft_wrap=True)
+    result_console().print(visible(line), highlight=False, soft_wrap=True)
 
 
 def say_repeated(count: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from smtdist.concepts.descent import Sweep
 from smtdist.concepts.model import ConceptModel, Coordinates
 from smtdist.concepts.settings import ConceptSettings
-from smtdist.data import hdf5
+from smtdist.data import guarded, hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import ModelError
 from smtdist.models import layouts
@@ -60,7 +60,7 @@ def load(path: str | os.PathLike[str]) -> ConceptModel:
     if not Path(path).is_file():
         raise ModelError(f"There is no file {path}; check the name.")
     try:
-        file = hdf5.unlocked(path)
+        file = guarded.unlocked(path)
     except OSError as error:
         raise ModelError(
             f"{path} is not a readable HDF5 file ({hdf5.reason_of(error)}); give one written by smtdist concepts."

@@ -36,7 +36,7 @@ from smtdist.data.hdf5 import (
 from smtdist.data.pillow import Header
 from smtdist.data.remote import CACHE_BYTES, is_url
 from smtdist.data.source import Reader, Source, aligned_samples
-from smtdist.errors import ConfigurationError, DataError, UnreadableError
+from smtdist.errors import ConfigurationError, DataError, UnreadableError, masked
 from smtdist.kernels.threads import even_ranges, run_ranges, threads
 
 T = TypeVar("T")
@@ -135,7 +135,8 @@ class EncodedSource(Source):
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: path:group, or the path where there is no group."""
-        return f"{self.path}:{self.group}" if self.group else self.path
+        path = masked(self.path)
+        return f"{path}:{self.group}" if self.group else path
 
     def sample_name(self, sample: int) -> str:
         """Return what messages call an image."""
@@ -175,7 +176,7 @@ class EncodedSource(Source):
         """Return kind, path, group, shape, dtype, alignment and all that decides the pixels as plain JSON."""
         return {
             "kind": "encoded",
-            "path": self.path,
+            "path": masked(self.path),
             "dataset": self.group,
             "shape": list(self.shape),
             "dtype": self.dtype.name,

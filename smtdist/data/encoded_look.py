@@ -21,7 +21,7 @@ from smtdist.data.hdf5 import (
 )
 from smtdist.data.pillow import MAX_PIXELS, Header
 from smtdist.data.remote import file_size, full_path
-from smtdist.errors import DataError, UnreadableError
+from smtdist.errors import DataError, UnreadableError, masked
 
 OFFSETS_AT_ONCE: Final = 2**16
 LOOKED_AT: Final = 32
@@ -84,7 +84,8 @@ class EncodedLook:
     @property
     def name(self) -> str:
         """What messages call it: path:group, or the path where there is no group."""
-        return f"{self.path}:{self.group}" if self.group else self.path
+        path = masked(self.path)
+        return f"{path}:{self.group}" if self.group else path
 
     @property
     def depth(self) -> int:

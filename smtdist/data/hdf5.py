@@ -7,8 +7,9 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import h5py
@@ -16,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data import filters
+from smtdist.data.guarded import GuardedFile, unlocked, walk
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source, aligned_samples, image_shape, pixel_dtype
 from smtdist.data.virtual import CACHE_BYTES as VIRTUAL_CACHE_BYTES
 from smtdist.data.virtual import MOST_OPEN, FewOpen, check_sources
-from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError
+from smtdist.errors import DataError, MissingDatasetError, SmtdistError, UnreadableError, masked
 
 CACHED_CHUNK_ROWS: Final = (
     2  # a read that straddles two rows of chunks must not decompress either of them twice
@@ -113,7 +115,7 @@ class Hdf5Source(Source):
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: path:dataset."""
-        return f"{self.path}:{self.dataset}"
+        return f"{masked(self.path)}:{self.dataset}"
 
     @property
     def chunk_bytes(self) -> int:
@@ -142,7 +144,7 @@ class Hdf5Source(Source):
         """Return kind, path, dataset, shape, dtype and chunking as plain JSON."""
         return {
             "kind": "hdf5",
-            "path": self.path,
+            "path": masked(self.path),
             "dataset": self.dataset,
             "shape": list(self.shape),
             "dtype": self.dtype.name,
@@ -233,28 +235,12 @@ def open_file(path: str | os.PathLike[str], **cache: Any) -> Iterator[Any]:
         try:
             if is_url(path):
                 remote = stack.enter_context(open_url(os.fspath(path)))
-                file = stack.enter_context(h5py.File(remote, "r", **cache))
+                file = stack.enter_context(GuardedFile(remote, os.fspath(path), **cache))
             else:
                 file = stack.enter_context(unlocked(path, **cache))
         except OSError as error:
             raise DataError(_why_unopened(os.fspath(path), error)) from error
         yield file
-
-
-def unlocked(path: str | os.PathLike[str], **cache: Any) -> h5py.File:
-    """Open a local file for reading without locking it; a file that this process has open is opened as it is already.
-
-    Network file systems often refuse locks, and nothing is written here. HDF5 refuses a second way of
-    locking in one process, and does not tell which the first was.
-    """
-    try:
-        return h5py.File(os.fspath(path), "r", locking=False, **cache)
-    except OSError as error:
-        if "file locking" in str(error):
-            for locking in (None, True, "best-effort"):
-                with suppress(OSError):
-                    return h5py.File(os.fspath(path), "r", locking=locking, **cache)
-        raise
 
 
 @contextmanager
@@ -338,21 +324,13 @@ def _dataset_names(group: Any) -> list[str]:
     """Return the names below a group: of datasets, and of groups of encoded images, which stand for their parts."""
     names: list[str] = []
     parts: set[str] = set()
-    visited = 0
-
-    def visit(name: str, item: Any) -> bool | None:
-        nonlocal visited
-        visited += 1
+    # a very large file is not walked through to its end
+    for name, item in islice(walk(group), VISITED_OBJECTS):
         if isinstance(item, h5py.Dataset):
             names.append(name)
         elif "bytes" in item and "offsets" in item:
             names.append(name)
             parts.update((f"{name}/bytes", f"{name}/offsets"))
-        return (
-            True if visited >= VISITED_OBJECTS else None
-        )  # a value ends the walk through a very large file
-
-    group.visititems(visit)
     return [name for name in names if name not in parts]
 
 

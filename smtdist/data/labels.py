@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of, unlocked
+from smtdist.data.guarded import unlocked
+from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
 from smtdist.data.remote import full_path
 from smtdist.data.virtual import FewOpen, check_sources
 from smtdist.data.zarr_source import is_zarr, open_array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -107,8 +107,10 @@ def _listed(path: str) -> str | Files | Parsed:
     else:
         try:
             content = json.loads(text)
-        except ValueError as error:
-            raise DataError(f"{path} is no JSON ({error}); make the manifest anew.") from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"{path} is no JSON that can be read ({error}); make the manifest anew."
+            ) from error
         if isinstance(content, dict):
             return Parsed(path, content)
         if not isinstance(content, list) or not all(isinstance(name, str) for name in content):
@@ -147,11 +149,17 @@ def beside(path: str, name: str) -> str:
 
 
 def _files(label: str, paths: list[str]) -> Files:
+    require_once(label, paths)
+    return Files(label, tuple(paths))
+
+
+def require_once(label: str, paths: Iterable[str]) -> None:
+    """Refuse a file that is named twice among several, by whatever path or link."""
     seen: set[str] = set()
     for path in paths:
-        if path in seen:
+        one = path if is_url(path) else os.path.realpath(path)
+        if one in seen:
             raise DataError(
                 f"{path} is named twice in {label}; its samples would count twice: leave one out."
             )
-        seen.add(path)
-    return Files(label, tuple(paths))
+        seen.add(one)

@@ -11,11 +11,12 @@ import h5py
 import numpy as np
 
 from smtdist.data.encoded_look import EncodedLook, is_encoded
+from smtdist.data.guarded import walk
 from smtdist.data.hdf5 import Hdf5Source, damage_named, open_file
 from smtdist.data.remote import full_path
 from smtdist.data.source import PIXEL_KINDS, Source
 from smtdist.data.zarr_source import ZarrSource, is_zarr, open_node
-from smtdist.errors import DataError, MissingDatasetError
+from smtdist.errors import DataError, MissingDatasetError, masked
 
 IMAGES: Final = "images"
 LABELS: Final = "labels"
@@ -76,7 +77,8 @@ def image_sets(path: str | os.PathLike[str]) -> list[str]:
 
     with damage_named(path), open_file(full_path(path)) as file:
         visit("/", file)
-        file.visititems(visit)
+        for name, item in walk(file):
+            visit(name, item)
     return found
 
 
@@ -147,7 +149,7 @@ def file_named(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        if os.path.basename(path) in str(error):
+        if os.path.basename(masked(os.fspath(path))) in str(error):
             raise
         raise DataError(f"{os.fspath(path)}: {error}") from error
 

@@ -12,10 +12,11 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from smtdist.data import following
 from smtdist.data.encoded_look import EncodedLook, bytes_of, offsets_of, parts_of
 from smtdist.data.fingerprint import DIGEST_BYTES, sample_digests
 from smtdist.data.hdf5 import DAMAGE, Hdf5Source, damage_named, open_file
-from smtdist.data.locations import Parsed, beside
+from smtdist.data.locations import Parsed, beside, require_once
 from smtdist.data.look import (
     Look,
     class_names,
@@ -55,6 +56,7 @@ class Manifest:
       opening needs: `shape`, `dtype`, `chunks`, `filtered`, `virtual_bytes`, `dimensions`, or `largest`, `cached`,
       `headers`, `channels`, `max_pixels`.
 
+    Files are looked for in the manifest's own folder and below, and where `smtdist.data.following` allows it.
     Opening checks size and time of every file that is used; where the time alone differs, as in a copy, the
     hashed samples are read. Files behind addresses are checked when they are read.
     """
@@ -98,8 +100,8 @@ class Manifest:
             wanted = self._set_named(name)
             files = [file for file in self.content["files"] if wanted in file["sets"]]
             looks = []
-            for number, file in enumerate(files):
-                found, path = file["sets"][wanted], beside(self.path, file["path"])
+            for number, (file, path) in enumerate(zip(files, self._places(files), strict=True)):
+                found = file["sets"][wanted]
                 looks.append(_look_of(path, wanted, file["size"], found))
                 self._check(path, file, looks[number], found)
             return looks
@@ -108,8 +110,8 @@ class Manifest:
         """Read the hashed samples of every file; return how many were right, or raise DataError for the first that is not."""
         right = 0
         with self._whole():
-            for number, file in enumerate(self.content["files"]):
-                path = beside(self.path, file["path"])
+            files = self.content["files"]
+            for number, (file, path) in enumerate(zip(files, self._places(files), strict=True)):
                 for name, found in file["sets"].items():
                     look = _look_of(path, name, file["size"], found)
                     self._require_size(path, file["size"])
@@ -117,6 +119,13 @@ class Manifest:
                     right += len(found["hashes"])
                 report(number + 1)
         return right
+
+    def _places(self, files: list[Entry]) -> list[str]:
+        """Return where files are; refuse one that may not be followed, and one that is named twice."""
+        paths = [beside(self.path, file["path"]) for file in files]
+        following.require(self.path, *paths)
+        require_once(self.path, paths)
+        return paths
 
     def _set_named(self, name: str) -> str:
         names, asked = self.sets(), name.strip("/")
@@ -289,6 +298,8 @@ def _look_of(path: str, name: str, size: int, found: Entry) -> Look:
     has_channels = len(shape) == 4
     full = shape if has_channels else (*shape, 1)
     chunks = found["chunks"] and tuple(found["chunks"])
+    if min(*full, *(chunks or ())) < 1:
+        raise ValueError(f"the shape of {name} is {shape}, in chunks of {chunks}")
     sample_bytes = full[1] * full[2] * full[3] * dtype.itemsize
     return Hdf5Source(
         path=path,

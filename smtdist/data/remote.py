@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from smtdist.errors import DataError, UnreachableError
+from smtdist.errors import DataError, UnreachableError, masked
 
 BLOCK_BYTES: Final = 4 * 2**20
 CACHED_BLOCKS: Final = 8
@@ -49,7 +49,8 @@ def file_size(path: str) -> int:
 def open_url(url: str) -> Iterator[io.RawIOBase]:
     """Yield a readable, seekable file for an address; its server must serve ranges of bytes.
 
-    Memory: `CACHE_BYTES`. Credentials come from the environment, as the library of the scheme reads them.
+    Memory: `CACHE_BYTES`. Credentials come from the environment, as the library of the scheme reads them;
+    those in an address are used and kept nowhere (`smtdist.errors.masked`).
     Raises DataError where the address cannot be opened; later failures are OSErrors.
     """
     filesystem, inside = _filesystem(url)
@@ -99,7 +100,7 @@ class _Plain(io.RawIOBase):
                 view[done : done + len(part)] = part
                 done += len(part)
         except Exception as error:
-            raise ConnectionError(f"{self._url} stopped answering: {_reason(error)}") from error
+            raise ConnectionError(f"{masked(self._url)} stopped answering: {_reason(error)}") from error
         return done
 
 
@@ -143,4 +144,4 @@ def _unreachable(url: str, error: Exception) -> DataError:
 
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split()).rstrip(".")
-    return text or type(error).__name__
+    return masked(text) or type(error).__name__

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 
+from smtdist.data.guarded import walk
 from smtdist.data.locations import Files, Location, Parsed, beside, resolved, several
 from smtdist.errors import DataError, ModelError
 
@@ -62,10 +63,8 @@ def _parts_of(path: str) -> Iterator[str]:
         return
     found: set[str] = set()
 
-    def note(_: str, stored: object) -> None:
-        if isinstance(stored, h5py.Dataset) and stored.is_virtual:
-            found.update(source.file_name for source in stored.virtual_sources())
-
     with suppress(OSError, RuntimeError, ValueError, KeyError), h5py.File(path, "r") as file:
-        file.visititems(note)
+        for _, stored in walk(file):
+            if isinstance(stored, h5py.Dataset) and stored.is_virtual:
+                found.update(source.file_name for source in stored.virtual_sources())
     yield from (os.path.join(os.path.dirname(os.path.abspath(path)), name) for name in sorted(found))

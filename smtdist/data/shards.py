@@ -20,7 +20,7 @@ from smtdist.data.encoded_look import EncodedLook
 from smtdist.data.leaves import shard_bounds
 from smtdist.data.look import Look
 from smtdist.data.source import Reader, Source
-from smtdist.errors import DataError
+from smtdist.errors import DataError, masked
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class ShardedSource(Source):
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: label:dataset."""
-        return f"{self.label}:{self.dataset}"
+        return f"{masked(self.label)}:{self.dataset}"
 
     @property
     def file_bytes(self) -> int | None:  # type: ignore[override]
@@ -87,7 +87,7 @@ class ShardedSource(Source):
             digest.update(json.dumps([shard.describe(), shard.file_bytes], sort_keys=True).encode())
         return {
             "kind": "shards",
-            "path": self.label,
+            "path": masked(self.label),
             "dataset": self.dataset,
             "shape": list(self.shape),
             "dtype": self.dtype.name,

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.leaves import leaf_bounds
-from smtdist.errors import DataError
+from smtdist.errors import DataError, TooLargeError
 
 PIXEL_KINDS: Final = "bfiu"
 """Kinds of numbers that pixels may be: true and false, floats, whole numbers."""
 ALIGNMENT_BYTES: Final = 4 * 2**20
 ALIGNED_SAMPLES: Final = 256
+MOST_VALUES: Final = 2**60
 """Unchunked samples are aligned to this many, or to the largest power of two of them that fits in `ALIGNMENT_BYTES`."""
 
 
@@ -210,7 +211,16 @@ def image_shape(shape: tuple[int, ...] | None, name: str) -> tuple[int, int, int
             f"{name} is empty, its shape is {tuple(map(int, shape))}; "
             f"give at least one sample with at least one pixel."
         )
+    require_countable(full, name)
     return full
+
+
+def require_countable(shape: tuple[int, ...], name: str) -> None:
+    """Refuse a shape that no disk can hold, and whose bytes and sums cannot be counted."""
+    if math.prod(shape) >= MOST_VALUES:
+        raise TooLargeError(
+            f"{name} claims the shape {shape}, more than can be counted; the file is damaged or forged: restore it."
+        )
 
 
 def pixel_dtype(dtype: Any, name: str) -> np.dtype[Any]:

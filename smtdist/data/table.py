@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from smtdist.data.array import ArraySamples
 from smtdist.data.hdf5 import open_dataset, reason_of, require_plain
-from smtdist.data.source import Reader, Source, aligned_samples
-from smtdist.errors import DataError
+from smtdist.data.source import Reader, Source, aligned_samples, require_countable
+from smtdist.errors import DataError, masked
 
 TABLE_DTYPES = ("uint8", "float16", "float32", "float64")
 
@@ -39,7 +39,8 @@ class StoredTable(Source):
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: path:dataset."""
-        return self.path if self.dataset is None else f"{self.path}:{self.dataset}"
+        path = masked(self.path)
+        return path if self.dataset is None else f"{path}:{self.dataset}"
 
     @property
     def reader_bytes(self) -> int:
@@ -50,7 +51,7 @@ class StoredTable(Source):
         """Return kind, path, dataset, shape and dtype as plain JSON."""
         return {
             "kind": "table",
-            "path": self.path,
+            "path": masked(self.path),
             "dataset": self.dataset,
             "shape": list(self.stored_shape),
             "dtype": self.dtype.name,
@@ -203,6 +204,7 @@ def _table_shape(shape: Any, dtype: Any, name: str) -> tuple[int, int]:
         raise DataError(
             f"{name} has the type {kind.name}, but rows are one of {', '.join(TABLE_DTYPES)}; convert them to float32."
         )
+    require_countable(shape, name)
     return int(shape[0]), math.prod(int(length) for length in shape[1:])
 
 

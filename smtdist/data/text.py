@@ -16,7 +16,7 @@ import numpy.typing as npt
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Reader, Source
 from smtdist.data.unzip import WINDOW_BYTES, SeekIndex, build_index, open_gzip
-from smtdist.errors import DataError
+from smtdist.errors import DataError, masked
 
 BLOCK: Final = 2**14
 """Bytes of text that a block begins in; it ends with the last paragraph that begins in them."""
@@ -83,7 +83,7 @@ class TextSource(Source):
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: the path, or the first of how many."""
         more = len(self.files) - 1
-        return self.files[0].path + (f" and {more} more file{'s' * (more > 1)}" if more else "")
+        return masked(self.files[0].path) + (f" and {more} more file{'s' * (more > 1)}" if more else "")
 
     @property
     def text_bytes(self) -> int:
@@ -106,7 +106,7 @@ class TextSource(Source):
         """Return kind, paths, bytes and blocks as plain JSON."""
         return {
             "kind": "text",
-            "paths": [file.path for file in self.files],
+            "paths": [masked(file.path) for file in self.files],
             "gzipped": [file.index is not None for file in self.files],
             "text_bytes": self.text_bytes,
             "blocks": self.n_samples,

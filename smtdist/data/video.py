@@ -17,7 +17,7 @@ import numpy.typing as npt
 from smtdist.data.hdf5 import damage_named, open_dataset, open_file, reason_of
 from smtdist.data.source import Reader, Source
 from smtdist.data.video_frames import LOW_PASS, fourier_whitened
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import ConfigurationError, DataError, masked
 from smtdist.kernels import hashing
 
 WHITEN: Final = ("none", "fourier")
@@ -41,7 +41,7 @@ class Clip:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{self.path}:{self.dataset}"
+        return f"{masked(self.path)}:{self.dataset}"
 
     def shots(self) -> list[tuple[int, int]]:
         """Return the ranges of frames between cuts."""
@@ -152,7 +152,7 @@ class PatchSequences(Source):
         if len(self.clips) == 1:
             return self.clips[0].name
         more = len({clip.path for clip in self.clips}) - 1
-        return self.clips[0].path + (f" and {more} more file{'s' * (more > 1)}" if more else "")
+        return masked(self.clips[0].path) + (f" and {more} more file{'s' * (more > 1)}" if more else "")
 
     @property
     def reader_bytes(self) -> int:

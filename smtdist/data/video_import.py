@@ -15,7 +15,7 @@ import numpy.typing as npt
 from smtdist.data.hdf5 import open_dataset
 from smtdist.data.video import Clip, open_clips
 from smtdist.data.video_frames import centre_crop, cuts_of, down_sampled
-from smtdist.data.writing import check_target, whole_file
+from smtdist.data.writing import check_target, lenient, whole_file
 from smtdist.errors import ConfigurationError, DataError
 
 BATCH: Final = 64
@@ -56,7 +56,7 @@ def import_videos(
     """
     check_target(out, overwrite, inputs=paths)
     written: list[dict[str, Any]] = []
-    with whole_file(out, overwrite) as temporary, h5py.File(temporary, "w") as file:
+    with whole_file(out, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:
         for path in paths:
             for name, fps, cuts, blocks in _clips_of(path):
                 if name in file:

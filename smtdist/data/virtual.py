@@ -89,9 +89,6 @@ def check_sources(stored: Any, path: str, open_file: Callable[[str], Any]) -> in
     name, largest = f"{path}:{stored.name.strip('/')}", 0
     for piece in pieces_of(stored, path):
         require_present([piece], name)
-        if os.path.abspath(piece.path) == os.path.abspath(path):
-            largest = max(largest, _checked(stored.file, piece, name))
-            continue
         try:
             with open_file(piece.path) as file:
                 largest = max(largest, _checked(file, piece, name))

@@ -5,16 +5,22 @@ from __future__ import annotations
 import errno
 import io
 import os
-import tempfile
+import re
+import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from smtdist.data import changing, locking
 from smtdist.data.locations import Location
 from smtdist.data.same_file import require_apart
 from smtdist.errors import ModelError, OutputExistsError
 
+MOST_LINKS: Final = 40
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -103,26 +109,180 @@ def why_unwritable(error: OSError) -> str:
     return " ".join((error.strerror or str(error)).split()).rstrip(".")
 
 
+@dataclass(frozen=True)
+class _Draft:
+    """A file that is being written: open, locked, and as long as it has no name (`path` is None) gone when its process ends.
+
+    `mode` is what a new file has by the umask.
+    """
+
+    descriptor: int
+    path: Path | None
+    mode: int
+
+    @property
+    def name(self) -> str:
+        """What the file is opened by."""
+        return f"/proc/self/fd/{self.descriptor}" if self.path is None else str(self.path)
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
-    """Yield a name beside `path` to write to, renamed when the block ends well and deleted when it does not."""
-    target = Path(path)
-    check_target(target, overwrite)
+    """Yield a name to write to; what is written gets the name `path` when the block ends well, and is dropped when it does not.
+
+    A link of the user's is written through, beside its target. A new file has the mode that the umask
+    leaves it; one that is replaced keeps its mode, and its group where that may be. A process that is killed
+    leaves nothing behind where the system has files without a name (Linux on its own file systems);
+    elsewhere the next write to `path` removes what dead processes left. Raises ModelError where nothing can
+    be written, and where a file that `changing.held` holds was changed by another program.
+    """
+    check_target(path, overwrite)
+    target = real_target(path)
     try:
-        descriptor, temporary = tempfile.mkstemp(
-            prefix=f".{target.name}.", suffix=".tmp", dir=target.parent
-        )
-        os.close(descriptor)
+        _remove_left_behind(target)
+        draft = _begun(target)
     except OSError as error:
-        raise ModelError(f"{target} cannot be written: {why_unwritable(error)}.") from error
+        raise ModelError(f"{path} cannot be written: {why_unwritable(error)}.") from error
     try:
-        yield temporary
-        os.chmod(temporary, 0o644)
-        replace_durably(temporary, target)
+        yield draft.name
+        _publish(draft, target, overwrite)
     except OSError as error:
-        raise ModelError(f"{target} could not be written: {why_unwritable(error)}.") from error
+        raise ModelError(f"{path} could not be written: {why_unwritable(error)}.") from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        if draft.path is not None:
+            draft.path.unlink(missing_ok=True)
+        os.close(draft.descriptor)
+    _sync_folder(target)
+
+
+def real_target(path: str | os.PathLike[str]) -> Path:
+    """Return the file that a name means: itself, or where links of this user lead; another user's link is refused."""
+    found = Path(path)
+    for _ in range(MOST_LINKS):
+        if not found.is_symlink():
+            return found
+        if found.lstat().st_uid != os.geteuid():
+            raise ModelError(
+                f"{found} is a link that belongs to another user, so nothing is written there; name the file itself."
+            )
+        found = found.parent / os.readlink(found)
+    raise ModelError(f"{path} is a link that leads in a circle; choose another name.")
+
+
+def _begun(target: Path) -> _Draft:
+    """Open a file beside a target that only this user can read until it is whole."""
+    if _has_nameless(target.parent, target.parent.stat().st_dev):
+        path, descriptor = None, os.open(target.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    else:
+        path = _free_name(target)
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        locking.lock(descriptor)  # for as long as it is open: who clears up sees that its process lives
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    _set_mode(descriptor, 0o600)
+    return _Draft(descriptor, path, mode)
+
+
+@cache
+def _has_nameless(folder: Path, device: int) -> bool:
+    """Tell whether a file system makes files without a name that can be given one later."""
+    name = folder / f".smtdist.{secrets.token_hex(4)}.tmp"
+    try:
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except (OSError, AttributeError):
+        return False
+    try:
+        _link(_Draft(descriptor, None, 0), name)
+        name.unlink()
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _free_name(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+
+
+def _link(draft: _Draft, to: Path) -> None:
+    """Give a file a name that nothing has; FileExistsError where something has it."""
+    folder = os.open(to.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:  # with a folder to begin in, Python has the link followed to the open file
+        os.link(draft.name, to, src_dir_fd=folder, follow_symlinks=draft.path is None)
+    finally:
+        os.close(folder)
+
+
+def _publish(draft: _Draft, target: Path, overwrite: bool) -> None:
+    """Give a finished file its name; a crash of the machine leaves the old file or the whole new one."""
+    os.fsync(draft.descriptor)
+    if target.exists():
+        _keep_mode(draft.descriptor, target)
+    else:
+        _set_mode(draft.descriptor, draft.mode)
+    changing.require_unchanged(target)
+    if not overwrite:
+        try:
+            _link(draft, target)
+            return
+        except FileExistsError:
+            raise exists_already(target) from None
+        except OSError:  # a file system without second names
+            check_target(target, overwrite)
+    named = draft.path
+    if named is None:
+        named = _free_name(target)
+        locking.lock(draft.descriptor)
+        _link(draft, named)
+    try:
+        os.replace(named, target)
+    finally:
+        named.unlink(missing_ok=True)
+    changing.replaced(target)
+
+
+def take_place(finished: Path, target: Path, overwrite: bool) -> None:
+    """Give a finished file the name `target`, a `real_target`; with `overwrite` also where a file has it, whose mode it takes."""
+    check_target(target, overwrite)
+    if target.exists():
+        descriptor = os.open(finished, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _keep_mode(descriptor, target)
+        finally:
+            os.close(descriptor)
+    os.replace(finished, target)
+
+
+def _keep_mode(descriptor: int, target: str | os.PathLike[str]) -> None:
+    """Give an open file the mode and group of the one that it will replace; without that group, what all others may do."""
+    old = os.stat(target)
+    mode = stat.S_IMODE(old.st_mode) & 0o777
+    try:
+        os.fchown(descriptor, old.st_uid if os.geteuid() == 0 else -1, old.st_gid)
+    except OSError:
+        mode &= ~0o070 | (mode & 0o007) << 3
+    _set_mode(descriptor, mode)
+
+
+def _set_mode(descriptor: int, mode: int) -> None:
+    with suppress(PermissionError):  # of a file of one's own: a file system without modes
+        os.fchmod(descriptor, mode)
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Delete what writers of a file left beside it when they were killed: what nobody holds a lock of any more."""
+    ours = re.compile(re.escape(f".{target.name}.") + r"[a-z0-9_]{8}\.tmp")
+    for name in os.listdir(target.parent):
+        path = target.parent / name
+        if not ours.fullmatch(name) or not stat.S_ISREG(path.lstat().st_mode):
+            continue
+        with suppress(OSError, locking.Busy):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if locking.lock(descriptor):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -135,6 +295,10 @@ def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, target)
+    _sync_folder(target)
+
+
+def _sync_folder(target: str | os.PathLike[str]) -> None:
     with suppress(OSError):
         folder = os.open(os.path.dirname(os.path.abspath(target)), os.O_RDONLY)
         try:
@@ -149,15 +313,28 @@ def check_target(
     *,
     inputs: Iterable[str | os.PathLike[str] | None] = (),
     data: Location = (),
+    folder: bool = False,
 ) -> None:
     """Refuse an output that exists or whose folder does not, before any work is done.
 
     One that is among `inputs` and `data`, what the command reads, is refused also where it may be
-    overwritten.
+    overwritten; so is what is no regular file, a device or a folder, unless a `folder` is to be written, and
+    another user's link.
     """
-    target = Path(path)
-    require_apart(target, inputs, data)
+    named, target = Path(path), real_target(path)
+    require_apart(named, inputs, data)
     if not target.parent.is_dir():
         raise ModelError(f"The folder {target.parent} for {target.name} does not exist; make it first.")
-    if target.exists() and not overwrite:
-        raise OutputExistsError(f"{target} exists already; choose another name or pass --overwrite.")
+    if not target.exists():
+        return
+    if target.is_dir() and not folder:
+        raise ModelError(f"{named} is a folder; name a file.")
+    if not target.is_file() and not target.is_dir():
+        raise ModelError(f"{named} is a device or a pipe, which is never replaced; name a file.")
+    if not overwrite:
+        raise exists_already(named)
+
+
+def exists_already(path: Path) -> OutputExistsError:
+    """Return the refusal to replace a file that nobody has said may be replaced."""
+    return OutputExistsError(f"{path} exists already; choose another name or pass --overwrite.")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from smtdist.data.remote import full_path, is_url
 from smtdist.data.source import Reader, Source, image_shape, pixel_dtype
-from smtdist.errors import DataError, MissingDatasetError, UnreadableError
+from smtdist.errors import DataError, MissingDatasetError, UnreadableError, masked
 
 METADATA: Final = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
@@ -64,7 +64,7 @@ class ZarrSource(Source):
     @property
     def name(self) -> str:  # type: ignore[override]  # a field of the base class, computed here
         """What messages call it: path:array."""
-        return f"{self.path}:{self.array}"
+        return f"{masked(self.path)}:{self.array}"
 
     @property
     def chunk_bytes(self) -> int:
@@ -84,7 +84,7 @@ class ZarrSource(Source):
         """Return kind, path, array, shape, dtype and chunking as plain JSON."""
         return {
             "kind": "zarr",
-            "path": self.path,
+            "path": masked(self.path),
             "dataset": self.array,
             "shape": list(self.shape),
             "dtype": self.dtype.name,

@@ -12,7 +12,7 @@ replaces a partial writes the new one first; a crash in between leaves both, and
 Every file carries checksums (`stored.py`). One that fails them counts for nothing: it is reported and
 deleted, and its leaves, or its pass, are computed again. That is always safe, because a sum is only ever
 what its file says it covers, and because leaves give the same bits whenever they are added. A file of
-another run or another schema is never deleted.
+another run or another schema is never deleted, nor one with a name that no file here has.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -34,6 +35,9 @@ from smtdist.engine.stored import Damage, read_arrays, write_arrays
 from smtdist.errors import CheckpointError
 from smtdist.statistics.base import State, check_state
 
+_PARTIAL = re.compile(r"[0-9a-f]{16}(\.h5|[a-z0-9_]{8}\.tmp)|result[a-z0-9_]{8}\.tmp")
+_WHOLE = re.compile(r"[0-9a-f]{16}\.h5|result\.h5")
+"""Names of what is written to the folder of a pass; nothing else there is read or deleted."""
 DIGESTS = "_digests/"
 SKIPPED = "_skipped"
 
@@ -84,8 +88,8 @@ class PassFolder:
     def finish(self, partial: Partial) -> None:
         """Store the finished pass and delete its partials."""
         self._write("result.h5", partial)
-        for path in Path(self.path).glob("*"):
-            if path.name != "result.h5":
+        for path in Path(self.path).iterdir():
+            if _PARTIAL.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
     def result(self, note: Note = _silent) -> Partial | None:
@@ -110,8 +114,9 @@ class PassFolder:
         make_inside(Path(self.path))
         found = []
         for path in sorted(Path(self.path).iterdir()):
-            if path.suffix != ".h5":
+            if path.suffix == ".tmp" and _PARTIAL.fullmatch(path.name):
                 path.unlink(missing_ok=True)
+            if not _WHOLE.fullmatch(path.name):
                 continue
             covers = self._covers(path, like, note)
             if covers is not None:
@@ -176,6 +181,15 @@ class PassFolder:
         return Partial(state, covers, Counters(**counters))
 
 
+def remove_pass(folder: Path) -> None:
+    """Delete the folder of a pass that nobody needs any more; what is not ours stays, and keeps the folder."""
+    with contextlib.suppress(OSError):
+        for path in list(folder.iterdir()):
+            if _PARTIAL.fullmatch(path.name) or _WHOLE.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        folder.rmdir()
+
+
 def _packed(counters: Counters) -> State:
     """Return as arrays what is too long for attributes: the samples' hashes, leaf by leaf, and the ranges skipped."""
     digests, leaves = counters.digests, sorted(counters.digests)
@@ -208,7 +222,7 @@ def of_another_run(path: Path) -> CheckpointError:
 def make_inside(folder: Path) -> None:
     """Make a folder in a checkpoint folder, but never that one: it would come back without its lock."""
     with sentence_for(folder):
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(0o755, exist_ok=True)  # for nobody else to write to, whatever the umask
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ is refused.
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import shlex
 import shutil
 import subprocess
@@ -18,7 +20,7 @@ from typing import Any
 
 import dask
 import distributed
-from distributed import Client
+from distributed import Client, LocalCluster, Nanny, Worker
 
 from smtdist.engine import tls
 from smtdist.engine.adaptive import Demand, policy
@@ -114,6 +116,16 @@ def _address(choice: ClusterChoice) -> Iterator[Executor]:
             yield executor
 
 
+def _require_known(options: dict[str, Any], choice: ClusterChoice) -> None:
+    """Refuse keywords of the section `local` that neither LocalCluster nor its workers have."""
+    known = {name for one in (LocalCluster, Nanny, Worker) for name in inspect.signature(one).parameters}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "give keywords of Dask's LocalCluster."
+            raise ConfigurationError(f"The section local of {choice.config} has the key {name!r}; {hint}")
+
+
 @contextmanager
 def _local(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
     """Processes of this machine, on the loopback interface unless the section `local` says otherwise."""
@@ -129,7 +141,13 @@ def _local(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
                 "give --tls with a folder of `smtdist tls init`",
             )
         first = max(1, workers or 1)
-        with local_cluster(first, most=choice.max_workers, **options) as cluster:
+        _require_known(options, choice)
+        with ExitStack() as stack:
+            cluster = started(
+                "local",
+                stack.enter_context,
+                local_cluster(first, most=choice.max_workers, **options),
+            )
             if choice.max_workers is None:
                 with executor_on(cluster) as executor:
                     yield executor

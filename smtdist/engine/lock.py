@@ -4,9 +4,7 @@ Two drivers on one folder could not harm its sums (each file says what it covers
 twice and delete
 each other's partials. The second is refused:
 
-- `driver.lock` is locked with flock, which the kernel releases when the process ends, however it ends; a run that is not
-  killed removes the file. NFS (since
-  Linux 2.6.12), GPFS, CephFS and Lustre mounted with `-o flock` carry it between machines.
+- `driver.lock` is locked (`smtdist.data.locking`); a run that is not killed removes the file.
 - `driver.json` names host, process, its start and a count that grows every `BEAT_SECONDS`. Where flock is refused, or holds on
   one machine only (Lustre's `localflock`), the record decides: without a lock a process of this host is
   looked up; for another host the count is watched for `WATCH_SECONDS`, by this machine's clock alone, and a
@@ -16,8 +14,6 @@ each other's partials. The second is refused:
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import socket
@@ -30,6 +26,7 @@ from typing import Any, Final
 
 import psutil
 
+from smtdist.data import locking
 from smtdist.data.writing import why_unwritable
 from smtdist.errors import CheckpointError
 
@@ -38,11 +35,6 @@ RECORD: Final = "driver.json"
 BEAT_SECONDS: Final = 5.0
 WATCH_SECONDS: Final = 20.0
 CORRECTION_SECONDS: Final = 30.0
-ATTEMPTS: Final = 10
-"""To lock a file that has its name still; some file systems do not say so."""
-
-_BUSY: Final = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
-_UNSUPPORTED: Final = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 
 Record = dict[str, Any]
 
@@ -57,44 +49,27 @@ def held(folder: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[
     descriptor, locked = _taken(folder)
     try:
         _require_nobody(folder, locked, sleep)
-        try:
-            with _beating(folder):
-                yield
-        finally:
-            # while it is held: whoever locks the file after that sees that it is gone
-            if locked and _is_named(descriptor, folder / LOCK):
-                with suppress(OSError):
-                    (folder / LOCK).unlink(missing_ok=True)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    try:
+        with _beating(folder):
+            yield
+    finally:
+        locking.let_go(descriptor, locked, folder / LOCK)
 
 
 def _taken(folder: Path) -> tuple[int, bool]:
-    """Return the open file of a lock, and whether it is locked; one that its last holder removed meanwhile is made anew."""
-    for left in reversed(range(ATTEMPTS)):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise CheckpointError(
-                f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
-            ) from error
-        try:
-            locked = _lock(descriptor, folder)
-            if left == 0 or not locked or _is_named(descriptor, folder / LOCK):
-                return descriptor, locked
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-    raise AssertionError("the last attempt returns")
-
-
-def _is_named(descriptor: int, path: Path) -> bool:
-    """Return whether an open file is the one that has this name now."""
-    with suppress(OSError):
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    return False
+    """Return the open file of the lock of a folder, and whether it is locked."""
+    try:
+        folder.mkdir(0o755, parents=True, exist_ok=True)  # for nobody else to write to, whatever the umask
+        return locking.taken(folder / LOCK)
+    except locking.Busy:
+        raise _refusal(folder, _recorded(folder)) from None
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint in {folder} cannot be written: {why_unwritable(error)}."
+        ) from error
 
 
 def require_held(folder: Path) -> None:
@@ -103,21 +78,6 @@ def require_held(folder: Path) -> None:
         raise CheckpointError(
             f"The checkpoint folder {folder} was removed while the run used it, and what it held is lost; start the run again."
         )
-
-
-def _lock(descriptor: int, folder: Path) -> bool:
-    """Return whether the lock is had; False where there is none to have."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _BUSY:
-            raise _refusal(folder, _recorded(folder)) from None
-        if error.errno not in _UNSUPPORTED:
-            raise CheckpointError(
-                f"The checkpoint in {folder} cannot be locked: {why_unwritable(error)}."
-            ) from error
-        return False
-    return True
 
 
 def _require_nobody(folder: Path, locked: bool, sleep: Callable[[float], None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +16,13 @@ from smtdist.data import retry
 from smtdist.data.piece import piece_of, without_data
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
+from smtdist.engine import folder as folders
 from smtdist.engine import worker
-from smtdist.engine.checkpoint import PassFolder
+from smtdist.engine.checkpoint import PassFolder, remove_pass
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.lastwords import Attendance, LastWords
-from smtdist.engine.lock import held, require_held
+from smtdist.engine.lock import require_held
 from smtdist.engine.manifest import Facts, require_same
 from smtdist.engine.memory import SOLVE_LEAST, device_memory, peak_bytes, reset_peak, resident_bytes
 from smtdist.engine.outlets import EVENTS, EventLog, Outlet, Recapitulating
@@ -91,7 +91,7 @@ class Engine:
         outlets: list[Outlet] = []
         with ExitStack() as stack:
             if self.checkpoint is not None and not self.holds_checkpoint:
-                stack.enter_context(held(self.checkpoint))
+                stack.enter_context(folders.held(self.checkpoint))
             if not self.holds_checkpoint:
                 self._identify(facts)
             if self.checkpoint is not None:
@@ -342,7 +342,7 @@ class Engine:
                 learned = kept.read(type(theta), self.note) or learned
                 self._require_nothing_skipped(learned.records)
                 # sums of the last round, where a kill came between the two
-                shutil.rmtree(kept.path.with_name(f"{name}-{learned.rounds}"), ignore_errors=True)
+                remove_pass(kept.path.with_name(f"{name}-{learned.rounds}"))
             while learned.rounds < most and not learned.over:
                 number = learned.rounds + 1
                 statistic, source = make(learned.theta, number)
@@ -353,7 +353,7 @@ class Engine:
                 learned = Learned(last, number, [*learned.records, record], over=changed is None)
                 if kept is not None:
                     kept.write(learned)
-                    shutil.rmtree(kept.path.with_name(f"{name}-{number}"), ignore_errors=True)
+                    remove_pass(kept.path.with_name(f"{name}-{number}"))
             return learned.theta, learned.records
 
     def _require_nothing_skipped(self, records: list[dict[str, Any]]) -> None:

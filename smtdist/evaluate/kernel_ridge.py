@@ -475,7 +475,7 @@ def kernel_work(n: int, features: int, n_classes: int) -> float:
 @contextlib.contextmanager
 def _kernel_folder(n: int, memory_bytes: int, folder: Path | None) -> Iterator[Path | None]:
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o755, parents=True, exist_ok=True)
         yield folder
     elif 2 * n * n <= memory_bytes // 2:
         yield None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import VOTING, Configuration
-from smtdist.data import hdf5
+from smtdist.data import guarded, hdf5
 from smtdist.data.source import Source
 from smtdist.data.table import StoredTable
 from smtdist.errors import DataError
@@ -103,7 +103,7 @@ class _Views:
 def holds(path: str | os.PathLike[str], kind: str) -> bool:
     """Tell whether a file is of a kind of `smtdist.models.kinds`; what cannot be opened is of none."""
     try:
-        with hdf5.unlocked(path) as file:
+        with guarded.unlocked(path) as file:
             return kind_in(file) == kind
     except hdf5.DAMAGE:
         return False
@@ -137,7 +137,7 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
     if not os.path.isfile(path):
         raise DataError(f"There is no file {name}; check the name.")
     try:
-        file = hdf5.unlocked(path)
+        file = guarded.unlocked(path)
     except OSError as error:
         raise DataError(
             f"{name} is not a readable HDF5 file ({hdf5.reason_of(error)}); give one written by smtdist transform."

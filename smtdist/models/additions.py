@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from smtdist.data import hdf5
+from smtdist.data import guarded, hdf5
 from smtdist.data.source import Source
 from smtdist.errors import ConfigurationError
 from smtdist.models.kinds import kind_in
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 def kind_of(path: Path) -> Kind:
     """Return what a file is read by; files that are no models are left to whoever reads them."""
     try:
-        with hdf5.unlocked(path) as file:
+        with guarded.unlocked(path) as file:
             kind = kind_in(file)
     except hdf5.DAMAGE:
         kind = ""

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from smtdist.data import hdf5
+from smtdist.data import guarded, hdf5
 from smtdist.data.netcdf import Group
 from smtdist.errors import ModelError
 from smtdist.models import layouts
@@ -38,7 +38,7 @@ def reading(
         raise ModelError(f"There is no model file {path}; check the name.")
     file = None
     try:
-        with hdf5.unlocked(path) as file:
+        with guarded.unlocked(path) as file:
             yield file
     except damage as error:
         if file is None and wanted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from smtdist.models.ways import (
     ways_to_solve,
 )
 from smtdist.solve import generalized
-from smtdist.solve.blocks import BlockFiles
+from smtdist.solve.blocks import BlockFiles, remove_blocks
 from smtdist.solve.pencil import Means
 from smtdist.solve.solution import Solution
 from smtdist.solve.streamed import Streamed
@@ -182,11 +181,16 @@ def _folder(way: Way, statistics: Statistics, engine: Engine) -> Iterator[Path]:
     folder = engine.checkpoint / FOLDER
     about = json.dumps({"sums": _hashed(statistics), "height": way.height})
     if not (folder / ABOUT).exists() or (folder / ABOUT).read_text() != about:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         make_inside(folder)
         (folder / ABOUT).write_text(about)
     yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    (folder / ABOUT).unlink(missing_ok=True)
+    remove_blocks(folder)
 
 
 def _block_files(folder: Path, way: Way, engine: Engine, size: int) -> BlockFiles:

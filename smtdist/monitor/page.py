@@ -11,6 +11,7 @@ from bokeh.models import ColumnDataSource, Div, LabelSet, NumeralTickFormatter, 
 from bokeh.palettes import Category20_20
 from bokeh.plotting import figure
 
+from smtdist.errors import visible
 from smtdist.monitor.state import SILENT_SECONDS
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock, preview_title, tasks
@@ -239,7 +240,7 @@ def _head(found: dict[str, Any]) -> str:
     if found["seconds"]:
         parts.append(clock(found["seconds"]))
     if found["text"]:
-        parts.append(escape(found["text"]))
+        parts.append(escape(visible(found["text"])))
     if status == "running" and found["silent"] > SILENT_SECONDS:
         parts.append(f"no news for {clock(found['silent'])}: its driver may have been killed")
     if found.get("lost_workers"):

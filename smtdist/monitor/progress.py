@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from smtdist.engine.events import Event
+from smtdist.errors import visible
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock
 
@@ -53,7 +54,7 @@ class ProgressView:
             handler(event)
 
     def _on_note(self, event: Event) -> None:
-        self._console.print(event["text"], style="dim", highlight=False, soft_wrap=True)
+        self._console.print(visible(event["text"]), style="dim", highlight=False, soft_wrap=True)
 
     def _on_pass_started(self, event: Event) -> None:
         name, samples, leaves = event["pass"], event["n_samples"], event["n_leaves"]

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich import box
 from rich.console import Group
-from rich.markup import escape
 from rich.table import Table
 
 from smtdist.data import retry
 from smtdist.engine.memory import readable
+from smtdist.errors import visible
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -22,7 +22,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     for number, column in enumerate(columns):
         result.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*map(visible, row))
     return result
 
 
@@ -134,7 +134,7 @@ def settings_table(settings: Mapping[str, Mapping[str, Any]]) -> Table:
         result.add_column(column, ratio=1)
     for name, about in settings.items():
         default = "null" if about["default"] is None else str(about["default"])
-        result.add_row(name, escape(default), escape(about["values"]), escape(about["meaning"]))
+        result.add_row(name, default, about["values"], about["meaning"])
     return result
 
 
@@ -146,7 +146,7 @@ def facts_table(title: str, facts: Iterable[tuple[str, str]]) -> Table:
     result.add_column(no_wrap=True, style="dim")
     result.add_column(overflow="fold")
     for name, value in facts:
-        result.add_row(name, value)
+        result.add_row(visible(name), visible(value))
     return result
 
 

@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.state import ENDED, SILENT_SECONDS
 from smtdist.monitor.tables import number, rate, size, table
 
@@ -41,7 +42,8 @@ def as_text(snapshot: dict[str, Any], width: int = WIDTH) -> str:
     """Return a snapshot as plain text."""
     file = io.StringIO()
     # in a notebook rich would show the text itself
-    Console(file=file, width=width, color_system=None, force_jupyter=False).print(rendered(snapshot))
+    console = VisibleConsole(file=file, width=width, color_system=None, force_jupyter=False)
+    console.print(rendered(snapshot))
     return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
 
 

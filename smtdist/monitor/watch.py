@@ -14,7 +14,7 @@ from typing import Any, Final
 import h5py
 from distributed import Client
 
-from smtdist.engine import lock, outlets
+from smtdist.engine import answering, lock, outlets
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.events import Event
 from smtdist.errors import CheckpointError, SmtdistError
@@ -199,12 +199,8 @@ class WatchedCluster(Watched):
         super().__init__(alone=False)
         self.where = address
         self._early: list[Event] | None = []
-        try:
-            self._client = Client(address, timeout="20s", set_as_default=False, name="smtdist-watch")
-        except OSError as error:
-            raise SmtdistError(
-                f"No Dask scheduler answers at {address} ({error}); give the address that `dask scheduler` prints."
-            ) from error
+        answering.require_scheduler(address)
+        self._client = Client(address, timeout="20s", set_as_default=False, name="smtdist-watch")
         self._client.subscribe_topic(TOPIC, self._receive)
         known = [event for _, event in self._client.get_events(TOPIC)]
         newest = max((event.get("time", 0.0) for event in known), default=0.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from smtdist.errors import visible
 from smtdist.plot import figures
 
 
@@ -83,10 +84,19 @@ def drawn(
     return Picture(caption, words, picture(False), None if plain else picture(True))
 
 
+def _shown(value: Any) -> Any:
+    """Return what stands in the page: text without control characters but for ends of lines; marked-up text as it is."""
+    return "\n".join(map(visible, value.split("\n"))) if type(value) is str else value
+
+
 def render(title: str, summary: str, sections: Sequence[Section], facts: dict[str, Any]) -> str:
     """Return the page; `facts` are what its numbers are taken from, and lie in it as JSON for programs."""
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
     )
     template = environment.from_string(files("smtdist.report").joinpath("page.html.j2").read_text("utf-8"))
     # a script's text ends at the first "</", whatever it means there

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 Place: TypeAlias = tuple[int, int]
 """Number of the block's row and column of blocks."""
 
+_BLOCK = re.compile(r"factor-\d{4,}-\d{4,}\.(npy|part)")
 _solve: Any = scipy.linalg.solve_triangular
 
 
@@ -31,6 +33,15 @@ def factor_bytes(size: int, height: int) -> int:
     17.0
     """
     return sum(8 * min(height, size - first) * (size - first) for first in range(0, size, height))
+
+
+def remove_blocks(folder: Path) -> None:
+    """Delete the blocks in a folder, and the folder where nothing else is in it."""
+    with suppress(OSError):
+        for path in list(folder.iterdir()):
+            if _BLOCK.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 @dataclass(frozen=True)
@@ -103,8 +114,8 @@ class BlockFiles:
         return all(self._path((index, column)).exists() for column in range(index, self.count))
 
     def clear(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the blocks, and the folder where nothing else is in it."""
+        remove_blocks(self.folder)
 
     def _path(self, place: Place) -> Path:
         return self.folder / f"factor-{place[0]:04}-{place[1]:04}.npy"

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.errors import TooLargeError
 from smtdist.kernels import codes as code_kernels
 from smtdist.kernels import context, memory, scatter
 from smtdist.kernels import positions as lattices
@@ -329,5 +330,7 @@ def full_degree(reach: int | None, positions: int) -> int:
 def smallest_integer(largest: int) -> type[np.signedinteger]:
     """Return the smallest of int32 and int64 that holds sums up to `largest`; beyond 2^63 nothing is safe."""
     if largest >= 2**63:
-        raise OverflowError(f"a sum may reach {largest:.3g}, more than 64 bits hold")
+        raise TooLargeError(
+            f"A sum over these data may reach {largest:.3g}, more than 64 bits hold; use fewer or smaller samples."
+        )
     return np.int32 if largest < 2**31 else np.int64

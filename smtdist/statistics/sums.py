@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.data.spilled import forget
-from smtdist.errors import DataError
+from smtdist.errors import DataError, TooLargeError
 from smtdist.kernels.scatter import mirror_upper
 from smtdist.kernels.triangle import UpperTiles, tile_height
 from smtdist.statistics.base import State
@@ -192,7 +192,9 @@ def as_tiles(matrix: Matrix) -> UpperTiles:
 
 def _added(left: Integers, right: Integers, sign: int) -> NDArray[np.int64]:
     if _magnitude(left) + _magnitude(right) >= 2**63:
-        raise OverflowError("the sums of both exceed 64 bits")
+        raise TooLargeError(
+            "The sums of both exceed 64 bits, so they cannot be added; merge fewer of them."
+        )
     result = left.astype(np.int64)
     (np.add if sign > 0 else np.subtract)(result, right, out=result)
     return result

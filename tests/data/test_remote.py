@@ -1,17 +1,13 @@
 """Files behind addresses: in memory, by file:// and from a web server on this machine that serves ranges."""
 
 import builtins
-import re
-import threading
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import h5py
 import numpy as np
 import pytest
 from drawing import small_images
 from encoding import pillow_bytes, write_encoded
+from serving import served
 
 from smtdist import SMT
 from smtdist.data import remote
@@ -26,53 +22,6 @@ fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
 
 IMAGES = small_images(4, 300, 8, 8)
-
-
-class Ranges(SimpleHTTPRequestHandler):
-    """Serves files with or without ranges of bytes; `fail` makes it break off, `asked` notes what was asked for."""
-
-    ranges, fail, asked = True, False, []
-
-    def do_GET(self):
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if self.fail:
-            self.send_error(500)
-        elif found and self.ranges:
-            self.send_range(*map(int, found.groups()))
-        else:
-            super().do_GET()
-
-    def send_range(self, first, last):
-        with open(self.translate_path(self.path), "rb") as file:
-            file.seek(first)
-            body = file.read(last - first + 1)
-            size = file.seek(0, 2)
-        self.asked.append(len(body))
-        self.send_response(206)
-        self.send_header("Content-Range", f"bytes {first}-{first + len(body) - 1}/{size}")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def end_headers(self):
-        self.send_header("Accept-Ranges", "bytes" if self.ranges else "none")
-        super().end_headers()
-
-    def log_message(self, *arguments):
-        pass
-
-
-@contextmanager
-def served(folder, **flags):
-    handler = type("Handler", (Ranges,), {"asked": [], **flags})
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", handler
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +127,7 @@ def test_virtual_datasets_are_refused(folder, tmp_path):
     layout[:] = h5py.VirtualSource(folder / "a.h5", "plain/images", (300, 8, 8, 1))
     with h5py.File(tmp_path / "v.h5", "w") as file:
         file.create_virtual_dataset("x", layout)
-    with pytest.raises(DataError, match="cannot be found from an address"):
+    with pytest.raises(DataError, match="lies outside its folder"):
         open_source(f"file://{tmp_path}/v.h5", "x")
 
 

@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from toys import Total
 
+from smtdist.data import locking
 from smtdist.data.array import ArraySource
-from smtdist.engine import lock
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor, StopRequest
 from smtdist.engine.lock import LOCK, held
@@ -179,14 +179,14 @@ def test_a_run_that_ends_takes_its_lock_along(tmp_path):
 
 def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
     """The last holder removes the file between this driver's opening and locking it."""
-    lock_file, removed = lock._lock, []
+    lock_file, removed = locking.lock, []
 
-    def late(descriptor, folder):
+    def late(descriptor):
         if not removed:
-            removed.append((folder / LOCK).unlink())
-        return lock_file(descriptor, folder)
+            removed.append((tmp_path / LOCK).unlink())
+        return lock_file(descriptor)
 
-    monkeypatch.setattr(lock, "_lock", late)
+    monkeypatch.setattr(locking, "lock", late)
     with held(tmp_path):
         assert removed
         with pytest.raises(CheckpointError, match="is in use"), held(tmp_path):

@@ -388,7 +388,7 @@ def test_without_file_locks_the_record_decides(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("smtdist.engine.lock.fcntl.flock", refuse)
+    monkeypatch.setattr("smtdist.data.locking.fcntl.flock", refuse)
     with lock.held(tmp_path), pytest.raises(CheckpointError, match="is in use by"), lock.held(tmp_path):
         pass
     record = {"host": "elsewhere", "pid": 1, "process_started": 1.0, "since": "then", "beat": 3}

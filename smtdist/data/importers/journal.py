@@ -10,7 +10,6 @@ before `base`, the length that the file had when another program wrote it last, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import json
 import os
@@ -19,6 +18,7 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
+from smtdist.data import locking
 from smtdist.errors import DataError
 
 PAGE: Final = 4096
@@ -27,7 +27,6 @@ MOST_PAGES: Final = 8192
 
 _MAGIC: Final = b"smtdist journal 1\n"
 _HEADER: Final = struct.Struct("<QI")
-_BUSY: Final = (BlockingIOError,)
 
 
 class JournalledFile:
@@ -43,7 +42,7 @@ class JournalledFile:
     def __init__(self, path: Path, journal: Path, *, keep: bool) -> None:
         """Open or make the file; with `keep` what it holds without a journal is another program's, else rubbish."""
         self._path, self._journal = path, journal
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         self._pages: dict[int, bytearray] = {}
         self._position = 0
         self.failure: OSError | DataError | None = None
@@ -71,13 +70,20 @@ class JournalledFile:
 
     def _lock(self) -> None:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except _BUSY:
+            with contextlib.suppress(OSError):
+                locking.lock(self._file)
+        except locking.Busy:
             raise DataError(
                 f"{self._path} is being written or read by another process; wait until it has ended."
             ) from None
-        except OSError:
-            pass  # a file system without locks
+        self.require_named()  # or another import has just finished it, and what is here is its output
+
+    def require_named(self) -> None:
+        """Refuse to go on with a file that another program has replaced."""
+        if not locking.is_named(self._file, self._path):
+            raise DataError(
+                f"{self._path} was replaced by another program meanwhile, so nothing is added to it; repeat the command."
+            )
 
     # what h5py calls
 
@@ -259,6 +265,11 @@ class JournalledFile:
 
     def finish(self) -> None:
         """Bring the last commit into the file for good; the journal may be dropped then."""
+        try:
+            self.require_named()
+        except DataError:
+            self.drop_journal()
+            raise
         self._apply(0)
         os.ftruncate(self._file, self._committed)
         os.fsync(self._file)

@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listin
 from smtdist.data.importers.journal import JournalledFile
 from smtdist.data.importers.prepare import ColourFound, Recipe, image_of
 from smtdist.data.importers.writer import SCHEMA, GroupWriter, Progress
-from smtdist.data.writing import why_unwritable
+from smtdist.data.writing import real_target, take_place, why_unwritable
 from smtdist.errors import DataError, InterruptedRun
 
 COMMIT_BYTES: Final = 64 * 2**20
@@ -104,6 +103,7 @@ def import_images(
     Raises DataError in one sentence.
     """
     started = time.perf_counter()
+    out = real_target(out)
     recipe = _recipe(listing, options)
     key = import_key(listing, options)
     with _opened(out, options) as file:
@@ -146,7 +146,7 @@ def import_images(
             raise
         file.finish()
         if not options.append:
-            os.replace(_partial(out), out)
+            take_place(_partial(out), out, options.overwrite)
         file.drop_journal()
     return replace(result, nbytes=out.stat().st_size, seconds=time.perf_counter() - started)
 
@@ -331,6 +331,7 @@ def _opened(out: Path, options: ImportOptions) -> Any:
 
 def check_target(out: Path, options: ImportOptions) -> None:
     """Refuse an output that cannot be, before anything is read."""
+    out = real_target(out)
     if not out.parent.is_dir():
         raise DataError(f"The folder {out.parent} for {out.name} does not exist; make it first.")
     if options.append:
@@ -340,6 +341,8 @@ def check_target(out: Path, options: ImportOptions) -> None:
             raise DataError(f"{out} is not an HDF5 file; no group can be added to it.")
     elif out.is_dir():
         raise DataError(f"{out} is a folder; name a file.")
+    elif out.exists() and not out.is_file():
+        raise DataError(f"{out} is a device or a pipe, which is never replaced; name a file.")
     elif out.exists() and not options.overwrite:
         raise DataError(f"{out} exists already; choose another name, or pass --overwrite or --append.")
 

@@ -14,6 +14,7 @@ import h5py
 
 from smtdist.data.importers.folder import FolderListing, image_folders
 from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_key
+from smtdist.data.writing import real_target, take_place
 from smtdist.errors import DataError, InterruptedRun
 
 SETS: Final = ("train", "training", "test", "testing", "val", "valid", "validation")
@@ -56,6 +57,7 @@ def import_sets(
     whole by then is not written again, and not among the results. On errors nothing stays behind.
     """
     check_target(out, options)
+    out = real_target(out)
     every = {name: replace(options, group=name, append=False) for name in listings}
     key = hashlib.sha256("".join(import_key(listings[name], every[name]) for name in listings).encode())
     beside = out.with_name(f".{out.name}.{key.hexdigest()[:12]}.sets")
@@ -75,5 +77,5 @@ def import_sets(
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()
         raise
-    os.replace(beside, out)
+    take_place(beside, out, options.overwrite)
     return results

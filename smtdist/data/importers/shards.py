@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from smtdist.data import changing
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, Batch, Listing
 from smtdist.data.importers.prepare import ColourFound
 from smtdist.data.importers.run import (
@@ -26,7 +27,7 @@ from smtdist.data.importers.run import (
 from smtdist.data.importers.writer import LISTED
 from smtdist.data.labels import read_labels
 from smtdist.data.manifest import describe_files, write_manifest
-from smtdist.data.writing import check_target, whole_file
+from smtdist.data.writing import check_target, real_target, whole_file
 from smtdist.errors import DataError
 
 
@@ -57,6 +58,19 @@ def import_shards(
     begins anew. The files hold the same bits whatever the workers and interruptions. `overwrite` also
     removes files of a former import of that name that are not written again. Memory: as `import_images`.
     """
+    with changing.held(out):
+        return _import_shards(listing, real_target(out), options, shard_items, stop, report, note)
+
+
+def _import_shards(
+    listing: Listing,
+    out: Path,
+    options: ImportOptions,
+    shard_items: int,
+    stop: Stop,
+    report: Report,
+    note: Note,
+) -> ImportResult:
     started = time.perf_counter()
     state = _State.begun(out, f"{import_key(listing, options)} {shard_items}", options.overwrite, note)
     stream = _Stream(listing)

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import numpy as np
 
 from smtdist.codes.coder import Coder
-from smtdist.data import hdf5
+from smtdist.data import guarded, hdf5
 from smtdist.data.netcdf import Group, write_netcdf
 from smtdist.errors import DataError, ModelError
 from smtdist.models import groups as file_groups
@@ -142,7 +142,7 @@ def _read_manifold(file: Any, coder: Coder, statistics: bool) -> Manifold:
 def kind_in(path: str | os.PathLike[str]) -> str:
     """Return the kind that the file of a coder, or of a transform on one, says it is; nothing for another file."""
     try:
-        with hdf5.unlocked(path) as file:
+        with guarded.unlocked(path) as file:
             return str(file.attrs.get("kind", "")) if kinds.kind_in(file) in kinds.CODERS else ""
     except hdf5.DAMAGE:
         return ""

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from smtdist.data.writing import check_target, whole_file
+from smtdist.data.writing import check_target, real_target, whole_file
 from smtdist.errors import ModelError
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.models.coders.manifold import Manifold
@@ -132,8 +133,8 @@ def whole_folder(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]
     A folder that is replaced is moved aside first and deleted last, so that a whole one is there all along
     but for the moment between two renames.
     """
-    target = Path(path)
-    check_target(target, overwrite)
+    check_target(path, overwrite, folder=True)
+    target = real_target(path)
     if target.exists() and not (target / "zarr.json").is_file():
         raise ModelError(
             f"{target} exists and is no Zarr store, so it is not replaced; choose another name."
@@ -154,6 +155,7 @@ def whole_folder(path: str | os.PathLike[str], overwrite: bool) -> Iterator[str]
 def _replace(new: Path, target: Path, aside: Path) -> None:
     """Rename `new` to `target`; what was there goes aside, and comes back where that fails."""
     if target.exists():
+        new.chmod(stat.S_IMODE(target.stat().st_mode))
         os.rename(target, aside)
     try:
         os.rename(new, target)

@@ -1,0 +1,43 @@
+"""Whether a Dask scheduler answers at an address: asked in a bounded time, since Dask's client waits for others for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from distributed.comm import connect
+from distributed.security import Security
+
+from smtdist.errors import SmtdistError
+
+SECONDS = 20.0
+
+
+def require_scheduler(address: str, security: Security | None = None, remedy: str = "") -> None:
+    """Raise a SmtdistError where what answers at an address is no scheduler, or nothing answers."""
+    try:
+        # in a notebook this thread has a loop that runs already
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _asked(address, security or Security())).result()
+    except Exception as error:  # what speaks another language leads to errors of any kind
+        said = " ".join(str(error).split()).rstrip(".") or f"nothing that it says within {SECONDS:.0f} s"
+        raise SmtdistError(
+            f"No Dask scheduler answers at {address} ({said}); "
+            f"{remedy or 'give the address that `dask scheduler` prints'}."
+        ) from error
+
+
+async def _asked(address: str, security: Security) -> None:
+    answer = await asyncio.wait_for(_answer(address, security), SECONDS)
+    if not (isinstance(answer, dict) and answer.get("type") == "Scheduler"):
+        raise ValueError("what answers there is none")
+
+
+async def _answer(address: str, security: Security) -> Any:
+    comm = await connect(address, timeout=SECONDS, **security.get_connection_args("client"))
+    try:
+        await comm.write({"op": "identity", "reply": True})
+        return await comm.read()
+    finally:
+        comm.abort()

@@ -1,0 +1,186 @@
+"""Names are shown and never obeyed, and what is wrong ends in one sentence: no traceback, no long wait."""
+
+import io
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unicodedata
+
+import h5py
+import numpy as np
+import pytest
+from rich.text import Text
+
+from smtdist.data.manifest import describe_files, write_manifest
+from smtdist.engine.cluster_choice import ClusterChoice
+from smtdist.engine.session import executor_for
+from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.monitor.progress import ProgressView
+from smtdist.monitor.text import as_text
+from smtdist.monitor.watch import watch
+
+HOSTILE = "\x1b[31mred\x07\rover\u202eevil\x9b1m\n[red] :smile:"
+SHOWN = "\\x1b[31mred\\x07\\rover\\u202eevil\\x9b1m\\n[red] :smile:"
+
+
+def controls(text):
+    """Return the characters of a text that a terminal, or a reader, would obey."""
+    return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c != "\n"}
+
+
+def sentence(result):
+    """Return the one line that a command ended with."""
+    assert result.exit_code in (1, 2), result.output
+    assert not isinstance(result.exception, Exception) or isinstance(result.exception, SystemExit)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("smtdist: ")
+    return line
+
+
+class TestNames:
+    """Control characters of names reach no terminal and no page."""
+
+    @pytest.fixture
+    def named(self, at):
+        """A file whose images have a hostile name, and a hostile class."""
+        path = at / "n.h5"
+        with h5py.File(at / "a.h5") as file, h5py.File(path, "w") as other:
+            other[f"{HOSTILE}/images"] = file["images"][:]
+            other["fine/images"] = file["images"][:]
+        return path
+
+    def test_in_tables_and_sentences(self, named, run):
+        info = run("info", named)
+        assert info.exit_code == 0
+        assert not controls(info.output)
+        assert SHOWN in info.stdout
+        line = sentence(run("fit", named, "--dataset", HOSTILE + "none", "--out", named.with_name("m.h5")))
+        assert not controls(line)
+        assert "\\x1b[31mred" in line
+
+    def test_in_models_made_of_them(self, named, at, run):
+        updated = run("update", at / "model.h5", named, "--dataset", HOSTILE, "--allow-repeats")
+        report = run("report", at / "model.h5", "--out", at / "m.html")
+        info = run("info", at / "model.h5")
+        assert [one.exit_code for one in (updated, report, info)] == [0, 0, 0], (
+            updated.output,
+            report.output,
+        )
+        page = (at / "m.html").read_text()
+        assert not controls(updated.output + info.output + page)
+        assert "\\x1b[31mred" in page
+
+    def test_in_what_is_drawn_while_a_run_goes_on(self):
+        from smtdist.monitor.console import VisibleConsole
+
+        file = io.StringIO()
+        console = VisibleConsole(file=file, force_terminal=True, width=200, color_system="standard")
+        ProgressView(console)({"kind": "note", "text": f"{HOSTILE} [/x]"})
+        console.print(Text("red", style="red"), Text(HOSTILE))
+        note, line = file.getvalue().split("\n", 1)
+        assert f"{SHOWN} [/x]" in note
+        assert "\\x1b[31mredover\\u202eevil\\x9b1m" in line  # rich drops bells by itself
+        assert "\x1b[31mred\x1b[0m" in file.getvalue()  # colours of our own stay
+
+    def test_in_a_run_that_is_watched(self):
+        snapshot = {"status": "failed", "seconds": 0, "text": HOSTILE, "silent": 0, "passes": []}
+        snapshot |= {"workers": [], "sums": None, "preview": None, "losses": [], "notes": [HOSTILE]}
+        assert not controls(as_text(snapshot))
+
+    def test_in_paths(self, run, tmp_path):
+        name = os.fsdecode(b"\xff\x07\xe2\x80\xae.h5")
+        assert not controls(sentence(run("info", tmp_path / name)))
+
+
+class TestForgedFiles:
+    """Files that claim what cannot be."""
+
+    @pytest.mark.parametrize("shape", [(2**62, 8, 8), (4, 2**40, 2**30), (2**40, 2**30, 2**30)])
+    def test_shapes_that_nothing_can_count(self, tmp_path, run, shape):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file.create_dataset("images", shape, np.uint8, chunks=(1, 8, 8))
+            file.create_dataset("rows", (2**62, 2**40), np.float32, chunks=(1, 8))
+        said = "more than can be counted"
+        fit = ("fit", tmp_path / "x.h5", "--dataset", "images", "--out", tmp_path / "m.h5")
+        assert said in sentence(run(*fit))
+        points = ("points", "fit", tmp_path / "x.h5", "--dataset", "rows", "--out", tmp_path / "m.h5")
+        assert said in sentence(run(*points))
+
+    def test_sums_that_pass_64_bits(self, tmp_path, run):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file.create_dataset("images", (2**45, 100, 100), np.uint8, chunks=(1, 8, 8))
+        plan = ("plan", tmp_path / "x.h5", "--dataset", "images", "--set", "context=40")
+        assert "more than 64 bits hold" in sentence(run(*plan))
+
+    @pytest.mark.parametrize("chunks", [[0, 8, 8], [-1, 7, 7]])
+    def test_a_manifest_with_chunks_of_nothing(self, at, run, chunks):
+        made = describe_files([str(at / "a.h5")], at / "all.json", ["images"])
+        made.content["files"][0]["sets"]["images"]["chunks"] = chunks
+        write_manifest(made)
+        fit = ("fit", at / "all.json", "--dataset", "images", "--out", at / "m.h5", "--set", "patch=3")
+        assert "all.json is damaged" in sentence(run(*fit))
+
+    @pytest.mark.parametrize(
+        "text", ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000]
+    )
+    def test_a_manifest_that_is_nested_deeply(self, tmp_path, run, text):
+        (tmp_path / "deep.json").write_text(text)
+        fit = ("fit", tmp_path / "deep.json", "--dataset", "images", "--out", tmp_path / "m.h5")
+        assert "is no JSON that can be read" in sentence(run(*fit))
+
+    def test_thousands_of_nested_groups_take_no_time(self, tmp_path, run):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            group = file
+            for _ in range(3000):
+                group = group.create_group("g")
+            group["loop"] = file["g"]  # a way back, which a walk must not take
+        started = time.perf_counter()
+        assert "neither a model nor images" in sentence(run("info", tmp_path / "x.h5"))
+        assert time.perf_counter() - started < 2
+
+
+class TestClusters:
+    """Addresses and configurations that are none."""
+
+    def test_what_listens_but_never_answers(self, monkeypatch):
+        monkeypatch.setattr("smtdist.engine.answering.SECONDS", 0.3)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with pytest.raises(SmtdistError, match="No Dask scheduler answers at tcp"):
+                watch(f"tcp://127.0.0.1:{port}")
+
+    def test_what_answers_in_another_language(self, monkeypatch):
+        monkeypatch.setattr("smtdist.engine.answering.SECONDS", 2.0)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def answer():
+                server.settimeout(5)
+                with server.accept()[0] as line:
+                    line.sendall(b"HTTP/1.0 400 Bad request\r\n\r\n" * 3)
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            with pytest.raises(SmtdistError, match="No Dask scheduler answers"):
+                watch(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+            thread.join()
+
+    @pytest.mark.parametrize("address", ["tls://127.0.0.1:9", "foo://x", "tcp://"])
+    def test_addresses_that_mean_nothing(self, run, address):
+        assert f"No Dask scheduler answers at {address}" in sentence(run("watch", address, "--once"))
+
+    def test_unknown_keys_of_a_local_cluster(self, tmp_path):
+        (tmp_path / "c.yaml").write_text("local: {n_wrokers: 3}")
+        with (
+            pytest.raises(ConfigurationError, match=r"has the key 'n_wrokers'; did you mean n_workers\?"),
+            executor_for(ClusterChoice("local", config=tmp_path / "c.yaml"), 1),
+        ):
+            pass
+
+
+def test_a_closed_standard_output(made):
+    words = [sys.executable, "-m", "smtdist", "info", str(made / "model.h5")]
+    ended = subprocess.run(["sh", "-c", '"$@" >&- <&-', "sh", *words], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")

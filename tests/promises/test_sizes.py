@@ -1,0 +1,116 @@
+"""A compressed chunk that unpacks to more than it says stops there: the memory is that of the plan."""
+
+import resource
+import zlib
+
+import h5py
+import numpy as np
+import pytest
+
+from smtdist.data import inflating, opening
+from smtdist.data.table import as_table, read_rows
+from smtdist.errors import DataError, UnreadableError
+
+SAID = "unpacks to more than its"
+BOMB = 200 * 2**20
+
+
+@pytest.fixture(scope="module")
+def packed():
+    """200 MB of zeros, in 0.2 MB."""
+    packer, piece = zlib.compressobj(9), bytes(2**20)
+    return b"".join([*(packer.compress(piece) for _ in range(BOMB >> 20)), packer.flush()])
+
+
+def forged(path, packed, **filters):
+    """Write images in chunks of ten, the second of which is forged."""
+    with h5py.File(path, "w") as file:
+        stored = file.create_dataset(
+            "images",
+            data=np.ones((30, 100, 100), np.uint8),
+            chunks=(10, 100, 100),
+            compression="gzip",
+            **filters,
+        )
+        stored.id.write_direct_chunk((10, 0, 0), packed)
+        rows = file.create_dataset("rows", (30, 50), np.float32, chunks=(10, 50), compression="gzip")
+        rows.id.write_direct_chunk((10, 0), packed)
+    return path
+
+
+@pytest.mark.parametrize("filters", [{}, {"shuffle": True}, {"fletcher32": True}])
+def test_a_chunk_that_lies_is_never_unpacked(tmp_path, packed, filters):
+    source = opening.open_source(forged(tmp_path / "x.h5", packed, **filters), "images")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with source.opened() as reader:
+        assert reader.read(0, 10).all()
+        with pytest.raises(UnreadableError, match=SAID):
+            reader.read(5, 15)
+        with pytest.raises(UnreadableError, match=SAID):
+            reader.read(12, 13)
+        assert reader.read(20, 30).all()
+    with pytest.raises(DataError, match=SAID):
+        read_rows(as_table((tmp_path / "x.h5", "rows")))
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert (after - before) * 1024 < BOMB / 4
+
+
+def test_a_short_chunk_that_unpacks_to_much_is_no_better(tmp_path):
+    """It is as long as it may be, and unpacks to a thousand times that."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        stored = file.create_dataset(
+            "images", (4, 300, 300), np.uint8, chunks=(4, 300, 300), compression="gzip"
+        )
+        stored.id.write_direct_chunk((0, 0, 0), zlib.compress(bytes(100 * 2**20), 9))
+        assert stored.id.get_chunk_info(0).size < 4 * 300 * 300
+    with (
+        opening.open_source(tmp_path / "x.h5", "images").opened() as reader,
+        pytest.raises(UnreadableError, match=SAID),
+    ):
+        reader.read(0, 1)
+
+
+def test_a_fit_and_a_model_end_in_one_sentence(at, packed, run):
+    forged(at / "x.h5", packed)
+    fit = run("fit", at / "x.h5", "--dataset", "images", "--set", "patch=3", "--out", at / "m.h5")
+    assert (fit.exit_code, SAID in fit.stderr) == (1, True)
+    with h5py.File(at / "model.h5", "r+") as model:
+        shape = model["whitening/whiten"].shape
+        del model["whitening/whiten"]
+        stored = model["whitening"].create_dataset(
+            "whiten", shape, np.float64, chunks=shape, compression="gzip"
+        )
+        stored.id.write_direct_chunk((0, 0), packed)
+    info = run("info", at / "model.h5")
+    assert (info.exit_code, SAID in info.stderr) == (1, True)
+
+
+def test_two_rounds_of_packing_are_refused(tmp_path, packed):
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((10, 100, 100))
+    plist.set_deflate(9)
+    plist.set_deflate(9)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        space = h5py.h5s.create_simple((10, 100, 100))
+        stored = h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, space, plist)
+        stored.write_direct_chunk((0, 0, 0), packed)
+    with (
+        opening.open_source(tmp_path / "x.h5", "images").opened() as reader,
+        pytest.raises(UnreadableError, match="unusual row of filters"),
+    ):
+        reader.read(0, 1)
+
+
+def test_sound_chunks_are_looked_at_once(tmp_path, monkeypatch):
+    looked, look_at = [], inflating.Inflating._look_at
+    monkeypatch.setattr(
+        inflating.Inflating, "_look_at", lambda self, place: looked.append(place) or look_at(self, place)
+    )
+    images = np.random.default_rng(0).integers(0, 256, (30, 200, 200), dtype=np.uint8)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("images", data=images, chunks=(10, 100, 200), compression="gzip", shuffle=True)
+    source = opening.open_source(tmp_path / "x.h5", "images")
+    for _ in range(2):
+        with source.opened() as reader:
+            assert np.array_equal(reader.read(3, 12)[..., 0], images[3:12])
+    assert sorted(looked) == [(0, 0, 0), (0, 100, 0), (10, 0, 0), (10, 100, 0)]
