@@ -12,12 +12,12 @@ if _TYPE_CHECKING:
     from smtdist.evaluate.kernel_head import KernelHead
     from smtdist.evaluate.ridge_head import RidgeHead
     from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
+    from smtdist.models.given import load, save
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
         KernelAutoencoder,
         SpectralContrastiveKernel,
     )
-    from smtdist.models.loading import load, save
     from smtdist.models.merge import refit
     from smtdist.models.model import Model
     from smtdist.models.smt import SMT
@@ -66,8 +66,8 @@ _HOMES = {
     "ContrastiveKernel": "smtdist.models.kernel.estimators",
     "KernelAutoencoder": "smtdist.models.kernel.estimators",
     "SpectralContrastiveKernel": "smtdist.models.kernel.estimators",
-    "load": "smtdist.models.loading",
-    "save": "smtdist.models.loading",
+    "load": "smtdist.models.given",
+    "save": "smtdist.models.given",
     "refit": "smtdist.models.merge",
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",

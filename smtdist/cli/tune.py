@@ -25,7 +25,7 @@ from smtdist.data.source import Source
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine.memory import memory_limit
 from smtdist.errors import ConfigurationError
-from smtdist.evaluate import knn, run
+from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.models.tuning import grid as grids
@@ -79,7 +79,8 @@ def tune(
 ) -> None:
     """Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits."""
     started = time.perf_counter()
-    opt.refuse_idle(metric, neighbours=neighbours)
+    with usage():
+        judging.refuse_idle(metric, neighbours=neighbours)
     for target in (out, plot):
         if target is not None:
             check_target(target, overwrite, inputs=(atoms,), data=data)

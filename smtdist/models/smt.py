@@ -22,8 +22,10 @@ from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
-from smtdist.models import files, readout
+from smtdist.models import files, planning, readout
 from smtdist.models.fit import fit
+from smtdist.models.forecast import FitPlan
+from smtdist.models.judged import Evaluates
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
 from smtdist.models.transform import represented
@@ -58,7 +60,7 @@ def _with_value_errors(method: Method) -> Method:
     return cast(Method, checked)
 
 
-class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
     Settings are those of `smtdist.Configuration`, with the same names and defaults. `context`, `mean`,
@@ -249,6 +251,40 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             engine = self._engine(executor, checkpointed=True)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         return self._fitted(model, records)
+
+    @_with_value_errors
+    def plan(
+        self,
+        X: Any,
+        *,
+        base: Model | None = None,
+        memory: int | str | None = None,
+        driver_memory: int | str | None = None,
+        gpu_memory: int | str | None = None,
+        threads: int | None = None,
+        calibrate: bool = True,
+    ) -> FitPlan:
+        """Return what `fit` would cost: passes, memory, traffic and time. Nothing is fitted.
+
+        memory, driver_memory, gpu_memory, threads : of each worker, of this process and of each worker's
+            GPU, where that is not this machine; bytes, or text such as "16GB".
+        calibrate : whether a few samples are worked on, for ten seconds at most, to state times.
+
+        Raises MemoryBudgetError if the fit does not fit, with what would.
+        """
+        settings = self.configuration
+        return planning.plan_fit(
+            as_source(X, settings),
+            settings,
+            cluster=self.cluster,
+            workers=self.workers,
+            sizes=planning.in_bytes(memory, driver_memory, gpu_memory),
+            threads=threads,
+            checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+            calibrate=calibrate,
+            base=base,
+            atoms=self.atoms,
+        )
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add images to the fitted model with its whitening and dictionary; the first call is `fit`.

@@ -19,10 +19,11 @@ from smtdist.engine.passes import Engine
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.fit import fit_coder, require_pooling
 from smtdist.models.coders.represent import representing
+from smtdist.models.judged import Evaluates
 from smtdist.models.transform import Represents, represented
 
 
-class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator whose fitted model turns images into features; subclasses say how it is fitted.
 
     `workers` and `cluster` are parameters of every subclass.

@@ -16,12 +16,13 @@ from smtdist.data.table import as_table
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
 from smtdist.models.kernel.settings import KernelSettings
 
 
-class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What the three estimators share: parameters to settings, rows to a model, `transform`."""
 
     _model: ClassVar[str]
