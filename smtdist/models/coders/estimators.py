@@ -180,6 +180,10 @@ class CodedSMT(CoderEstimator):
         self.workers = workers
         self.cluster = cluster
 
+    def given_settings(self) -> dict[str, Any]:
+        """Return all settings that were given, by name."""
+        return {**self._given(), **(self.settings or {})}
+
     def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
-        settings = coded_settings(**self._given(), **(self.settings or {}))
+        settings = coded_settings(**self.given_settings())
         return fit_coded(source, settings, engine)
