@@ -8,10 +8,15 @@ if _TYPE_CHECKING:
     from smtdist import plot as plot
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
+    from smtdist.data.importers.images import import_images
+    from smtdist.data.video_import import import_videos
     from smtdist.errors import SmtdistError
     from smtdist.evaluate.kernel_head import KernelHead
     from smtdist.evaluate.ridge_head import RidgeHead
+    from smtdist.evaluate.tuning import tune
+    from smtdist.models.adding import merge, update
     from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
+    from smtdist.models.export.write import export
     from smtdist.models.given import load, save
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
@@ -24,6 +29,7 @@ if _TYPE_CHECKING:
     from smtdist.models.tree import open
     from smtdist.monitor.run import start
     from smtdist.monitor.watch import watch
+    from smtdist.report.build import write_report
 
     __version__: str
 
@@ -42,13 +48,20 @@ __all__ = [
     "SparseCoding",
     "SpectralContrastiveKernel",
     "SpikeSlabCoder",
+    "export",
+    "import_images",
+    "import_videos",
     "load",
+    "merge",
     "open",
     "preset",
     "refit",
     "save",
     "start",
+    "tune",
+    "update",
     "watch",
+    "write_report",
 ]
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
@@ -73,6 +86,13 @@ _HOMES = {
     "SMT": "smtdist.models.smt",
     "open": "smtdist.models.tree",
     "start": "smtdist.monitor.run",
+    "tune": "smtdist.evaluate.tuning",
+    "write_report": "smtdist.report.build",
+    "export": "smtdist.models.export.write",
+    "import_images": "smtdist.data.importers.images",
+    "import_videos": "smtdist.data.video_import",
+    "update": "smtdist.models.adding",
+    "merge": "smtdist.models.adding",
     "watch": "smtdist.monitor.watch",
 }
 

@@ -21,7 +21,8 @@ def smt():
 
 def one_line(shown):
     text = repr(shown)
-    assert "\n" not in text and len(text) < 120
+    assert "\n" not in text
+    assert len(text) < 120
     return text
 
 
@@ -29,7 +30,7 @@ def test_a_plan_says_what_a_fit_costs_and_fits_nothing():
     asked = smtdist.SMT(**SMALL)
     plan = asked.plan(X, calibrate=False)
     assert [cost.name for cost in plan.costs] == ["whitening", "dictionary", "statistics", "solve"]
-    assert plan.seconds is None and not hasattr(asked, "model_")
+    assert (plan.seconds, hasattr(asked, "model_")) == (None, False)
     assert one_line(plan).startswith("<FitPlan: 3 passes, ")
     assert plan._repr_html_().count("<tr>") == 1 + len(plan.costs)
     with pytest.raises(smtdist.SmtdistError, match="what would do"):
@@ -62,10 +63,11 @@ def test_all_classifiers_judge_all_estimators(smt):
     rows = X.reshape(60, -1) / 255
     kernel = smtdist.ContrastiveKernel(n_components=3, noise=0.5).fit(rows)
     both = smt.evaluate(X, Y, X, Y, metric="linear", others=[smt], n_components=2)
-    assert both.metric == "linear" and both.top1 > 0.5
+    assert both.metric == "linear"
+    assert both.top1 > 0.5
     assert kernel.evaluate(rows, Y, rows, Y, metric="kernel").n_train == 60
     few = smt.evaluate(X, Y, X, Y, metric="svm", labels=[6, 12], draws=2)
-    assert [one["labels"] for one in few] == [6, 12] and len(few[0]["draws"]) == 2
+    assert [(one["labels"], len(one["draws"])) for one in few] == [(6, 2), (12, 2)]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,71 @@ def test_evaluations_without_a_meaning_are_refused(smt, asked, message):
         smt.evaluate(X, Y, X, Y, **asked)
 
 
+def test_tuning_finds_the_best_and_says_it_in_a_line():
+    asked = smtdist.SMT(**SMALL)
+    found = smtdist.tune(asked, {"ridge": np.array([1e-3, 0.1]), "drop": [0, 1]}, X, Y, neighbours=5)
+    assert len(found.trials) == 4
+    assert found.best_score == max(trial.top1 for trial in found.trials)
+    smtdist.SMT(**SMALL | found.best_params).fit(X)  # plain values that a fit takes
+    assert one_line(found).startswith("<Tuned: best of 4: ridge=")
+    apart = smtdist.tune(asked, {"ridge": [0.1]}, X[:40], Y[:40], validation=(X[40:], Y[40:]), neighbours=5)
+    fitted = smtdist.SMT(**SMALL, ridge=0.1).fit(X[:40])
+    assert apart.best_score == fitted.evaluate(X[:40], Y[:40], X[40:], Y[40:], neighbours=5).top1
+    coded = smtdist.CodedSMT(feature="sc", patch=3, dictionary=8, n_components=4, settings={"rounds": 2})
+    assert len(smtdist.tune(coded, {"n_components": [2, 4]}, X, Y, neighbours=5).trials) == 2
+    with pytest.raises(smtdist.SmtdistError, match=r"rigde; did you mean ridge\?"):
+        smtdist.tune(asked, {"rigde": [1]}, X, Y)
+
+
+def test_samples_come_and_go_as_with_commands(smt, tmp_path):
+    first = smtdist.SMT(**SMALL).fit(X[:40])
+    more = smtdist.update(first, X[40:])
+    assert len(first.transform(X)) == 60  # the estimator stays as it was
+    other = smtdist.update(first, X[40:], alone=True)
+    smtdist.save(other, tmp_path / "other.h5")
+    merged = smtdist.merge([first, tmp_path / "other.h5"])
+    for name in ("activity", "cooccurrence"):
+        np.testing.assert_array_equal(getattr(merged.statistics, name), getattr(more.statistics, name))
+    less = smtdist.merge([merged], subtract=[other], n_components=2)
+    assert less.components().shape == (16, 2)
+    np.testing.assert_array_equal(less.statistics.activity, first.model_.statistics.activity)
+    assert one_line(less) == "<Model: K = 16, 2 components, 40 samples>"
+    with pytest.raises(smtdist.SmtdistError, match="The model number 2"):
+        smtdist.merge([first, smt])
+    with pytest.raises(smtdist.SmtdistError, match="allow_repeats=True"):
+        smtdist.update(more, X[:40])
+    with pytest.raises(smtdist.SmtdistError, match="KernelModel"):
+        smtdist.update(smtdist.ContrastiveKernel(n_components=2).fit(X.reshape(60, -1) / 255), X)
+
+
+def test_models_are_exported_and_reported(smt, tmp_path):
+    size, shape = smtdist.export(smt, tmp_path / "m.npz", n_components=3)
+    assert (size, shape) == ((tmp_path / "m.npz").stat().st_size, (3, 3, 3))
+    with pytest.raises(smtdist.SmtdistError, match="choose onnx, torch, zarr, npz"):
+        smtdist.export(smt, tmp_path / "m.bin")
+    page = tmp_path / "r.html"
+    assert smtdist.write_report(smt, page, train=(X, Y), test=(X[:20], Y[:20])) == page.stat().st_size
+    text = page.read_text()
+    assert "Report: SMT" in text
+    assert '"n_test": 20' in text
+    assert str(tmp_path.parent) not in text
+    with pytest.raises(smtdist.SmtdistError, match="overwrite=True"):
+        smtdist.write_report(smt, page)
+
+
+def test_images_and_clips_are_imported(tmp_path):
+    np.savez(tmp_path / "d.npz", images=X, labels=Y)
+    (found,) = smtdist.import_images(tmp_path / "d.npz", tmp_path / "d.h5", group="test").values()
+    assert (found.samples, found.n_classes) == (60, 3)
+    assert smtdist.SMT(**SMALL).fit((tmp_path / "d.h5", "test")).transform(X).shape == (60, 36)
+    with pytest.raises(smtdist.SmtdistError, match="overwrite=True or append=True"):
+        smtdist.import_images(tmp_path / "d.npz", tmp_path / "d.h5")
+    with pytest.raises(smtdist.SmtdistError, match="image_column has no meaning"):
+        smtdist.import_images(tmp_path / "d.npz", tmp_path / "e.h5", image_column="a")
+    with pytest.raises(smtdist.SmtdistError, match="layout is 'other'"):
+        smtdist.import_images(tmp_path / "d.npz", tmp_path / "e.h5", layout="other")
+
+
 def test_errors_of_python_speak_of_python_and_those_of_commands_of_options(smt, tmp_path):
     from typer.testing import CliRunner
 
@@ -95,7 +162,8 @@ def test_errors_of_python_speak_of_python_and_those_of_commands_of_options(smt, 
     assert "--" not in str(raised.value)
     (tmp_path / "other.h5").touch()
     told = CliRunner().invoke(app, ["merge", str(path), "--out", str(tmp_path / "other.h5")])
-    assert "--overwrite" in told.output and "overwrite=True" not in told.output
+    assert "--overwrite" in told.output
+    assert "overwrite=True" not in told.output
     with pytest.raises(
         smtdist.SmtdistError, match="overwrite=True"
     ):  # Python's words again after a command

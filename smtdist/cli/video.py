@@ -60,8 +60,8 @@ def import_(
 ) -> None:
     """Bring the luminance of clips into an HDF5 file, cropped and down-sampled; cuts are looked for where none are stated."""
     with usage():
-        settings = VideoSettings(crop, levels, limit)
-    written = import_videos([str(file) for file in files], out, settings, overwrite=overwrite)
+        VideoSettings(crop, levels, limit)
+    written = import_videos(files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite)
     if json:
         print_json({"out": str(out.absolute()), "clips": written})
         return

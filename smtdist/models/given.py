@@ -57,13 +57,18 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -
     An existing file is refused unless `overwrite`.
     """
     found = model_of(model)
-    kind = _KINDS.get(type(found).__name__)
+    kind = named_kind(found)
     if kind is not None:
         module, _, write = _FILES[kind]
         return int(getattr(import_module(module), write)(found, path, overwrite=overwrite))
     if hasattr(found, "save"):  # a head
         return int(found.save(path, overwrite=overwrite))
     return loading.save(found, path, overwrite=overwrite)
+
+
+def named_kind(model: Any) -> str | None:
+    """Return the kind of a model that is not of images, as `smtdist.models.kinds.KINDS` names it; None for others."""
+    return _KINDS.get(type(model).__name__)
 
 
 def model_of(given: Any) -> Any:
