@@ -17,6 +17,7 @@ if _TYPE_CHECKING:
     from smtdist.models.adding import merge, update
     from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
     from smtdist.models.export.write import export
+    from smtdist.models.functional.estimator import VideoSMT
     from smtdist.models.given import load, save
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
@@ -25,8 +26,10 @@ if _TYPE_CHECKING:
     )
     from smtdist.models.merge import refit
     from smtdist.models.model import Model
+    from smtdist.models.points.estimator import PointSMT
     from smtdist.models.smt import SMT
     from smtdist.models.tree import open
+    from smtdist.models.words.estimator import WordSMT
     from smtdist.monitor.run import start
     from smtdist.monitor.watch import watch
     from smtdist.report.build import write_report
@@ -43,11 +46,14 @@ __all__ = [
     "KernelAutoencoder",
     "KernelHead",
     "Model",
+    "PointSMT",
     "RidgeHead",
     "SmtdistError",
     "SparseCoding",
     "SpectralContrastiveKernel",
     "SpikeSlabCoder",
+    "VideoSMT",
+    "WordSMT",
     "export",
     "import_images",
     "import_videos",
@@ -93,6 +99,9 @@ _HOMES = {
     "import_videos": "smtdist.data.video_import",
     "update": "smtdist.models.adding",
     "merge": "smtdist.models.adding",
+    "WordSMT": "smtdist.models.words.estimator",
+    "PointSMT": "smtdist.models.points.estimator",
+    "VideoSMT": "smtdist.models.functional.estimator",
     "watch": "smtdist.monitor.watch",
 }
 

@@ -1,11 +1,16 @@
 """What commands do, Python does too: functions and methods beside the estimators, short to look at, with errors in its words."""
 
+import json
 import re
 
+import h5py
 import numpy as np
 import pytest
+from sklearn.base import clone
+from typer.testing import CliRunner
 
 import smtdist
+from smtdist.cli.app import app
 from smtdist.errors import in_python
 
 RNG = np.random.default_rng(0)
@@ -38,13 +43,6 @@ def test_a_plan_says_what_a_fit_costs_and_fits_nothing():
 
 
 def test_an_evaluation_is_that_of_the_command(smt, tmp_path):
-    import json
-
-    import h5py
-    from typer.testing import CliRunner
-
-    from smtdist.cli.app import app
-
     with h5py.File(tmp_path / "d.h5", "w") as file:
         for name, part in (("train", slice(0, 40)), ("test", slice(40, None))):
             file[f"{name}/images"], file[f"{name}/labels"] = X[part], Y[part]
@@ -150,11 +148,80 @@ def test_images_and_clips_are_imported(tmp_path):
         smtdist.import_images(tmp_path / "d.npz", tmp_path / "e.h5", layout="other")
 
 
+LINES = [
+    "a cat sat here",
+    "a dog sat there",
+    "a cat ran there",
+    "a dog ran here",
+    "birds fly over trees",
+] * 20
+
+
+def test_words_are_an_estimator(tmp_path):
+    asked = smtdist.WordSMT(window=2, n_components=3, max_words=64, input="content")
+    words = clone(asked).fit(LINES)
+    assert words.transform(["cat", "dog"]).shape == (2, len(words.get_feature_names_out())) == (2, 3)
+    assert words.nearest("cat", 3) == words.model_.nearest("cat", 3)
+    assert words.most_cooccurring("cat", 1)[0].word == "a"
+    pairs = [("cat", "dog"), ("cat", "here"), ("fly", "ran"), ("fly", "unknown")]
+    directions = words.model_.directions
+    numbers = [[words.words_.index(word) for word in pair] for pair in pairs[:3]]
+    cosines = [float(directions[one] @ directions[other]) for one, other in numbers]
+    assert words.score(pairs, [*cosines, 0]) == pytest.approx(1)
+    assert words.score(pairs, [*(-value for value in cosines), 0]) == pytest.approx(-1)
+    with pytest.raises(smtdist.SmtdistError, match="'horse' is not among"):
+        words.transform(["horse"])
+    (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in LINES))
+    filed = smtdist.WordSMT(window=2, n_components=3, max_words=64).fit(tmp_path / "a.txt")
+    np.testing.assert_array_equal(filed.vectors_, words.vectors_)
+    filed.save(tmp_path / "w.h5")
+    again = smtdist.WordSMT.from_file(tmp_path / "w.h5")
+    assert again.get_params() == filed.get_params() | {"vocabulary": len(filed.words_)}
+    less = again.withdraw(tmp_path / "a.txt", lines=[(1, 40)])
+    assert less.model_.statistics.n_positions < words.model_.statistics.n_positions
+    assert one_line(smtdist.load(tmp_path / "w.h5")).startswith(
+        f"<WordModel: {len(words.words_)} words, 3 comp"
+    )
+
+
+def test_points_are_an_estimator(tmp_path):
+    rows = RNG.uniform(size=(120, 3))
+    asked = smtdist.PointSMT(features="fourier", size=20, context="noise", random_state=3)
+    points = clone(asked).fit(rows)
+    assert (points.n_features_in_, points.model_.settings.seed) == (3, 3)
+    assert points.transform(rows[:7]).shape == (7, len(points.get_feature_names_out())) == (7, 4)
+    np.testing.assert_array_equal(points.transform(rows), points.model_.transform(rows))
+    points.save(tmp_path / "p.h5")
+    again = smtdist.PointSMT.from_file(tmp_path / "p.h5")
+    assert again.random_state == 3
+    more = again.partial_fit(RNG.uniform(size=(30, 3)))
+    assert one_line(more.model_) == "<PointModel: 20 features, 4 components, 150 samples>"
+    assert points.evaluate(rows, np.arange(120) % 2, rows, np.arange(120) % 2, neighbours=1).top1 == 1
+    with pytest.raises(ValueError, match="3 features"):
+        points.transform(rows[:, :2])
+    with pytest.raises(smtdist.SmtdistError, match="PointModel, which WordSMT does not read"):
+        smtdist.WordSMT.from_file(tmp_path / "p.h5")
+
+
+def test_video_is_an_estimator(tmp_path):
+    frames = RNG.integers(0, 256, (24, 12, 12), dtype=np.uint8)
+    small = {"patch": 4, "length": 4, "places": 16, "atoms": 40, "rounds": 2, "batch": 8, "n_components": 3}
+    video = clone(smtdist.VideoSMT(**small, random_state=1)).fit(frames)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["clip0/frames"] = frames
+    filed = smtdist.VideoSMT(**small, random_state=1).fit(tmp_path / "c.h5")
+    np.testing.assert_array_equal(filed.components_, video.components_)
+    z = video.transform((tmp_path / "c.h5", "clip0"))
+    assert z.shape == (96, 4, len(video.get_feature_names_out())) == (96, 4, 3)
+    assert video.n_features_in_ == 16
+    found = video.judge(frames)
+    assert video.score(frames) == pytest.approx(-found["straightness"]["embedding"]["second_difference"])
+    stacked = smtdist.VideoSMT(**small | {"atoms": 20}).fit(frames, below=video)
+    assert "layers" in stacked.judge(frames)
+    assert one_line(video.model_).startswith("<VideoModel: K = 40, 3 components, 96 samples>")
+
+
 def test_errors_of_python_speak_of_python_and_those_of_commands_of_options(smt, tmp_path):
-    from typer.testing import CliRunner
-
-    from smtdist.cli.app import app
-
     path = tmp_path / "m.h5"
     smt.save(path)
     with pytest.raises(smtdist.SmtdistError, match="overwrite=True") as raised:
