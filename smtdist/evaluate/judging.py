@@ -249,18 +249,20 @@ def evaluate(
             settings = how.settings(Configuration())
             run.require_neighbours(settings, len(near))
             return run.classified(near, near_y, far, far_y, engine, settings)
-        seen = how.of_images(model)
-        known, far_images = (labelled(*part, seen.model.scaling) for part in (train, test))
+        seen, shape = how.of_images(model), getattr(estimator, "image_shape", None)
+        known, far_images = (labelled(*part, seen.model.scaling, shape) for part in (train, test))
         return judged(seen, seen.taken(known), far_images, engine, how)
 
 
-def labelled(X: Any, y: Any, settings: EncodedSettings | None = None) -> run.Labelled:
+def labelled(
+    X: Any, y: Any, settings: EncodedSettings | None = None, image_shape: tuple[int, ...] | None = None
+) -> run.Labelled:
     """Return samples and their class numbers; without `y` those of the file of a (path, group) pair."""
     if y is None:
         if not (isinstance(X, tuple) and len(X) == 2):
             raise DataError("Samples in memory need labels beside them; give y and y_test.")
         return run.Labelled.open(*X, settings)
-    source = as_source(X, settings, fitted=True)
+    source = as_source(X, settings, fitted=True, image_shape=image_shape)
     return run.Labelled(source, _labels(y, source.n_samples))
 
 

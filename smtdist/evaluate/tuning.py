@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
-from smtdist.data.array import as_source
 from smtdist.data.showing import Shown, html_table
 from smtdist.engine import session
 from smtdist.engine.memory import memory_limit
@@ -185,25 +184,23 @@ def tune(
     judging.refuse_idle(metric, neighbours=neighbours)
     if metric not in ("knn", "linear"):
         raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
-    learnt = isinstance(estimator, CodedSMT)
-    values = grids.checked_grid(grid, learnt=learnt)
+    values = grids.checked_grid(grid, learnt=isinstance(estimator, CodedSMT))
+    shape = getattr(estimator, "image_shape", None)
     if isinstance(estimator, CodedSMT):
-        trials, settings = Trials.of_learnt(estimator.given_settings(), values), None
+        trials, scaling = Trials.of_learnt(estimator.given_settings(), values), None
+        whole = judging.labelled(X, y, scaling, shape)
     else:
-        settings = estimator.configuration
-        trials = Trials.of(settings, values, estimator.atoms)
-    seed = Configuration.seed if settings is None else settings.seed
-    whole = _opened(X, y, settings)
-    judge = validation if isinstance(validation, float | int) else _opened(*validation, settings)
-    known, asked = parts(whole, judge, limit, seed)
+        scaling = estimator.configuration
+        Trials.of(scaling, values, estimator.atoms)  # refused before an image is read
+        whole = judging.labelled(X, y, scaling, shape)
+        trials = Trials.of(estimator.settings_for(whole.source), values, estimator.atoms)
+    judge = (
+        validation if isinstance(validation, float | int) else judging.labelled(*validation, scaling, shape)
+    )
+    known, asked = parts(whole, judge, limit, trials.votes.seed)
     trials.require_neighbours(known, metric, neighbours)
     with session.executor_for(estimator.cluster, estimator.workers) as executor:
         return trials.tried(known, asked, Engine(executor), metric, neighbours, started)
-
-
-def _opened(X: Any, y: Any, settings: Configuration | None) -> Labelled:
-    found = judging.labelled(X, y, settings)
-    return Labelled(as_source(X, settings), found.labels)
 
 
 def parts(

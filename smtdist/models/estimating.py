@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -17,20 +17,7 @@ from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.models import adding, given
-
-
-def settings_in(estimator: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return settings by name from the parameters of an estimator, where the seed is called random_state."""
-    return {name: getattr(estimator, "random_state" if name == "seed" else name) for name in names}
-
-
-def parameters_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an estimator for settings by name.
-
-    >>> parameters_of({"seed": 3, "size": 4})
-    {'random_state': 3, 'size': 4}
-    """
-    return {"random_state" if name == "seed" else name: value for name, value in settings.items()}
+from smtdist.models.parameters import parameters_of, settings_in
 
 
 class TransformEstimator(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]

@@ -117,7 +117,7 @@ def test_files_open_with_xarray_and_load_again(tmp_path, table):
 
 
 def test_the_estimator_keeps_scikit_learns_conventions():
-    one = BinaryConcepts(n_concepts=5, seed=3)
+    one = BinaryConcepts(n_concepts=5, random_state=3)
     assert clone(one).get_params() == one.get_params()
     assert set(NAMES) <= set(one.get_params())
     defaults = ConceptSettings()

@@ -205,6 +205,7 @@ def import_images(
     verify : decode every image once. on_error : "raise", or "skip" unreadable images.
     workers : processes that decode; 0: this one.
 
-    Returns what was written, by group. Memory: workers + 2 batches of 4 MiB or one image. Raises DataError for what cannot be imported.
+    Returns what was written, by group. Memory: workers + 2 batches of 4 MiB or one image. Raises DataError
+    for what cannot be imported.
     """
     return looked_at(**locals()).run()

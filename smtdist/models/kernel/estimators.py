@@ -32,6 +32,7 @@ class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMi
         given = self.get_params(deep=False)
         function = given["kernel"] if callable(given["kernel"]) else None
         changes = {name: value for name, value in given.items() if name not in ("workers", "cluster")}
+        changes["seed"] = changes.pop("random_state")
         if function is not None:
             changes["kernel"] = "gaussian"
             if changes.get("features") is not None:
@@ -146,7 +147,7 @@ class ContrastiveKernel(_KernelEstimator):
         copies: int = 1,
         triplets: str = "drawn",
         pool: int = 1024,
-        seed: int = 0,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -164,7 +165,7 @@ class ContrastiveKernel(_KernelEstimator):
         self.copies = copies
         self.triplets = triplets
         self.pool = pool
-        self.seed = seed
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 
@@ -220,7 +221,7 @@ class SpectralContrastiveKernel(_KernelEstimator):
         rounds: int = 200,
         batch: int = 1024,
         learning_rate: float = 0.01,
-        seed: int = 0,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -246,7 +247,7 @@ class SpectralContrastiveKernel(_KernelEstimator):
         self.rounds = rounds
         self.batch = batch
         self.learning_rate = learning_rate
-        self.seed = seed
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 
@@ -303,7 +304,7 @@ class KernelAutoencoder(_KernelEstimator):
         rounds: int = 200,
         batch: int = 1024,
         learning_rate: float = 0.01,
-        seed: int = 0,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -331,7 +332,7 @@ class KernelAutoencoder(_KernelEstimator):
         self.rounds = rounds
         self.batch = batch
         self.learning_rate = learning_rate
-        self.seed = seed
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
 from smtdist.engine.events import Event
-from smtdist.models.estimating import TransformEstimator, settings_in
+from smtdist.models.estimating import TransformEstimator
 from smtdist.models.judged import Evaluates
+from smtdist.models.parameters import settings_in
 from smtdist.models.points.fit import PointModel
 from smtdist.models.points.sites import ROWS_OF_TABLES
 from smtdist.models.points.table import PointSettings, embedded, fit_table
