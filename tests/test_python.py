@@ -149,6 +149,34 @@ def test_images_and_clips_are_imported(tmp_path):
         smtdist.import_images(tmp_path / "d.npz", tmp_path / "e.h5", layout="other")
 
 
+def test_pictures_take_estimators(smt):
+    from matplotlib.colors import to_hex
+    from matplotlib.offsetbox import AnnotationBbox
+
+    assert len(smtdist.plot.spectrum(smt).lines[0].get_ydata()) == 4
+    for function in (smtdist.plot.dictionary, smtdist.plot.atom_neighbours):
+        np.testing.assert_array_equal(
+            function(smt).images[0].get_array(), function(smt.model_).images[0].get_array()
+        )
+    coder = smtdist.SparseCoding(units=9, patch=3, settings={"rounds": 2}).fit(X)
+    assert smtdist.plot.dictionary(coder).images[0].get_array().shape == (11, 11, 3)
+    axes = smtdist.plot.image_map(smt, X[:9], Y[:9])
+    boxes = [one for one in axes.artists if isinstance(one, AnnotationBbox)]
+    frames = [to_hex(one.patch.get_edgecolor()) for one in boxes]
+    assert len(set(frames)) == 3
+    assert all((frames[i] == frames[j]) == (Y[i] == Y[j]) for i in range(9) for j in range(9))
+    shown = boxes[0].offsetbox.get_children()[0].get_array()
+    np.testing.assert_array_equal(shown, np.repeat(X[0][..., None], 3, axis=-1))  # rows are no channels
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1", "2"]
+    named = smtdist.plot.image_map(
+        smt.transform(X[:9]), X[:9, ..., None] / 255, Y[:9], names=["a", "b", "c"]
+    )
+    assert [text.get_text() for text in named.get_legend().get_texts()] == ["a", "b", "c"]
+    assert smtdist.plot.image_map(smt, X[:9]).get_legend() is None
+    beside = smtdist.plot.neighbours(X[:2], X[None, 2:5].repeat(2, axis=0))
+    assert beside.images[0].get_array().shape == (17, 35, 3)
+
+
 LINES = [
     "a cat sat here",
     "a dog sat there",

@@ -122,7 +122,8 @@ def test_the_estimator_keeps_scikit_learns_conventions():
     assert clone(one).get_params() == one.get_params()
     assert set(parameters_of(dict.fromkeys(NAMES))) <= set(one.get_params())
     defaults = ConceptSettings()
-    assert all(getattr(BinaryConcepts(), name) == getattr(defaults, name) for name in NAMES)
+    wanted = parameters_of({name: getattr(defaults, name) for name in NAMES})
+    assert all(getattr(BinaryConcepts(), name) == value for name, value in wanted.items())
     for wrong in ({"method": "guess"}, {"features": "none"}, {"items": 1}, {"candidates": 0}):
         with pytest.raises(ConfigurationError):
             BinaryConcepts(**wrong).fit(np.eye(4))
