@@ -101,11 +101,11 @@ def class_colours(count: int) -> list[Any]:
     >>> len(class_colours(3)), len({tuple(one) for one in class_colours(30)})
     (3, 30)
     """
-    return (
-        list(WONG[:count])
-        if count <= len(WONG)
-        else list(colormaps["turbo"](np.linspace(0.03, 0.97, count)))
-    )
+    if count <= len(WONG):
+        return list(WONG[:count])
+    if count <= 20:
+        return list(colormaps["tab10" if count <= 10 else "tab20"](np.arange(count)))
+    return list(colormaps["turbo"](np.linspace(0.03, 0.97, count)))
 
 
 def _with_margin(values: NDArray[np.float64]) -> tuple[float, float]:
