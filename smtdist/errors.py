@@ -14,7 +14,14 @@ _SWITCHES: Final = (
     *("overwrite", "append", "allow-repeats", "withdraw", "alone", "mirrored", "insecure"),
     *("plan", "json", "quiet"),
 )
-_NAMES: Final = {"components": "n_components", "from-model": "base", "with": "others"}
+_NAMES: Final = {
+    "components": "n_components",
+    "from-model": "base",
+    "with": "others",
+    "cluster-config": "config",
+    "set": "a parameter",
+    "dataset": "(path, dataset)",
+}
 _VALUES: Final = (
     r"\d[\d.,]*\b|N\b|tls://\S+|\b(?:knn|linear|svm|kernel|skip|raise|none|folders|embedding|codes|both|encoded|plain"
     r"|local|kubernetes|ssh|slurm|time)\b"

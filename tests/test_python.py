@@ -1,7 +1,10 @@
 """What commands do, Python does too: functions and methods beside the estimators, short to look at, with errors in its words."""
 
+import ast
+import inspect
 import json
 import re
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -10,8 +13,11 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 import smtdist
+from smtdist import errors
 from smtdist.cli.app import app
+from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import in_python
+from smtdist.evaluate import judging
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -149,6 +155,49 @@ def test_images_and_clips_are_imported(tmp_path):
         smtdist.import_images(tmp_path / "d.npz", tmp_path / "e.h5", layout="other")
 
 
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: smtdist.SMT(**SMALL).fit(X), "<Model: K = 16, 4 components, 60 samples>"),
+        (
+            lambda: smtdist.CodedSMT(
+                feature="sc", patch=3, dictionary=8, n_components=4, settings={"rounds": 2}
+            ).fit(X),
+            "<Manifold: K = 16, 4 components, 60 samples>",
+        ),
+        (
+            lambda: smtdist.SparseCoding(units=8, patch=3, settings={"rounds": 2}).fit(X),
+            "<SparseCoder: K = 8, 60 samples>",
+        ),
+        (
+            lambda: smtdist.ContrastiveKernel(n_components=2, noise=0.5).fit(X.reshape(60, -1) / 255),
+            "<KernelModel: 2 components>",
+        ),
+        (
+            lambda: smtdist.BinaryConcepts(n_concepts=3, candidates=64, sweeps=5).fit(X.reshape(60, -1)),
+            "<ConceptModel: 3 concepts, 60 samples>",
+        ),
+    ],
+)
+def test_models_of_every_kind_are_kept_and_shown(make, line, tmp_path):
+    estimator = make()
+    smtdist.save(estimator, tmp_path / "m.h5")
+    found = smtdist.load(tmp_path / "m.h5")
+    assert one_line(found) == line
+    assert found._repr_html_().startswith(f"<table><caption>{type(found).__name__}</caption>")
+    with pytest.raises(smtdist.SmtdistError, match="not fitted yet"):
+        smtdist.save(clone(estimator), tmp_path / "n.h5")
+
+
+def test_heads_are_kept(tmp_path):
+    head = smtdist.RidgeHead().fit(X.reshape(60, -1) / 255, Y)
+    smtdist.save(head, tmp_path / "h.h5")
+    again = smtdist.load(tmp_path / "h.h5")
+    np.testing.assert_array_equal(
+        again.predict(X.reshape(60, -1) / 255), head.predict(X.reshape(60, -1) / 255)
+    )
+
+
 def test_pictures_take_estimators(smt):
     from matplotlib.colors import to_hex
     from matplotlib.offsetbox import AnnotationBbox
@@ -277,3 +326,43 @@ def test_messages_keep_whole_commands_and_values():
     )
     assert in_python(in_python("pass --set ridge=0.1 --workers 2")) == "pass ridge=0.1 workers=2"
     assert not re.search(r"--", in_python("give --data with --metric kernel or --features embedding"))
+
+
+def messages():
+    """Yield (file, text) of the strings below the command line, without docstrings."""
+    for path in sorted(Path(smtdist.__file__).parent.rglob("*.py")):
+        if path.parts[-2] == "cli" or path.name == "errors.py":
+            continue
+        tree = ast.parse(path.read_text())
+        plain = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                parts = [one.value if isinstance(one, ast.Constant) else "X" for one in node.values]
+                yield path.name, "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in plain:
+                yield path.name, node.value
+
+
+def parameters():
+    """Return the names of all parameters of what is public."""
+    named = [getattr(smtdist, name) for name in smtdist.__all__]
+    classes = [one for one in named if inspect.isclass(one)] + [judging.Asked, ClusterChoice]
+    named += [value for one in classes for _, value in inspect.getmembers(one, inspect.isfunction)]
+    named = [
+        one for one in named if inspect.isfunction(one) or hasattr(one, "__signature__") or one in classes
+    ]
+    made = (one for one in named if not (inspect.isclass(one) and issubclass(one, Exception)))
+    return {name for one in made for name in inspect.signature(one).parameters}
+
+
+def test_options_in_messages_are_parameters_of_python():
+    known = parameters() | {"a parameter", "(path, dataset)"}
+    known |= {"dashboard_address", "protocol", "test_only", "std"}  # of other programs
+    found = {}
+    for file, text in messages():
+        bare = errors._COMMAND.sub("", text)
+        for option in errors._OPTION.finditer(bare):
+            name = re.sub(r"=.*", "", in_python(option[0]))
+            if name not in known:
+                found.setdefault(name, set()).add(file)
+    assert found == {}
