@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,15 @@ from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.run import Labelled
-from smtdist.models.coders.estimators import CodedSMT
-from smtdist.models.smt import SMT
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning import split as splitting
 from smtdist.models.tuning import tune as trying
 from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
 from smtdist.models.tuning.tune import Trial
+
+if TYPE_CHECKING:  # a command that tunes needs no scikit-learn
+    from smtdist.models.coders.estimators import CodedSMT
+    from smtdist.models.smt import SMT
 
 
 @dataclass(frozen=True)
@@ -175,11 +177,14 @@ def tune(
     Raises ConfigurationError for a setting or value that there is not, before an image is read.
 
     >>> images = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
+    >>> from smtdist.models.smt import SMT
     >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
     >>> found = tune(smt, {"ridge": [0.01, 0.1]}, images, np.arange(80) % 2, neighbours=5)
     >>> len(found.trials), list(found.best_params)
     (2, ['ridge'])
     """
+    from smtdist.models.coders.estimators import CodedSMT
+
     started = time.perf_counter()
     judging.refuse_idle(metric, neighbours=neighbours)
     if metric not in ("knn", "linear"):
