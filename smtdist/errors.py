@@ -20,6 +20,7 @@ _NAMES: Final = {
     "with": "others",
     "cluster-config": "config",
     "set": "a parameter",
+    "follow": "SMTDIST_FOLLOW",
     "dataset": "(path, dataset)",
 }
 _VALUES: Final = (
@@ -70,8 +71,6 @@ def _setting(found: re.Match[str]) -> str:
     word = {"true": "True", "false": "False", "null": "None"}.get(value)
     return f"{name}={word}" if word else f'{name}="{value}"'
 
-import re
-from typing import Final
 
 MASK: Final = "***"
 _USER: Final = re.compile(r"(?<!file)://[^\s/?#]*@")

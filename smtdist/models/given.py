@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import Any, Final
 
-from smtdist.data import hdf5
+from smtdist.data import guarded, hdf5
 from smtdist.errors import ModelError
 from smtdist.models import loading
 from smtdist.models.coders.represent import representing
@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str], *, statistics: bool = True) -> Any:
 
 def _kind_of(path: str | os.PathLike[str]) -> str:
     try:
-        with hdf5.unlocked(path) as file:
+        with guarded.unlocked(path) as file:
             return kind_in(file)
     except hdf5.DAMAGE:
         return OF_IMAGES[0]  # whoever reads it says what is wrong
