@@ -32,7 +32,7 @@ PICTURES = {
     "spectrum": "plot.spectrum(model)",
     "dictionary": "plot.dictionary(model)",
     "atom_neighbours": "plot.atom_neighbours(model)",
-    "image_map": "plot.image_map(looked.asked_z, looked.asked)",
+    "image_map": "plot.image_map(looked.asked_z, looked.asked, looked.asked_labels)",
     "confusion": "plot.confusion(looked.evaluation.confusion)",
     "neighbours": "plot.neighbours(looked.asked[wrong], looked.known[looked.rows[wrong]])",
     "matching_patches": (

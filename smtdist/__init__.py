@@ -8,22 +8,31 @@ if _TYPE_CHECKING:
     from smtdist import plot as plot
     from smtdist.concepts.estimator import BinaryConcepts
     from smtdist.configuration import PRESETS, Configuration, preset
+    from smtdist.data.importers.images import import_images
+    from smtdist.data.video_import import import_videos
     from smtdist.errors import SmtdistError
     from smtdist.evaluate.kernel_head import KernelHead
     from smtdist.evaluate.ridge_head import RidgeHead
+    from smtdist.evaluate.tuning import tune
+    from smtdist.models.adding import merge, update
     from smtdist.models.coders.estimators import CodedSMT, SparseCoding, SpikeSlabCoder
+    from smtdist.models.export.write import export
+    from smtdist.models.functional.estimator import VideoSMT
+    from smtdist.models.given import load, save
     from smtdist.models.kernel.estimators import (
         ContrastiveKernel,
         KernelAutoencoder,
         SpectralContrastiveKernel,
     )
-    from smtdist.models.loading import load, save
     from smtdist.models.merge import refit
     from smtdist.models.model import Model
+    from smtdist.models.points.estimator import PointSMT
     from smtdist.models.smt import SMT
     from smtdist.models.tree import open
+    from smtdist.models.words.estimator import WordSMT
     from smtdist.monitor.run import start
     from smtdist.monitor.watch import watch
+    from smtdist.report.build import write_report
 
     __version__: str
 
@@ -37,18 +46,28 @@ __all__ = [
     "KernelAutoencoder",
     "KernelHead",
     "Model",
+    "PointSMT",
     "RidgeHead",
     "SmtdistError",
     "SparseCoding",
     "SpectralContrastiveKernel",
     "SpikeSlabCoder",
+    "VideoSMT",
+    "WordSMT",
+    "export",
+    "import_images",
+    "import_videos",
     "load",
+    "merge",
     "open",
     "preset",
     "refit",
     "save",
     "start",
+    "tune",
+    "update",
     "watch",
+    "write_report",
 ]
 
 # Workers import the package too and need none of these: a name brings its module with it when it is first used.
@@ -66,13 +85,23 @@ _HOMES = {
     "ContrastiveKernel": "smtdist.models.kernel.estimators",
     "KernelAutoencoder": "smtdist.models.kernel.estimators",
     "SpectralContrastiveKernel": "smtdist.models.kernel.estimators",
-    "load": "smtdist.models.loading",
-    "save": "smtdist.models.loading",
+    "load": "smtdist.models.given",
+    "save": "smtdist.models.given",
     "refit": "smtdist.models.merge",
     "Model": "smtdist.models.model",
     "SMT": "smtdist.models.smt",
     "open": "smtdist.models.tree",
     "start": "smtdist.monitor.run",
+    "tune": "smtdist.evaluate.tuning",
+    "write_report": "smtdist.report.build",
+    "export": "smtdist.models.export.write",
+    "import_images": "smtdist.data.importers.images",
+    "import_videos": "smtdist.data.video_import",
+    "update": "smtdist.models.adding",
+    "merge": "smtdist.models.adding",
+    "WordSMT": "smtdist.models.words.estimator",
+    "PointSMT": "smtdist.models.points.estimator",
+    "VideoSMT": "smtdist.models.functional.estimator",
     "watch": "smtdist.monitor.watch",
 }
 

@@ -1,7 +1,76 @@
-"""The errors a user meets. Each message is one sentence: where, what was found, what was expected, what to do."""
+"""The errors a user meets. Each message is one sentence: where, what was found, what was expected, what to do.
+
+Messages are written with the options of the command line, and `in_python` is the one place that says them in Python.
+"""
 
 import re
+import threading
 from typing import Final
+
+COMMAND_LINE: Final = threading.Event()
+"""Set while a command runs: its options are not translated."""
+
+_SWITCHES: Final = (
+    *("overwrite", "append", "allow-repeats", "withdraw", "alone", "mirrored", "insecure"),
+    *("plan", "json", "quiet"),
+)
+_NAMES: Final = {
+    "components": "n_components",
+    "from-model": "base",
+    "with": "others",
+    "cluster-config": "config",
+    "set": "a parameter",
+    "follow": "SMTDIST_FOLLOW",
+    "dataset": "(path, dataset)",
+}
+_VALUES: Final = (
+    r"\d[\d.,]*\b|N\b|tls://\S+|\b(?:knn|linear|svm|kernel|skip|raise|none|folders|embedding|codes|both|encoded|plain"
+    r"|local|kubernetes|ssh|slurm|time)\b"
+)
+_OPTION: Final = re.compile(rf"(?<![\w-])--(no-)?([a-z][a-z-]*)(?:[ =]({_VALUES}))?")
+_COMMAND: Final = re.compile(
+    r"`[^`]*`|smtdist [a-z]+(?: [A-Z]+)?(?: --[a-z-]+(?: [^\s;,]+)?)*|touch --date=\S+"
+)
+_SETTING: Final = re.compile(r"(?<![\w?&/.-])([a-z_]{2,})=(?!value)([a-z]\w*)\b(?![(=.])")
+
+
+def in_python(message: str) -> str:
+    """Return a message with what Python calls the options of the command line; whole commands stay.
+
+    >>> in_python("x.h5 exists already; choose another name or pass --overwrite.")
+    'x.h5 exists already; choose another name or pass overwrite=True.'
+    >>> in_python("use --metric kernel, --workers 2, --set grey=false or --components")
+    'use metric="kernel", workers=2, grey=False or n_components'
+    >>> in_python("make one with smtdist fit --model l1, or leave --atoms out")
+    'make one with smtdist fit --model l1, or leave atoms out'
+    """
+    parts, at = [], 0
+    for command in _COMMAND.finditer(message):
+        parts += [_translated(message[at : command.start()]), command[0]]
+        at = command.end()
+    return "".join([*parts, _translated(message[at:])])
+
+
+def _translated(text: str) -> str:
+    text = re.sub(r"--set (?=[a-z_]+=)", "", text)
+    return _SETTING.sub(_setting, _OPTION.sub(_option, text))
+
+
+def _option(found: re.Match[str]) -> str:
+    no, option, value = found.groups()
+    name = _NAMES.get(option, option.replace("-", "_"))
+    if no or option in _SWITCHES:
+        return f"{name}={'False' if no else 'True'}"
+    if value is None:
+        return name
+    return f"{name}={value}" if value[0].isdigit() or value == "N" else f'{name}="{value}"'
+
+
+def _setting(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    word = {"true": "True", "false": "False", "null": "None"}.get(value)
+    return f"{name}={word}" if word else f'{name}="{value}"'
+
 
 MASK: Final = "***"
 _USER: Final = re.compile(r"(?<!file)://[^\s/?#]*@")
@@ -42,6 +111,11 @@ class SmtdistError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(masked(message))
+
+    def __str__(self) -> str:
+        """Return the sentence, with the words of Python, or of the command line while a command runs."""
+        message = super().__str__()
+        return message if COMMAND_LINE.is_set() else in_python(message)
 
 
 class DataError(SmtdistError):

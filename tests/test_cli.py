@@ -212,7 +212,9 @@ def test_evaluate(data, model):
     assert result["top1"] <= result["top5"] <= 1
     assert (result["k"], result["vote"], result["n_test"]) == (5, "exp", 40)
     with h5py.File(data) as file:
-        pixels = [file[f"{group}/images"][()].reshape(-1, 8 * 8).astype(float) for group in ("train", "test")]
+        pixels = [
+            file[f"{group}/images"][()].reshape(-1, 8 * 8).astype(float) for group in ("train", "test")
+        ]
         labels = [file[f"{group}/labels"][()] for group in ("train", "test")]
     # the baseline by hand: cosines of pixels, the five nearest, exp(cosine / T)
     near, far = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in pixels)

@@ -78,6 +78,8 @@ def test_public_names():
     expected |= {"load", "open", "preset", "refit", "save", "start", "watch"}
     expected |= {"ContrastiveKernel", "KernelAutoencoder", "SpectralContrastiveKernel"}
     expected |= {"CodedSMT", "SparseCoding", "SpikeSlabCoder", "KernelHead", "RidgeHead"}
+    expected |= {"export", "import_images", "import_videos", "merge", "tune", "update", "write_report"}
+    expected |= {"PointSMT", "VideoSMT", "WordSMT"}
     assert set(smtdist.__all__) == expected
     assert set(dir(smtdist)) == expected | {"plot", "__version__"}
     assert all(hasattr(smtdist, name) for name in dir(smtdist))

@@ -109,7 +109,7 @@ def test_the_share_is_the_seeds(data):
         (("--grid", "patch=six"), 2, "patch is 'six'"),
         (("--grid", "crop=4,6"), 2, "crop cannot be tuned"),
         (("--grid", "n_components=6,25"), 2, "n_components=25"),
-        (("--grid", "drop=19"), 2, "n_components + drop is 25"),
+        (("--grid", "drop=24"), 2, "drop is 24"),
         (("--grid", "ridge=0.1", "--validation", "1.5"), 2, "between 0 and 1"),
         (("--grid", "ridge=0.1", "--validation", "0.0001"), 2, "leaves 0 of 600"),
         (("--grid", "ridge=0.1", "--validation", "nowhere"), 1, "nowhere"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.data.video import Clip, open_clips
-from smtdist.data.video_import import VideoSettings, import_videos
+from smtdist.data.video_import import import_videos
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 
@@ -23,7 +23,7 @@ def small_clips(data: str, folder: Path, levels: int) -> str:
     """Return a file of the clips at half the size `levels` times, written once to the folder."""
     out = folder / f"clips-{levels}.h5"
     if not out.exists():
-        import_videos([data], out, VideoSettings(levels=levels))
+        import_videos([data], out, levels=levels)
     return str(out)
 
 

@@ -19,7 +19,14 @@ from typer.core import TyperCommand, TyperGroup
 
 from smtdist.cli.commands import CHECKPOINT, COMMANDS, WORDS, load
 from smtdist.cli.errors import DEBUG, WrongUsage
-from smtdist.errors import InterruptedRun, OutputExistsError, SmtdistError, masked, visible
+from smtdist.errors import (
+    COMMAND_LINE,
+    InterruptedRun,
+    OutputExistsError,
+    SmtdistError,
+    masked,
+    visible,
+)
 
 FAILED, USAGE = 1, 2
 PATIENCE = "18"
@@ -84,6 +91,7 @@ def asks_for_kernel(args: list[str]) -> bool:
 @contextlib.contextmanager
 def sentences() -> Iterator[None]:
     """Turn what can go wrong in a run into one line on standard error and an exit code."""
+    COMMAND_LINE.set()
     try:
         yield
     except (SmtdistError, OSError, MemoryError, KeyboardInterrupt) as error:
@@ -92,6 +100,8 @@ def sentences() -> Iterator[None]:
         message, code = _sentence(error)
         typer.echo(f"smtdist: {visible(masked(message))}", err=True)
         raise typer.Exit(code) from None
+    finally:
+        COMMAND_LINE.clear()
 
 
 def _sentence(error: BaseException) -> tuple[str, int]:

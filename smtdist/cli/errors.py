@@ -19,6 +19,8 @@ DEBUG: Final = threading.Event()
 class WrongUsage(SmtdistError):
     """Options that have no meaning, alone or together (exit code 2)."""
 
+    __str__ = Exception.__str__  # its words are those of the command line
+
 
 @contextmanager
 def usage(*others: type[Exception]) -> Iterator[None]:

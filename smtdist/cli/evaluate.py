@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -14,47 +13,24 @@ from numpy.typing import NDArray
 
 from smtdist.cli import options as opt
 from smtdist.cli.costs import Plan, say_evaluation_plan
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
-from smtdist.data.locations import Location
 from smtdist.data.table import as_table
 from smtdist.errors import MemoryBudgetError
-from smtdist.evaluate import run, stored
+from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.models import readout
-from smtdist.models.model import Model
 from smtdist.models.pixels import RawPixels
-from smtdist.models.transform import Represents
 from smtdist.monitor import tables
 
 if TYPE_CHECKING:
-    from smtdist.engine.passes import Engine
-
-DRAWS: Final = 5
+    pass
 
 
 Metric = enum.StrEnum("Metric", "knn linear svm kernel")
 Vote = enum.StrEnum("Vote", "exp linear hard")
-
-
-def _share(value: float | None) -> float | None:
-    if value is not None and not 0 < value < 1:
-        raise WrongUsage(f"The validation share is {value}; it must be a number between 0 and 1.")
-    return value
-
-
-def _positive(value: float | None) -> float | None:
-    if value is not None and not 0 < value < float("inf"):
-        raise WrongUsage(f"The temperature is {value}; it must be a positive number.")
-    return value
-
-
-def _power(value: float | None) -> float | None:
-    if value is not None and not 0 <= value <= 1:
-        raise WrongUsage(f"Whitening is {value}; it must be a number from 0 to 1.")
-    return value
 
 
 def evaluate(
@@ -72,7 +48,6 @@ def evaluate(
     temperature: Annotated[
         float | None,
         typer.Option(
-            callback=_positive,
             help="T of the vote exp(cosine / T), default as the model says; of the kernel, 0.5.",
         ),
     ] = None,
@@ -93,7 +68,6 @@ def evaluate(
     validation: Annotated[
         float | None,
         typer.Option(
-            callback=_share,
             help="Share of the training images that chooses the penalty (linear).",
             show_default=str(run.Linear.validation),
         ),
@@ -105,7 +79,8 @@ def evaluate(
         ),
     ] = None,
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Draws for each number of labels.", show_default=str(DRAWS))
+        int | None,
+        typer.Option(min=1, help="Draws for each number of labels.", show_default=str(judging.DRAWS)),
     ] = None,
     mirrored: Annotated[
         bool | None,
@@ -126,7 +101,6 @@ def evaluate(
     whiten: Annotated[
         float | None,
         typer.Option(
-            callback=_power,
             help="0: leading directions as they are; 1: of equal variance.",
             show_default="0.5",
         ),
@@ -173,29 +147,25 @@ def evaluate(
             )
         _evaluate_head(model, Path(data[0]), where, json)
         return
-    metric = metric or Metric.knn
-    if whiten is not None and leading is None:
-        raise WrongUsage("--whiten is for leading directions; give --leading too.")
-    opt.refuse_idle(
-        metric,
-        neighbours=neighbours,
-        temperature=temperature,
-        vote=vote,
-        folds=folds,
-        validation=validation,
-    )
-    if leading is not None and metric is Metric.kernel:
-        raise WrongUsage(
-            "The kernel compares images by all that is seen of them; leave out --leading, or judge by another metric."
+    with usage():
+        how = judging.Asked(
+            metric=metric or Metric.knn,
+            neighbours=neighbours,
+            temperature=temperature,
+            vote=vote,
+            folds=folds,
+            validation=validation,
+            mirrored=mirrored,
+            leading=leading,
+            whiten=whiten,
+            features=opt.features(features),
+            pool=pool,
+            n_components=components,
+            drop=drop,
+            others=tuple(with_ or ()),
+            labels=tuple(labels or ()),
+            draws=draws,
         )
-    if labels and (metric in (Metric.knn, Metric.linear) or leading):
-        raise WrongUsage("--labels goes with --metric svm or kernel, and without --leading.")
-    if labels and metric is Metric.svm and (mirrored or with_):
-        raise WrongUsage("--labels and --metric svm go without --mirrored and --with.")
-    if draws is not None and not labels:
-        raise WrongUsage("--draws is for --labels; give --labels too.")
-    power = run.Directions.whiten if whiten is None else whiten
-    seen = None if leading is None else run.Directions(leading, power)
     if stored.holds(model, "representation"):
         if any(one is not None and one != [] for one in changes) or len(data) > 1:
             raise WrongUsage(
@@ -206,11 +176,8 @@ def evaluate(
             model,
             Path(data[0]),
             where,
-            mirrored,
+            how,
             json,
-            lambda votes: _settings(metric, votes, neighbours, temperature, vote, folds, validation),
-            labels or [],
-            draws,
             plan,
         )
         return
@@ -228,58 +195,34 @@ def evaluate(
                 "A kernel model is judged alone and whole, on one file; leave out --components, --drop, --with, --mirrored, "
                 "--leading, --labels, --features, --pool and --set."
             )
-        wanted = _settings(metric, Configuration(), neighbours, temperature, vote, folds, validation)
-        _evaluate_kernel(model, data[0], train, test, wanted, where, json)
+        _evaluate_kernel(model, data[0], train, test, how.settings(Configuration()), where, json)
         return
-    fitted = encoder_at(model, set_)
-    if mirrored is None:
-        mirrored = metric is Metric.kernel or (metric is Metric.knn and fitted.votes.mirrored_votes)
-    # the kernel has mirror images in it; for other classifiers they are images of their own
-    fitted, *others = _as_seen(
-        [fitted, *opt.other_models(with_)], opt.features(features), pool, metric, mirrored
-    )
-    settings = _settings(metric, fitted.votes, neighbours, temperature, vote, folds, validation)
-    if isinstance(settings, run.Kernel):
-        settings = run.Kernel(settings.temperature, readout.layout_of(fitted, components, drop, others))
-    twice = mirrored and metric is not Metric.kernel
-    known, asked = _opened(data, train, test, fitted, settings, twice, limit)
-    how = fitted, known, asked
-    beside = components, drop, others
-    counts = labels or []
-    if counts:
-        from smtdist.evaluate import few_labels
-
-        few_labels.draw_labelled(known.labels, max(counts), 0, 0)  # refused before an image is coded
+    seen = how.of_images(encoder_at(model, set_))
+    known, asked = (run.Labelled.open(data, group, seen.model.scaling) for group in (train, test))
+    known = seen.taken(known.first(limit))
     with engine_for(where, known.source) as engine:
-        if plan or counts:
-            costs = run.planned(*how, engine, settings, *beside, seen, counts, timed=plan)
         if plan:
-            say_evaluation_plan(costs, json, model=str(model.absolute()), metric=metric.value)
+            costs = judging.planned(seen, known, asked, engine, how, timed=True)
+            say_evaluation_plan(costs, json, model=str(model.absolute()), metric=how.metric)
             return
-        if counts:
-            costs.require_room()
-            with run.represented(costs, *how, engine, settings) as (near, far):
-                both = near, known.labels, far, asked.labels
-                _say_sweep(_swept(engine, settings, *both, counts, draws), metric, json)
-            return
-        found = run.evaluated(*how, engine, settings, *beside, seen)
+        found = judging.judged(seen, known, asked, engine, how)
         baseline = None
-        if isinstance(settings, run.Neighbours):
-            raw = RawPixels(known.source.shape[1:], fitted.votes, fitted.scaling)
+        if isinstance(seen.settings, run.Neighbours):
+            raw = RawPixels(known.source.shape[1:], seen.model.votes, seen.model.scaling)
             with suppress(MemoryBudgetError):  # what was asked for is there
-                baseline = run.evaluated(raw, known, asked, engine, settings)
-    say_evaluation(found, model, "images", json, seen, mirrored, baseline)
+                baseline = run.evaluated(raw, known, asked, engine, seen.settings)
+    if isinstance(found, list):
+        _say_sweep(found, how.metric, json)
+        return
+    say_evaluation(found, model, "images", json, how.directions, seen.mirrored, baseline)
 
 
 def _evaluate_files(
     known: Path,
     asked: Path,
     where: Where,
-    mirrored: bool | None,
+    how: judging.Asked,
     json: bool,
-    settings_of: Callable[[Configuration], run.Settings],
-    labels: list[int],
-    draws: int | None,
     plan: bool,
 ) -> None:
     """Classify representations in one file by those in another, or by few of them."""
@@ -289,8 +232,8 @@ def _evaluate_files(
         engine_for(where, as_table((known, "z"))) as engine,
     ):
         near.require_like(far)
-        settings = settings_of(near.votes)
-        if labels and not isinstance(settings, run.Kernel):
+        settings, mirrored = how.settings(near.votes), how.mirrored
+        if how.labels and not isinstance(settings, run.Kernel):
             raise WrongUsage("Files of smtdist transform are judged by few labels with --metric kernel.")
         if mirrored and not near.has_mirrored:
             raise WrongUsage(
@@ -308,13 +251,13 @@ def _evaluate_files(
                     isinstance(settings, run.Neighbours) and near.votes.mirrored_votes and near.has_mirrored
                 )
             train, test = near.views(mirrored), far.views(False)
-        costs = run.planned_files(*train, *test, settings, labels)
+        costs = run.planned_files(*train, *test, settings, how.labels)
         if plan:
             say_evaluation_plan(costs, json, model=str(known.absolute()))
             return
         costs.require_room(files=True)
-        if labels:
-            _say_sweep(_swept(engine, settings, *train, *test, labels, draws), Metric.kernel, json)
+        if how.labels:
+            _say_sweep(how.swept(engine, settings, *train, *test), how.metric, json)
             return
         (n, features), names = train[0].shape, train[1]
         run.announce(engine, settings, n, features, names, costs.driver_bytes)
@@ -334,49 +277,9 @@ def _evaluate_head(model: Path, data: Path, where: Where, json: bool) -> None:
     say_evaluation(found, model, "images", json, None, head.mirrored)
 
 
-def _as_seen(
-    models: list[Represents], features: str | None, pool: int | None, metric: Metric, mirrored: bool
-) -> list[Represents]:
-    """Return the models as the classifier sees them: the kernel both parts of binary codes, and mirror images with them."""
-    kernel = metric is Metric.kernel
-    return [
-        readout.with_readout(
-            one,
-            "both" if features is None and kernel and isinstance(one, Model) else features,
-            pool,
-            mirrored=mirrored and kernel,
-        )
-        for one in models
-    ]
-
-
-def _swept(
-    engine: Engine,
-    settings: run.Settings,
-    near: Any,
-    near_y: NDArray[np.int64],
-    far: Any,
-    far_y: NDArray[np.int64],
-    counts: list[int],
-    draws: int | None,
-) -> list[dict[str, Any]]:
-    """Classify representations by few labelled ones, several draws of them; of the kernel they may lie in a file."""
-    from smtdist.evaluate import few_labels
-
-    needed = run.sweep_bytes(settings, near, far, near_y, counts)
-    with run.in_pass(engine, "few labels", len(near), run.projected(needed)):
-        if isinstance(settings, run.Kernel):
-            sets = settings.sets(near), near_y, settings.sets(far), far_y
-            return few_labels.kernel_sweep(
-                *sets, counts, temperature=settings.temperature, draws=draws or DRAWS
-            )
-        folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
-        return few_labels.label_sweep(near, near_y, far, far_y, counts, draws=draws or DRAWS, folds=folds)
-
-
-def _say_sweep(sweep: list[dict[str, Any]], metric: Metric, json: bool) -> None:
+def _say_sweep(sweep: list[dict[str, Any]], metric: str, json: bool) -> None:
     if json:
-        print_json({"metric": metric.value, "sweep": sweep})
+        print_json({"metric": str(metric), "sweep": sweep})
         return
     rows = []
     for one in sweep:
@@ -384,44 +287,6 @@ def _say_sweep(sweep: list[dict[str, Any]], metric: Metric, json: bool) -> None:
         rows.append((f"{one['labels']:,}", f"{len(one['draws'])}", tables.percent(one["mean"]), interval))
     result_console().print(
         tables.table("Accuracy with few labels", ("labels", "draws", "top-1", "95 % interval"), rows)
-    )
-
-
-def _opened(
-    data: Location,
-    train: str,
-    test: str,
-    fitted: Represents,
-    settings: run.Settings,
-    mirrored: bool,
-    limit: int | None,
-) -> tuple[run.Labelled, run.Labelled]:
-    """Return the images to learn from, mirrored ones too if asked, and those to judge by."""
-    known, asked = (run.Labelled.open(data, group, fitted.scaling) for group in (train, test))
-    known = known.first(limit)
-    known = known.and_mirrored() if mirrored else known
-    run.require_neighbours(settings, known.source.n_samples)
-    return known, asked
-
-
-def _settings(
-    metric: Metric,
-    of: Configuration,
-    neighbours: int | None,
-    temperature: float | None,
-    vote: Vote | None,
-    folds: int | None,
-    validation: float | None,
-) -> run.Settings:
-    """Return the settings of the metric: as given, else as the model says."""
-    if metric is Metric.knn:
-        return run.Neighbours.of(of, neighbours, temperature, vote and vote.value)
-    if metric is Metric.kernel:
-        return run.Kernel(temperature or run.Kernel.temperature)
-    return (
-        run.Svm(folds=folds or run.Svm.folds)
-        if metric is Metric.svm
-        else run.Linear(validation or run.Linear.validation)
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,21 +11,13 @@ from typing import Annotated
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import usage
 from smtdist.cli.session import print_json, result_console
 from smtdist.data.writing import check_target
-from smtdist.models import loading, readout
-from smtdist.models.export import arrays, onnx, torch
-from smtdist.models.model import Model
+from smtdist.models.export import write
 from smtdist.monitor import tables
 
 Format = StrEnum("Format", "onnx torch zarr npz")
-WRITERS: dict[Format, Callable[..., int]] = {
-    Format.onnx: onnx.write,
-    Format.torch: torch.write,
-    Format.zarr: arrays.write_zarr,
-    Format.npz: arrays.write_npz,
-}
 
 
 def export(
@@ -48,19 +39,17 @@ def export(
     """Write a fitted encoder for ONNX Runtime or PyTorch, or its arrays for Zarr or NumPy."""
     started = time.perf_counter()
     check_target(out, overwrite, inputs=(model,), folder=format is Format.zarr)
-    fitted = loading.load_transform(model, statistics=False)
-    if not isinstance(fitted, Model) and format in (Format.onnx, Format.torch):
-        raise WrongUsage(
-            f"{model} has a learned code; {format} takes models with the codes gq and vq alone. Export its arrays as zarr or "
-            f"npz, or let smtdist transform write representations."
+    with usage():
+        size, shape = write.export(
+            model,
+            out,
+            format.value,
+            features=opt.features(features),
+            pool=pool,
+            n_components=components,
+            drop=drop,
+            overwrite=overwrite,
         )
-    if (features or pool) and format in (Format.zarr, Format.npz):
-        raise WrongUsage(
-            f"--features and --pool are for onnx and torch; {format} holds arrays of the model."
-        )
-    seen = readout.with_readout(fitted, opt.features(features), pool)
-    shape = seen.representation_shape(components, drop)
-    size = WRITERS[format](seen, out, n_components=components, drop=drop, overwrite=overwrite)
     result = {
         "out": str(out.absolute()),
         "format": format.value,

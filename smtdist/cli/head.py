@@ -102,7 +102,12 @@ def fit(
         )
     with stored.opened(train) as known:
         layout = known.layout if mirrored else readout.without_mirrored(known.layout)
-        about: dict[str, Any] = {"temperature": temperature, "layout": layout, "seed": seed, **chosen}
+        about: dict[str, Any] = {
+            "temperature": temperature,
+            "layout": layout,
+            "random_state": seed,
+            **chosen,
+        }
         fitted: RidgeHead | KernelHead
         if landmarks is None:
             fitted = KernelHead(**about, checkpoint=checkpoint and checkpoint / "kernel")

@@ -13,13 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage
+from smtdist.cli.errors import usage
 from smtdist.cli.session import error_console, print_json, result_console, stopping_on_signals
-from smtdist.data.importers import run, sets
-from smtdist.data.importers.detect import Selection, open_listing
+from smtdist.data.importers import images
 from smtdist.data.importers.items import Listing
-from smtdist.data.importers.shards import import_shards
-from smtdist.data.same_file import require_apart
+from smtdist.data.importers.run import ImportOptions, ImportResult
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import StopRequest, available_cores
 from smtdist.errors import InterruptedRun
@@ -34,15 +32,6 @@ Layout = enum.StrEnum("Layout", "auto plain encoded")
 LabelsFrom = enum.StrEnum("LabelsFrom", "folders none")
 OnError = enum.StrEnum("OnError", {"stop": "raise", "skip": "skip"})
 Kind = enum.StrEnum("Kind", "folder npz idx cifar webdataset parquet")
-
-FOR_KINDS = {
-    "--labels": ("npz", "idx"),
-    "--array": ("npz",),
-    "--label-array": ("npz",),
-    "--image-column": ("parquet",),
-    "--label-column": ("parquet",),
-}
-"""Options that have a meaning for some kinds only."""
 
 
 def import_(
@@ -124,88 +113,40 @@ def import_(
 ) -> None:
     """Bring images from a folder, arrays or archives into an HDF5 file; a stopped import goes on when repeated."""
     started = time.perf_counter()
-    chosen = run.ImportOptions(
-        group=_group("train" if group is None else group),
-        layout=layout.value,
-        resize=resize,
-        crop=crop,
-        verify=verify,
-        skip=on_error is OnError.skip,
-        workers=available_cores() if workers is None else workers,
-        overwrite=overwrite,
-        append=append,
-    )
-    if not append:  # a group that is added replaces nothing
-        require_apart(out, (*source, labels))
-    if shard_samples is None:
-        run.check_target(out, chosen)
-    else:
-        _require_manifest(out, append)
-    wanted = Selection(
-        group=chosen.group,
-        use_labels=labels_from is LabelsFrom.folders,
-        labels=labels,
-        array=array,
-        label_array=label_array,
-        image_column=image_column,
-        label_column=label_column,
-    )
-    if group is None and kind in (None, Kind.folder) and len(source) == 1:
-        found = sets.listed_sets(source[0], wanted.use_labels)
-        if found:
-            _require_one_file(source[0], found, append, shard_samples)
-            for one in found.values():
-                _require_meaning(one, wanted)
-            write = partial(_imported, quiet=quiet, shard_samples=None)
-            results = sets.import_sets(found, out, chosen, write)
-            _show_sets(results, found, out, chosen, time.perf_counter() - started, json)
-            return
-    listing = open_listing(source, None if kind is None else kind.value, wanted)
-    _require_meaning(listing, wanted)
-    result = _imported(listing, out, chosen, quiet, shard_samples)
-    _show(result, listing, out, chosen, time.perf_counter() - started, json)
-
-
-def _group(name: str) -> str:
-    group = name.strip("/")
-    if not group or any(part in ("", ".", "..") for part in group.split("/")):
-        raise WrongUsage(f"--group {name!r} is no name of a group; use one such as train.")
-    return group
-
-
-def _require_meaning(listing: Listing, wanted: Selection) -> None:
-    for option, kinds in FOR_KINDS.items():
-        value = getattr(wanted, option.removeprefix("--").replace("-", "_"))
-        if value is not None and listing.kind not in kinds:
-            raise WrongUsage(
-                f"{option} has no meaning for a source of the kind {listing.kind}; leave it out."
-            )
-
-
-def _require_manifest(out: Path, append: bool) -> None:
-    if out.suffix != ".json":
-        raise WrongUsage(f"--out {out} is no name of a manifest; with --shard-samples let it end in .json.")
-    if append:
-        raise WrongUsage(
-            "--append adds a group to one file, --shard-samples writes many; leave out one of them."
+    with usage():
+        found = images.looked_at(
+            source,
+            out,
+            group=group,
+            shard_samples=shard_samples,
+            append=append,
+            layout=layout.value,
+            resize=resize,
+            crop=crop,
+            kind=None if kind is None else kind.value,
+            labels_from=labels_from.value,
+            labels=labels,
+            array=array,
+            label_array=label_array,
+            image_column=image_column,
+            label_column=label_column,
+            verify=verify,
+            on_error=on_error.value,
+            workers=available_cores() if workers is None else workers,
+            overwrite=overwrite,
         )
-
-
-def _require_one_file(
-    source: Path, found: Mapping[str, Listing], append: bool, shard_samples: int | None
-) -> None:
-    if append or shard_samples is not None:
-        option = "--append" if append else "--shard-samples"
-        first = next(iter(found))
-        raise WrongUsage(
-            f"{source} holds the sets {', '.join(found)}, which {option} cannot write together; import them one by one, first "
-            f"{source / first} with --group {first}."
-        )
+    results = found.run(partial(_imported, quiet=quiet, write=found.write))
+    _show(results, found, time.perf_counter() - started, json)
 
 
 def _imported(
-    listing: Listing, out: Path, chosen: run.ImportOptions, quiet: bool, shard_samples: int | None
-) -> run.ImportResult:
+    listing: Listing,
+    out: Path,
+    chosen: ImportOptions,
+    *,
+    quiet: bool,
+    write: Callable[..., ImportResult],
+) -> ImportResult:
     stop, events = StopRequest(), EventStream()
     with ExitStack() as stack:
         stack.enter_context(stopping_on_signals(stop))
@@ -216,9 +157,6 @@ def _imported(
             "pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0}
         )
         try:
-            write = run.import_images
-            if shard_samples is not None:
-                write = partial(import_shards, shard_items=shard_samples)
             result = write(
                 listing,
                 out,
@@ -247,46 +185,25 @@ def _reporter(events: EventStream) -> Callable[[int], None]:
     return report
 
 
-def _show(
-    result: run.ImportResult,
-    listing: Listing,
-    out: Path,
-    chosen: run.ImportOptions,
-    seconds: float,
-    json: bool,
-) -> None:
-    found = _facts(result, listing, out, chosen.group, seconds)
-    if json:
-        print_json(found)
-    else:
-        _print_line(found)
-
-
-def _show_sets(
-    results: Mapping[str, run.ImportResult],
-    listings: Mapping[str, Listing],
-    out: Path,
-    chosen: run.ImportOptions,
-    seconds: float,
-    json: bool,
-) -> None:
-    """Show each set that this run wrote; those before it were shown by the run that was stopped."""
-    # the size of the file is that of all sets
-    size = out.stat().st_size
+def _show(results: Mapping[str, ImportResult], asked: images.Import, seconds: float, json: bool) -> None:
+    """Show each group that this run wrote; those before it were shown by the run that was stopped."""
     every = [
-        {**_facts(result, listings[name], out, name, seconds), "bytes": size}
-        for name, result in results.items()
+        _facts(result, asked.listings[name], asked.out, name, seconds) for name, result in results.items()
     ]
-    if json:
-        print_json({"out": str(out.absolute()), "groups": every, "bytes": size, "seconds": seconds})
-        return
-    for found in every:
-        _print_line(found)
+    if asked.several:  # the size of the file is that of all sets
+        size = asked.out.stat().st_size
+        every = [{**found, "bytes": size} for found in every]
+    if not json:
+        for found in every:
+            _print_line(found)
+    elif asked.several:
+        out = str(asked.out.absolute())
+        print_json({"out": out, "groups": every, "bytes": size, "seconds": seconds})
+    else:
+        print_json(every[0])
 
 
-def _facts(
-    result: run.ImportResult, listing: Listing, out: Path, group: str, seconds: float
-) -> dict[str, Any]:
+def _facts(result: ImportResult, listing: Listing, out: Path, group: str, seconds: float) -> dict[str, Any]:
     """Return the figures of one group, once what was left out was told of."""
     _warn(result.skipped, "unreadable images", result.first_skipped)
     _warn(listing.left_out, "entries of the folder that are no files", listing.first_left_out)

@@ -32,7 +32,7 @@ from smtdist.data.writing import check_target
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import size_of
 from smtdist.errors import DataError
-from smtdist.evaluate import run
+from smtdist.evaluate import judging, run
 from smtdist.evaluate.metrics import checked_labels
 from smtdist.kernels.gram import require_kernel
 from smtdist.models.kernel.estimators import samples_of
@@ -205,7 +205,8 @@ def evaluate(
     json: opt.Json = False,
 ) -> None:
     """Classify test samples in the embedding, as `evaluate` does: by nearest training samples, or linearly."""
-    opt.refuse_idle(metric, neighbours=neighbours)
+    with usage():
+        judging.refuse_idle(metric, neighbours=neighbours)
     settings: run.Settings = (
         run.Linear() if metric is Metric.linear else run.Neighbours(k=neighbours or run.Neighbours.k)
     )

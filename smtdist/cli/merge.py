@@ -17,6 +17,7 @@ from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say_repeated
 from smtdist.data import changing
 from smtdist.data.same_file import require_apart
+from smtdist.data.showing import n_samples
 from smtdist.data.writing import check_target
 from smtdist.models import merge as merging
 from smtdist.models.additions import kind_of
@@ -144,12 +145,11 @@ def _loaded(paths: list[Path]) -> Iterator[tuple[str, Any]]:
 
 def _report(model: Any, path: Path, facts: dict[str, Any], as_json: bool) -> None:
     audit = model.provenance.get("audit", [])
-    n_samples = sum(entry["n_samples"] * (1 if entry["action"] == "added" else -1) for entry in audit)
     result = {
         "model": str(path.absolute()),
         **facts,
         **model.summary(),
-        "n_samples": n_samples,
+        "n_samples": n_samples(model.provenance),
         "n_repeated": merging.repeated(model),
         "audit": audit,
     }

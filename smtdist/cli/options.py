@@ -355,24 +355,6 @@ def _one_of(option: str, asked: str | None, known: tuple[str, ...]) -> str | Non
     return asked
 
 
-_OF_METRICS = {
-    "neighbours": ("knn",),
-    "temperature": ("knn", "kernel"),
-    "vote": ("knn",),
-    "folds": ("svm",),
-    "validation": ("linear",),
-}
-
-
-def refuse_idle(metric: str, **given: object) -> None:
-    """Refuse options that another metric would heed; one that was not given is None."""
-    for name, value in given.items():
-        if value is not None and metric not in _OF_METRICS[name]:
-            raise WrongUsage(
-                f"--{name} is for --metric {' or '.join(_OF_METRICS[name])} and --metric is {metric}; leave --{name} out."
-            )
-
-
 def refuse_model(name: str) -> None:
     """Refuse a --model that there is not; the command is handed on where it names a kernel model."""
     if name not in (SMT, *configuration.CODED):

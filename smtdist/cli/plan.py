@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,17 +15,9 @@ from smtdist.cli.patch_coders import coded_run
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.data import opening
 from smtdist.data.source import Source
-from smtdist.engine import calibration as timing
-from smtdist.engine.calibration import Deadline
-from smtdist.engine.executor import TaskLost, available_cores
-from smtdist.engine.memory import readable, resident_bytes, size_of
+from smtdist.engine.memory import readable
 from smtdist.engine.passes import Engine
-from smtdist.engine.reduction import POLL_SECONDS
-from smtdist.errors import MemoryBudgetError, SmtdistError
-from smtdist.models import calibrate as calibrating
-from smtdist.models import forecast, ways
-from smtdist.models import plan as planning
-from smtdist.models.calibrate import Asked, Measured
+from smtdist.models import forecast, planning, ways
 from smtdist.models.coders.files import kind_in
 from smtdist.models.plan import Machines
 from smtdist.models.rehearsal import planned_run
@@ -95,7 +85,7 @@ def plan(
                 "--cluster, and --from-model with --model."
             )
         run = coded_run(model, data, dataset, set_, coder)
-        machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)[0]
+        machines = _machines(where, run.source, threads, memory, driver_memory, gpu_memory)
         planned = planned_run(run.fit, machines, run.components, checkpoint=checkpoint, timed=calibrate)
         _say(planned, checkpoint, json, {})
         return
@@ -103,22 +93,24 @@ def plan(
     settings = opt.settings_from(preset, set_, base, given)
     source = opening.open_source(data, dataset, settings)
     settings = opt.for_images(settings, source, preset, set_, base)
-    machines, shared, sizes = _machines(where, source, threads, memory, driver_memory, gpu_memory)
-    here = where.is_local
-    planner = forecast.Planner(
-        source,
-        settings,
-        replace(machines, driver_baseline=_driver_baseline(machines.worker.alone, here)),
-        checkpoint is not None,
-        base is not None,
-        None if given is None else len(given),
-        shared if here else None,
-    )
-    encoder = None if base is None else base.encoder
-    if here:
-        planned = _here(planner, checkpoint, calibrate, encoder, given)
+    with usage():
+        sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
+        planner, encoder = planning.fit_planner(
+            source,
+            settings,
+            where.resolved_workers(source) or 0,
+            sizes,
+            threads,
+            checkpoint,
+            here=where.is_local,
+            base=base,
+            atoms=given,
+        )
+    if where.is_local:
+        planned = planning.plan_here(planner, checkpoint, calibrate, encoder, given)
     else:
-        planned = _there(planner, where, sizes, checkpoint, calibrate, encoder, given)
+        with engine_for(where, source, checkpoint) as engine:
+            planned = planning.plan_there(planner, engine, sizes, checkpoint, calibrate, encoder, given)
     about = {"data": source.describe(), "configuration": settings.to_dict()}
     _say(planned, checkpoint, json, about)
 
@@ -134,7 +126,7 @@ def say_fit(
     """Say what a fit would cost on this machine, which is called with an engine that plans; it solves for so many components."""
     if not where.is_local:
         raise WrongUsage("--plan is for this machine, as it is or with --workers; leave out --cluster.")
-    machines = _machines(where, source, None, None, None, None)[0]
+    machines = _machines(where, source)
     planned = planned_run(fit, machines, components, checkpoint=checkpoint)
     _say(planned, checkpoint, json, {"data": source.describe()})
 
@@ -142,15 +134,15 @@ def say_fit(
 def _machines(
     where: Where,
     source: Source,
-    threads: int | None,
-    memory: str | None,
-    driver_memory: str | None,
-    gpu_memory: str | None,
-) -> tuple[Machines, int | None, list[int | None]]:
-    """Return this machine as a cluster, the memory that its workers share, and what was stated of each."""
+    threads: int | None = None,
+    memory: str | None = None,
+    driver_memory: str | None = None,
+    gpu_memory: str | None = None,
+) -> Machines:
+    """Return this machine as a cluster."""
     with usage():
-        sizes = [None if text is None else size_of(text) for text in (memory, driver_memory, gpu_memory)]
-        return *forecast.local_machines(where.resolved_workers(source) or 0, threads, *sizes), sizes
+        sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
+        return forecast.local_machines(where.resolved_workers(source) or 0, threads, *sizes)[0]
 
 
 def _say(planned: forecast.FitPlan, checkpoint: Path | None, json: bool, about: dict[str, Any]) -> None:
@@ -162,103 +154,6 @@ def _say(planned: forecast.FitPlan, checkpoint: Path | None, json: bool, about: 
     console.print(tables.plan_table(found["passes"], checkpoint is not None, found["total"]))
     for line in _remarks(planned):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
-
-
-def _driver_baseline(alone: bool, here: bool) -> int:
-    """Return what a driver has in memory before a fit: with workers what talks to them too, and here their scheduler."""
-    if not alone:
-        from smtdist.engine import session
-
-        session.load_client(scheduler=here)
-    return resident_bytes()
-
-
-def _here(
-    planner: forecast.Planner, checkpoint: Path | None, calibrate: bool, encoder: Any, given: Any
-) -> forecast.FitPlan:
-    """Plan for workers like this machine, which are not started."""
-    worker, known = planner.machines.worker, planner
-    try:
-        costs = planner.planned()
-    except MemoryBudgetError:
-        # what would do is told from what a process has in memory when it has the kernels of all passes, as it will
-        question = planner.asked([], 1, encoder, given)
-        if worker.alone or planner.shared is not None:
-            with contextlib.suppress(SmtdistError):  # the refusal matters more
-                known = planner.knowing(_baselines(question, worker.alone))
-        costs = known.costs()
-    processes = max(1, min(worker.workers, available_cores() // worker.threads))
-    question = planner.asked(costs, processes, encoder, given)
-    calibration = None
-    if calibrate:
-        calibration, baselines = forecast.calibrated(question, planner, checkpoint)
-    else:
-        baselines = _baselines(question, worker.alone)
-    return planner.knowing(baselines).plan(calibration)
-
-
-def _baselines(question: Asked, alone: bool) -> dict[str, int]:
-    """Return the bytes in memory before each pass, in this process or in one that stands for a worker."""
-    if alone:
-        return calibrating.probed(question)
-    answers: list[tuple[float, dict[str, int]]] = timing.on_processes(
-        1, calibrating.probed, question, deadline=Deadline.after(timing.SECONDS)
-    )
-    return answers[0][1]
-
-
-def _there(
-    planner: forecast.Planner,
-    where: Where,
-    sizes: list[int | None],
-    checkpoint: Path | None,
-    calibrate: bool,
-    encoder: Any,
-    given: Any,
-) -> forecast.FitPlan:
-    """Plan for a running cluster, whose workers are measured."""
-    with engine_for(where, planner.source, checkpoint) as engine:
-        machines = planning.measured_machines(planner.steps(), engine)
-        limit = sizes[0] or machines.worker.limit_bytes
-        worker = replace(machines.worker, limit_bytes=limit, device_bytes=sizes[2])
-        planner = replace(
-            planner,
-            machines=replace(machines, worker=worker, driver_limit=sizes[1] or machines.driver_limit),
-        )
-        costs, calibration = planner.costs(), None
-        if calibrate:
-            question = planner.asked(costs, worker.workers, encoder, given)
-
-            def measure(question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
-                return _on_workers(engine, question, due)
-
-            calibration, _ = forecast.calibrated(
-                question, planner, checkpoint, measure=measure, where="on the workers of the cluster"
-            )
-    return planner.plan(calibration)
-
-
-def _on_workers(engine: Engine, question: Asked, due: Deadline) -> list[tuple[float, Measured]]:
-    """Measure on every worker at once; their clocks need not agree."""
-    executor, answers = engine.executor, list[tuple[float, Measured]]()
-    handles = [executor.submit(_measured_there, question, due.left) for _ in range(executor.slots())]
-    try:
-        for handle in handles:
-            while executor.wait([handle], POLL_SECONDS) is None:
-                engine.heed_stop()
-            with contextlib.suppress(TaskLost):  # the others are enough
-                answers.append((0.0, executor.result(handle)))
-    finally:
-        executor.release(handles)
-    if not answers:
-        raise SmtdistError(
-            "No worker answered the calibration; plan with --no-calibrate, which states no times."
-        )
-    return answers
-
-
-def _measured_there(question: Asked, seconds: float, *, report: Any, permit: Any) -> Measured:
-    return calibrating.measured(question, Deadline.after(seconds))
 
 
 def _remarks(planned: forecast.FitPlan) -> list[str]:

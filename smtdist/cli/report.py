@@ -16,11 +16,10 @@ from smtdist.data.writing import check_target
 from smtdist.errors import ModelError
 from smtdist.evaluate import run
 from smtdist.models import kinds, loading
-from smtdist.models.tuning import split as splitting
 from smtdist.monitor import tables
 from smtdist.report.build import write_report
 from smtdist.report.facts import kind_of
-from smtdist.report.looks import Looked, look
+from smtdist.report.looks import Looked, look_at_some
 
 
 def report(
@@ -76,12 +75,8 @@ def report(
 def _looked(model: Path, data: Path, groups: tuple[str, str], limit: int, where: Where) -> Looked:
     fitted = loading.load_transform(model, statistics=False)
     labelled = [run.Labelled.open([str(data)], group, fitted.scaling) for group in groups]
-    parts = [splitting.limited(one.source, limit, fitted.settings.seed) for one in labelled]
-    known, asked = (
-        (part.source, one.labels[part.samples]) for part, one in zip(parts, labelled, strict=True)
-    )
-    with engine_for(where, known[0]) as engine:
-        return look(fitted, known, asked, engine)
+    with engine_for(where, labelled[0].source) as engine:
+        return look_at_some(fitted, labelled, limit, engine)
 
 
 def _records(run: Path) -> list[dict[str, Any]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from smtdist.cli import options as opt
@@ -18,15 +16,14 @@ from smtdist.cli.coders import asked_for, say_fitted, told
 from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.plan import say_fit
 from smtdist.cli.session import Where, engine_for, print_json, result_console, say
-from smtdist.data.video import PatchSequences, open_clips
+from smtdist.data.video import open_clips
 from smtdist.data.video_import import VideoSettings, import_videos
 from smtdist.data.writing import check_target, whole_file
 from smtdist.models.functional import video as video_model
 from smtdist.models.functional.files import load_video, save_video
-from smtdist.models.functional.layers import judged_layers
 from smtdist.models.functional.pictures import draw_groups
 from smtdist.models.functional.settings import FunctionalSettings
-from smtdist.models.functional.video_judge import judged
+from smtdist.models.functional.video_judge import judged_clips
 from smtdist.monitor import tables
 
 video = typer.Typer(
@@ -60,8 +57,8 @@ def import_(
 ) -> None:
     """Bring the luminance of clips into an HDF5 file, cropped and down-sampled; cuts are looked for where none are stated."""
     with usage():
-        settings = VideoSettings(crop, levels, limit)
-    written = import_videos([str(file) for file in files], out, settings, overwrite=overwrite)
+        VideoSettings(crop, levels, limit)
+    written = import_videos(files, out, crop=crop, levels=levels, limit=limit, overwrite=overwrite)
     if json:
         print_json({"out": str(out.absolute()), "clips": written})
         return
@@ -141,14 +138,7 @@ def judge(
     """Say how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt beside PCA."""
     fitted = load_video(model)
     taken = open_clips(str(clips.absolute()), clip)
-    source = fitted.sequences(taken)
-    chosen = np.linspace(0, source.n_samples, min(sequences, source.n_samples), endpoint=False).astype(
-        np.int64
-    )
-    rows, raw = (read_samples(one, chosen) for one in (source, fitted.sequences(taken, raw=True)))
-    result = judged(fitted, rows, raw=raw)
-    if fitted.below is not None:
-        result["layers"] = judged_layers(fitted, rows[:, rows.shape[1] // 2].astype(np.float64))
+    result = judged_clips(fitted, taken, sequences)
     if json:
         print_json(result)
         return
@@ -164,12 +154,6 @@ def judge(
     for number, one in enumerate(result.get("layers", {}).get("reconstruction", []), 1):
         about = f"layer {number}: {one['codes']:.2f} dB from {one['active']:.1f} active codes, PCA {one['PCA']:.2f} dB"
         console.print(about, highlight=False)
-
-
-def read_samples(source: PatchSequences, chosen: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
-    """Return samples of a source by number, (n, T, D)."""
-    with source.opened() as reader:
-        return np.concatenate([reader.read(int(one), int(one) + 1) for one in chosen])
 
 
 def _paths(result: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist.codes.settings import PatchSettings
 from smtdist.data.fingerprint import array_hash
+from smtdist.data.showing import Shown
 from smtdist.errors import ModelError
 from smtdist.kernels.device import to_host
 from smtdist.kernels.features import Features
@@ -49,7 +50,7 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Coder(Features):
+class Coder(Shown, Features):
     """A fitted coder: how its codes are made, how it learns, and what its files hold.
 
     Attributes

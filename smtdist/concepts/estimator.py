@@ -22,6 +22,7 @@ from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError
+from smtdist.models.parameters import parameters_of, settings_in
 
 NAMES = tuple(field.name for field in fields(ConceptSettings))
 ROWS = 4096
@@ -30,7 +31,8 @@ ROWS = 4096
 class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Binary concepts S of a table X: X̄X̄ᵀ ≈ S̄ΠS̄ᵀ ("Unsupervised learning of categories", equation 3).
 
-    Settings are those of `smtdist.concepts.settings.ConceptSettings`, with the same names and defaults. X
+    Settings are those of `smtdist.concepts.settings.ConceptSettings`, with the same names and defaults; its seed is
+    `random_state`. X
     is an array (p, n), the (path, dataset) of an HDF5 file, or a .npy path. Where the work is done, not its
     result, is changed by `cluster`, `workers`, `folder` (for scores larger than 256 MiB), `checkpoint` (a
     folder from which a fit that was stopped goes on) and `on_event`.
@@ -76,7 +78,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         items: int = 5,
         perturbation: float = 0.1,
         features: str = "least_squares",
-        seed: int = 0,
+        random_state: int = 0,
         cluster: Any = None,
         workers: int | None = None,
         folder: str | os.PathLike[str] | None = None,
@@ -111,7 +113,7 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.items = items
         self.perturbation = perturbation
         self.features = features
-        self.seed = seed
+        self.random_state = random_state
         self.cluster = cluster
         self.workers = workers
         self.folder = folder
@@ -122,12 +124,14 @@ class BinaryConcepts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a file of concepts."""
         model = files.load(path)
-        return cls(**{name: getattr(model.settings, name) for name in NAMES}, **where)._fitted(model)
+        return cls(
+            **parameters_of({name: getattr(model.settings, name) for name in NAMES}), **where
+        )._fitted(model)
 
     @property
     def settings(self) -> ConceptSettings:
         """The settings, checked."""
-        return ConceptSettings(**{name: getattr(self, name) for name in NAMES})
+        return ConceptSettings(**settings_in(self, NAMES))
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find concepts of the rows of X."""

@@ -15,6 +15,7 @@ from smtdist.concepts.rows import infer
 from smtdist.concepts.scores import Scores
 from smtdist.concepts.settings import ConceptSettings
 from smtdist.concepts.state import State, unit_weight
+from smtdist.data.showing import Shown
 from smtdist.errors import ModelError
 
 Matrix = NDArray[np.float64]
@@ -36,7 +37,7 @@ class Coordinates:
 
 
 @dataclass
-class ConceptModel:
+class ConceptModel(Shown):
     """Concepts of p points and everything that follows from them.
 
     Attributes
@@ -71,6 +72,10 @@ class ConceptModel:
     def members(self) -> NDArray[np.int64]:
         """Members of each concept (b,)."""
         return np.asarray(np.rint(np.diag(self.together)), np.int64)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that a person asks for first, as plain JSON."""
+        return {"n_concepts": self.n_concepts, "n_samples": self.points, "cka": self.cka}
 
     @property
     def n_concepts(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -252,3 +253,25 @@ def _unreadable(path: str, error: Exception) -> DataError:
         return DataError(f"The file {path} does not exist; check the name.")
     why = " ".join(str(error).split()).rstrip(".")
     return DataError(f"{path} cannot be read ({why}); restore the file from its origin.")
+
+
+@contextmanager
+def text_of(X: Any, *, content: bool = False) -> Iterator[TextSource]:
+    """Yield the text of files; or with `content` of documents in memory, in a temporary file, a paragraph a line.
+
+    >>> with text_of(["a cat", "a dog"], content=True) as text:
+    ...     text.text_bytes
+    12
+    """
+    if isinstance(X, TextSource):
+        yield X
+        return
+    if not content:
+        yield TextSource.open(X)
+        return
+    documents = [X] if isinstance(X, str) else list(X)
+    with tempfile.TemporaryDirectory(prefix="smtdist-text-") as folder:
+        path = os.path.join(folder, "documents.txt")
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{document}\n" for document in documents)
+        yield TextSource.open(path)

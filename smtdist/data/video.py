@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +68,33 @@ def open_clips(path: str, names: Sequence[str] | None = None) -> tuple[Clip, ...
         if missing:
             raise DataError(f"{path} has no clip {missing[0]!r}; its clips are {', '.join(found)}.")
         return tuple(_clip(path, file[name], name) for name in (names or found))
+
+
+@contextmanager
+def clips_of(X: Any) -> Iterator[tuple[Clip, ...]]:
+    """Yield the clips of files, or of arrays, which lie in a temporary file meanwhile.
+
+    X : a path or several, a pair (path, names of clips), or an array of frames (time, row, column) or several.
+
+    >>> with clips_of(np.zeros((9, 4, 4), np.uint8)) as clips:
+    ...     clips[0].frames
+    9
+    """
+    if isinstance(X, tuple) and len(X) == 2 and isinstance(X[0], str | os.PathLike):
+        path, names = X
+        chosen = [names] if isinstance(names, str) else names
+        yield open_clips(os.path.abspath(path), chosen)
+        return
+    given = [X] if isinstance(X, str | os.PathLike) or getattr(X, "ndim", 0) == 3 else list(X)
+    if all(isinstance(one, str | os.PathLike) for one in given):
+        yield tuple(clip for one in given for clip in open_clips(os.path.abspath(one)))
+        return
+    with tempfile.TemporaryDirectory(prefix="smtdist-clips-") as folder:
+        path = os.path.join(folder, "clips.h5")
+        with h5py.File(path, "w") as file:
+            for number, frames in enumerate(given):
+                file[f"clip{number}/frames"] = np.asarray(frames)
+        yield open_clips(path, [f"clip{number}" for number in range(len(given))])
 
 
 def _clip(path: str, group: Any, name: str) -> Clip:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -46,14 +47,25 @@ class VideoSettings:
 
 
 def import_videos(
-    paths: list[str], out: Path, settings: VideoSettings, *, overwrite: bool = False
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    crop: int | None = None,
+    levels: int = 0,
+    limit: int = 0,
+    overwrite: bool = False,
 ) -> list[dict[str, Any]]:
     """Write a file with a group for each clip: `frames` (time, row, column) uint8, attributes `fps`, `cuts` and `source`.
+
+    files : video files, or HDF5 files of clips. crop, levels, limit : as in `VideoSettings`.
 
     HDF5 files bring all their clips with the cuts they state; cuts of other files are looked for
     (`cuts_of`). Memory: 64 frames, and the small frames of one clip. The file is whole or not there. Raises
     DataError for what cannot be decoded.
     """
+    settings, out = VideoSettings(crop, levels, limit), Path(out)
+    given = [files] if isinstance(files, str | os.PathLike) else files
+    paths = [str(path) for path in given]
     check_target(out, overwrite, inputs=paths)
     written: list[dict[str, Any]] = []
     with whole_file(out, overwrite) as temporary, lenient(temporary) as raw, h5py.File(raw, "w") as file:

@@ -19,6 +19,7 @@ from smtdist.evaluate.kernel_ridge import KernelRidge
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
 from smtdist.models import layouts, readout
+from smtdist.models.parameters import parameters_of
 
 Float64 = NDArray[np.float64]
 
@@ -39,8 +40,8 @@ class KernelHead(Head):
         are left out is taken.
     layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
         the row is one part.
-    seed : of the rows that are held out, where there are more than 4,096. checkpoint : a folder that keeps finished tiles of
-        the kernel, so that a fit that was killed goes on.
+    random_state : of the rows that are held out, where there are more than 4,096. checkpoint : a folder that
+        keeps finished tiles of the kernel, so that a fit that was killed goes on.
 
     Attributes
     ----------
@@ -64,13 +65,13 @@ class KernelHead(Head):
         temperature: float = 0.5,
         penalties: Sequence[float] = kernel_ridge.PENALTIES,
         layout: readout.Layout | None = None,
-        seed: int = 0,
+        random_state: int = 0,
         checkpoint: Any = None,
     ) -> None:
         self.temperature = temperature
         self.penalties = penalties
         self.layout = layout
-        self.seed = seed
+        self.random_state = random_state
         self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any, *, progress: kernel_ridge.Progress | None = None) -> Self:
@@ -87,7 +88,7 @@ class KernelHead(Head):
             places,
             temperature=self.temperature,
             penalties=self.penalties,
-            seed=self.seed,
+            seed=self.random_state,
             memory_bytes=memory_limit() // MEMORY_SHARE,
             folder=None if self.checkpoint is None else Path(self.checkpoint),
             progress=progress,
@@ -117,7 +118,11 @@ class KernelHead(Head):
     def settings(self) -> dict[str, Any]:
         """Return what the fit depends on beside the rows, as plain JSON."""
         penalties = kernel_ridge.checked_penalties(self.penalties)
-        return {"temperature": float(self.temperature), "penalties": penalties, "seed": int(self.seed)}
+        return {
+            "temperature": float(self.temperature),
+            "penalties": penalties,
+            "seed": int(self.random_state),
+        }
 
     def planned_bytes(self, shape: tuple[int, int], n_classes: int) -> int:
         """Return the memory that the fit of rows (n, F) takes at most beside the rows, before any is read."""
@@ -163,7 +168,7 @@ class KernelHead(Head):
 
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
-        head = cls(**about.settings, layout=about.layout)
+        head = cls(**parameters_of(about.settings), layout=about.layout)
         count, solution, stored = len(about.classes), file["solution"], file["training"]["rows"]
         layouts.require(file, _LAYOUT, **{"class": count}, input=about.n_features)
         if stored.nbytes <= memory_limit() // MEMORY_SHARE:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smtdist.data.fingerprint import array_hash
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
-from smtdist.evaluate.metrics import checked_labels, confusion_matrix, hits, occurring, wilson
+from smtdist.evaluate.metrics import Judged, checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.solve import conjugate
@@ -485,7 +485,7 @@ def _kernel_folder(n: int, memory_bytes: int, folder: Path | None) -> Iterator[P
 
 
 @dataclass(frozen=True, eq=False)
-class KernelEvaluation:
+class KernelEvaluation(Judged):
     """What kernel ridge regression found; `to_dict` has it as plain JSON.
 
     Attributes

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.showing import Shown
 from smtdist.errors import DataError
 
 Labels = npt.NDArray[np.int64]
@@ -20,8 +21,38 @@ NORMAL_QUANTILE: Final = 1.959963984540054
 """z with 95 % of a normal distribution in [-z, z]."""
 
 
+class Judged(Shown):
+    """What every evaluation has, whatever the classifier."""
+
+    metric: str
+    top1: float
+    top5: float
+    interval: tuple[float, float]
+    n_train: int
+    n_test: int
+    n_classes: int
+    confusion: Labels
+
+    def shown(self) -> dict[str, str]:
+        """Return the accuracies and what they were measured on."""
+        low, high = self.interval
+        return {
+            "top-1": f"{100 * self.top1:.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f} %)",
+            "top-5": f"{100 * self.top5:.1f} %",
+            "classifier": self.metric,
+            "test samples": f"{self.n_test:,}",
+            "training samples": f"{self.n_train:,}",
+            "classes": f"{self.n_classes:,}",
+        }
+
+    def line(self) -> str:
+        """Return the accuracy."""
+        shown = self.shown()
+        return f"top-1 {shown['top-1']}, {shown['classifier']}, {shown['test samples']} test samples"
+
+
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Judged):
     """What an evaluation found; `to_dict` has it as plain JSON.
 
     Attributes

@@ -25,6 +25,7 @@ from smtdist.evaluate.logistic import (
     weight_bytes,
 )
 from smtdist.evaluate.metrics import (
+    Judged,
     checked_labels,
     confusion_bytes,
     confusion_matrix,
@@ -70,7 +71,7 @@ class LinearProbe:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearEvaluation:
+class LinearEvaluation(Judged):
     """What the linear probe found; `to_dict` has it as plain JSON.
 
     Attributes

@@ -28,6 +28,7 @@ from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_
 from smtdist.kernels.threads import even_ranges
 from smtdist.models import groups as file_groups
 from smtdist.models import layouts, provenance, readout
+from smtdist.models.parameters import parameters_of
 from smtdist.solve.ridge import Ridge
 from smtdist.statistics import labelled, limbs
 from smtdist.statistics.base import Layout, State, Statistic
@@ -136,10 +137,10 @@ class RidgeHead(Head):
     ----------
     penalties : α as shares of the mean eigenvalue of the centred XᵀX.
     landmarks : None for the rows as they are; m, for the kernel exp((cosine - 1) / T), through m training rows drawn by
-        `seed` (Nyström): m features in the place of F, whatever the number of rows.
+        `random_state` (Nyström): m features in the place of F, whatever the number of rows.
     layout : where the parts of a row are, and those of mirror images, as `smtdist transform` writes it (`parts`); None:
         the row is one part.
-    temperature : T. seed : of the draw.
+    temperature : T. random_state : of the draw.
     cluster, workers, checkpoint : where the passes run, as for `smtdist.SMT`.
 
     Attributes
@@ -165,7 +166,7 @@ class RidgeHead(Head):
         landmarks: int | None = None,
         layout: readout.Layout | None = None,
         temperature: float = 0.5,
-        seed: int = 0,
+        random_state: int = 0,
         cluster: Any = None,
         workers: int | None = None,
         checkpoint: Any = None,
@@ -174,7 +175,7 @@ class RidgeHead(Head):
         self.landmarks = landmarks
         self.layout = layout
         self.temperature = temperature
-        self.seed = seed
+        self.random_state = random_state
         self.cluster = cluster
         self.workers = workers
         self.checkpoint = checkpoint
@@ -238,7 +239,7 @@ class RidgeHead(Head):
         return {
             "landmarks": None if self.landmarks is None else int(self.landmarks),
             "temperature": float(self.temperature),
-            "seed": int(self.seed),
+            "seed": int(self.random_state),
             "penalties": checked_penalties(self.penalties),
         }
 
@@ -287,7 +288,7 @@ class RidgeHead(Head):
     def require_settings(self) -> None:
         """Refuse parameters that cannot be. Raises ConfigurationError."""
         checked_penalties(self.penalties)
-        for name, least in (("landmarks", 1), ("seed", 0)):
+        for name, least in (("landmarks", 1), ("random_state", 0)):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and value >= least
             if not whole and not (name == "landmarks" and value is None):
@@ -302,7 +303,7 @@ class RidgeHead(Head):
         layout = layout_for(size, self.layout)
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
         comparer = Comparer(scales_of(layout, moments), self.temperature)
-        drawn = drawn_samples(table.n_samples, count, self.seed)
+        drawn = drawn_samples(table.n_samples, count, self.random_state)
         rows = np.empty((len(drawn), size), np.float32)
         ascending = np.argsort(drawn)
         numbers, ranges = drawn[ascending], even_ranges(table.n_samples, READ)
@@ -423,7 +424,7 @@ class RidgeHead(Head):
 
     @classmethod
     def _read(cls, file: Any, about: head_files.About) -> Self:
-        head = cls(**about.settings, layout=about.layout)
+        head = cls(**parameters_of(about.settings), layout=about.layout)
         head.require_settings()
         inputs, sizes = about.n_features, {"class": len(about.classes)}
         head.features_, size = None, inputs

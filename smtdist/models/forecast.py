@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.configuration import Configuration
+from smtdist.data.showing import Shown, html_table
 from smtdist.data.source import Source
 from smtdist.engine import calibration as timing
 from smtdist.engine import forecast
@@ -43,7 +44,7 @@ PASSES_SHARE: Final = 0.7
 
 
 @dataclass(frozen=True)
-class FitPlan:
+class FitPlan(Shown):
     """A planned fit. `to_dict` is what `smtdist plan --json` says of it, and documents every figure."""
 
     costs: tuple[PassCost, ...]
@@ -74,6 +75,30 @@ class FitPlan:
     def seconds_range(self) -> tuple[float, float] | None:
         """Least and most time to expect; None where nothing was measured."""
         return None if self.seconds is None else (self.seconds / WITHIN, self.seconds * WITHIN)
+
+    def line(self) -> str:
+        """Return passes, memory and time in a few words."""
+        passes = self.total()["passes"]
+        told = [f"{passes} passes", f"{readable(self.worker_bytes)} of memory"]
+        if not self.machines.worker.alone:
+            told[1] += f" a worker, {readable(self.driver_bytes)} of the driver"
+        if self.seconds_range is not None:
+            told.append(f"{self.seconds_range[0]:,.0f} to {self.seconds_range[1]:,.0f} s")
+        return ", ".join(told)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                cost.name,
+                f"{cost.plan.n_samples:,}",
+                readable(cost.plan.projected_bytes),
+                "" if cost.seconds is None else f"{cost.seconds:,.1f} s",
+            )
+            for cost in self.costs
+        ]
+        return html_table(
+            f"{type(self).__name__}: {self.line()}", ("pass", "samples", "peak memory", "time"), rows
+        )
 
     def total(self) -> dict[str, Any]:
         """Return what the fit takes in all.

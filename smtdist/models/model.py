@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.fingerprint import Digests, array_hash
+from smtdist.data.showing import Shown
 from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -41,7 +42,7 @@ class Whitening:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Shown):
     """Everything a fit found, and what it was asked."""
 
     settings: Configuration

@@ -18,14 +18,18 @@ from sklearn.utils.validation import check_is_fitted
 from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
+from smtdist.data.source import Source
 from smtdist.engine import session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
-from smtdist.models import files, readout
+from smtdist.models import files, planning, readout
 from smtdist.models.fit import fit
+from smtdist.models.forecast import FitPlan
+from smtdist.models.judged import Evaluates
 from smtdist.models.merge import refit, update
 from smtdist.models.model import Model
+from smtdist.models.parameters import parameters_of, settings_in
 from smtdist.models.transform import represented
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -58,12 +62,13 @@ def _with_value_errors(method: Method) -> Method:
     return cast(Method, checked)
 
 
-class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse manifold transform of images (SMT 2023, section 2): β = P f(x), pooled over the image.
 
-    Settings are those of `smtdist.Configuration`, with the same names and defaults. `context`, `mean`,
-    `ridge` and `n_components` follow the images where they are None: for grey images of at least 16 x 16
-    pixels they are 3, "level", 0.03 and 128, else the defaults of `Configuration`.
+    Settings are those of `smtdist.Configuration`, with the same names and defaults; its seed is
+    `random_state`. `context`, `mean`, `ridge` and `n_components` follow the images where they are None: for
+    grey images of at least 16 x 16 pixels they are 3, "level", 0.03 and 128, else the defaults of
+    `Configuration`.
 
     Images are (samples, height, width[, channels]) in any of these; the same pixels give the same bits:
 
@@ -139,7 +144,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         temperature: float = 0.03,
         vote: str = "exp",
         mirrored_votes: bool = False,
-        seed: int = 0,
+        random_state: int = 0,
         atoms: NDArray[np.floating[Any]] | None = None,
         image_shape: tuple[int, ...] | None = None,
         cluster: Any = None,
@@ -185,7 +190,7 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature = temperature
         self.vote = vote
         self.mirrored_votes = mirrored_votes
-        self.seed = seed
+        self.random_state = random_state
         self.atoms = atoms
         self.image_shape = image_shape
         self.cluster = cluster
@@ -199,28 +204,28 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def from_preset(cls, name: str, **changes: Any) -> Self:
         """Return an estimator with the settings of a published experiment."""
         settings = vars(configuration.preset(name))
-        return cls(
-            **{
-                **{key: settings[key] for key in configuration.GREY},
-                **configuration.PRESETS[name],
-                **changes,
-            }
-        )
+        followed = {key: settings[key] for key in configuration.GREY}
+        return cls(**{**followed, **parameters_of(configuration.PRESETS[name]), **changes})
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model file."""
         model = files.load(path)
-        return cls(**{**vars(model.settings), **where})._fitted(model, [])
+        return cls(**{**parameters_of(vars(model.settings)), **where})._fitted(model, [])
 
     @property
     def configuration(self) -> Configuration:
         """The settings, checked; those that follow the images as for colour."""
         return self._settings(Configuration())
 
+    def settings_for(self, source: Source, base: Model | None = None) -> Configuration:
+        """Return the settings of a fit of these images: those that follow images as for them, or as of `base`."""
+        defaults = configuration.defaults_for(source.shape, self.grey) if base is None else base.settings
+        return self._settings(defaults)
+
     def _settings(self, defaults: Configuration) -> Configuration:
         """Return the settings, with these where none are given."""
-        given = {name: getattr(self, name) for name in configuration.FIELDS}
+        given = settings_in(self, configuration.FIELDS)
         follow = {name: getattr(defaults, name) for name in configuration.GREY if given[name] is None}
         return Configuration(**given | follow)
 
@@ -243,12 +248,45 @@ class SMT(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             # named, not imported: handles are a layer above
             return import_module("smtdist").start(self, X, y, base=base)
         source = as_source(X, self.configuration, image_shape=self.image_shape)
-        defaults = configuration.defaults_for(source.shape, self.grey) if base is None else base.settings
-        settings = self._settings(defaults)
+        settings = self.settings_for(source, base)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, checkpointed=True)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         return self._fitted(model, records)
+
+    @_with_value_errors
+    def plan(
+        self,
+        X: Any,
+        *,
+        base: Model | None = None,
+        memory: int | str | None = None,
+        driver_memory: int | str | None = None,
+        gpu_memory: int | str | None = None,
+        threads: int | None = None,
+        calibrate: bool = True,
+    ) -> FitPlan:
+        """Return what `fit` would cost: passes, memory, traffic and time. Nothing is fitted.
+
+        memory, driver_memory, gpu_memory, threads : of each worker, of this process and of each worker's
+            GPU, where that is not this machine; bytes, or text such as "16GB".
+        calibrate : whether a few samples are worked on, for ten seconds at most, to state times.
+
+        Raises MemoryBudgetError if the fit does not fit, with what would.
+        """
+        source = as_source(X, self.configuration, image_shape=self.image_shape)
+        return planning.plan_fit(
+            source,
+            self.settings_for(source, base),
+            cluster=self.cluster,
+            workers=self.workers,
+            sizes=planning.in_bytes(memory, driver_memory, gpu_memory),
+            threads=threads,
+            checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+            calibrate=calibrate,
+            base=base,
+            atoms=self.atoms,
+        )
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add images to the fitted model with its whitening and dictionary; the first call is `fit`.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from smtdist.data.netcdf import Group
+from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -27,7 +28,7 @@ from smtdist.statistics.origin import Origin
 from smtdist.statistics.values import SecondOrder, ValueStatistics, ValueSums
 
 
-class ValuedTransform(ABC):
+class ValuedTransform(Shown, ABC):
     """What transforms of values share; one is a frozen dataclass with these fields.
 
     settings : what was asked, with `moment` and `n_components`. embedding : P and its eigenvalues.

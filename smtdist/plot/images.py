@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from numpy.typing import NDArray
 
-from smtdist.plot.figures import own_axes
-from smtdist.plot.sheets import coloured, sheet
+from smtdist.plot.figures import WONG, own_axes
+from smtdist.plot.sheets import as_pictures, sheet
 
 NAMED_CLASSES: Final = 30
 """Classes that are named on the axes of a confusion matrix."""
@@ -50,22 +51,61 @@ def plane(z: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def image_map(
-    z: NDArray[Any], images: NDArray[np.uint8], axes: Any = None, zoom: float | None = None
+    z: Any,
+    images: NDArray[Any],
+    y: Any = None,
+    axes: Any = None,
+    zoom: float | None = None,
+    names: Sequence[str] | None = None,
 ) -> Any:
-    """Draw images (n, height, width, channels) where their representations z (n, ...) lie; return the axes.
+    """Draw images where their representations lie, in frames of the colour of their class; return the axes.
 
     The place is the plane of the two largest principal components of these rows.
+
+    z : representations (n, ...), or a fitted estimator, which makes them.
+    images : (n, height, width), grey, or (n, height, width, channels).
+    y : class numbers or names, (n,); without them there are no frames. names : of the classes, by number.
     """
     axes = own_axes(axes, (6.4, 6.4))
-    where, pictures = plane(z), coloured(images)
-    zoom = zoom or 20 / max(pictures.shape[1:3])
-    for (x, y), picture in zip(where, pictures, strict=True):
-        axes.add_artist(AnnotationBbox(OffsetImage(picture, zoom=zoom), (x, y), frameon=False))
+    where, shown = plane(representations_of(z, images)), as_pictures(images)
+    zoom = zoom or 20 / max(shown.shape[1:3])
+    classes, places = (
+        (np.zeros(0), np.zeros(len(shown), int)) if y is None else np.unique(y, return_inverse=True)
+    )
+    colours = class_colours(len(classes))
+    for (x, up), picture, place in zip(where, shown, places, strict=True):
+        frame = {} if y is None else {"edgecolor": colours[place], "linewidth": 1.5}
+        box = OffsetImage(picture, zoom=zoom)
+        axes.add_artist(AnnotationBbox(box, (x, up), frameon=y is not None, pad=0.1, bboxprops=frame))
+    if 0 < len(classes) <= NAMED_CLASSES:
+        for one, colour in zip(classes, colours, strict=True):
+            axes.scatter(
+                [], [], marker="s", color=[colour], label=str(one) if names is None else names[int(one)]
+            )
+        axes.legend(fontsize="small", loc="best")
     axes.set_xlim(*_with_margin(where[:, 0]))
     axes.set_ylim(*_with_margin(where[:, 1]))
     axes.set_xlabel("first principal component")
     axes.set_ylabel("second")
     return axes
+
+
+def representations_of(z: Any, images: Any) -> NDArray[Any]:
+    """Return representations as they are, or those that a fitted estimator makes of images."""
+    return np.asarray(z.transform(images) if hasattr(z, "transform") else z)
+
+
+def class_colours(count: int) -> list[Any]:
+    """Return a colour for each class: those that all can tell apart as far as they go, else around a wheel.
+
+    >>> len(class_colours(3)), len({tuple(one) for one in class_colours(30)})
+    (3, 30)
+    """
+    if count <= len(WONG):
+        return list(WONG[:count])
+    if count <= 20:
+        return list(colormaps["tab10" if count <= 10 else "tab20"](np.arange(count)))
+    return list(colormaps["turbo"](np.linspace(0.03, 0.97, count)))
 
 
 def _with_margin(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -75,19 +115,20 @@ def _with_margin(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def neighbours(
-    asked: NDArray[np.uint8],
-    found: NDArray[np.uint8],
+    asked: NDArray[Any],
+    found: NDArray[Any],
     axes: Any = None,
     wrong: NDArray[np.bool_] | None = None,
 ) -> Any:
-    """Draw images asked (n, height, width, channels), each followed by those found (n, k, ...); return the axes.
+    """Draw images asked (n, height, width[, channels]), each followed by those found (n, k, ...); return the axes.
 
     wrong : (n, k), whether a neighbour is of another class; such ones get a frame.
     """
     axes = own_axes(axes, (5.2, 0.6 * len(asked) + 0.2))
-    pictures = coloured(np.concatenate([asked[:, None], found], axis=1))
-    n, columns, height, width = pictures.shape[:4]
-    axes.imshow(sheet(pictures.reshape(n * columns, height, width, 3), columns), interpolation="nearest")
+    both = np.concatenate([asked[:, None], found], axis=1)
+    columns, pictures = both.shape[1], as_pictures(both.reshape(-1, *asked.shape[1:]))
+    height, width = pictures.shape[1:3]
+    axes.imshow(sheet(pictures, columns), interpolation="nearest")
     if wrong is not None:
         for row, column in np.argwhere(wrong):
             left, top = (column + 1) * (width + 1) - 0.5, row * (height + 1) - 0.5
@@ -98,8 +139,8 @@ def neighbours(
 
 
 def matching_patches(
-    left: NDArray[np.uint8],
-    right: NDArray[np.uint8],
+    left: NDArray[Any],
+    right: NDArray[Any],
     windows: Sequence[tuple[tuple[int, int, int, int], ...]],
     axes: Any = None,
 ) -> Any:
@@ -108,7 +149,7 @@ def matching_patches(
     windows : pairs of (top, left, height, width), one in each image.
     """
     axes = own_axes(axes, (4.4, 2.2))
-    pictures = coloured(np.stack([left, right]))
+    pictures = as_pictures(np.stack([left, right]))
     axes.imshow(sheet(pictures, 2), interpolation="nearest")
     width = pictures.shape[2] + 1
     for number, pair in enumerate(windows):

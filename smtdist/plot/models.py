@@ -8,7 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.codes.coder import Coder
 from smtdist.errors import ModelError
+from smtdist.models.given import model_of
 from smtdist.models.loading import Transform
 from smtdist.plot.figures import own_axes
 from smtdist.plot.sheets import atoms_as_patches, sheet, stretched
@@ -19,9 +21,10 @@ MOST_ATOMS: Final = 1024
 def spectrum(model: Any, axes: Any = None) -> Any:
     """Draw the generalised eigenvalues of the stored components, ascending (SMT 2023, eq. 3); return the axes.
 
-    model : of images or words; anything whose `embedding` has `eigenvalues`.
+    model : of images, words, points or video, or an estimator of one.
     """
-    if model.embedding is None:
+    model = model_of(model)
+    if getattr(model, "embedding", None) is None:
         raise ModelError("The model has no embedding yet; it holds whitening and dictionary only.")
     return curve(model.embedding.eigenvalues, "component", "eigenvalue", axes)
 
@@ -52,8 +55,14 @@ def busiest(model: Transform, count: int) -> NDArray[np.int64]:
     return np.asarray(alive[:count], np.int64)
 
 
-def dictionary(model: Transform, axes: Any = None, most: int = 256) -> Any:
-    """Draw atoms as patches, unwhitened, each on a scale of its own, the most active first; return the axes."""
+def dictionary(model: Any, axes: Any = None, most: int = 256) -> Any:
+    """Draw atoms as patches, unwhitened, each on a scale of its own, the most active first; return the axes.
+
+    model : a transform of images or a coder of patches, or an estimator of one.
+    """
+    model = model_of(model)
+    if isinstance(model, Coder):
+        return filter_axes(model.filters()[: min(most, MOST_ATOMS)], axes)
     return filter_axes(atoms_as_patches(model, busiest(model, min(most, MOST_ATOMS))), axes)
 
 
@@ -75,9 +84,10 @@ def nearest_atoms(
     return order, np.minimum(found, 1)
 
 
-def atom_neighbours(model: Transform, axes: Any = None, rows: int = 12, columns: int = 12) -> Any:
+def atom_neighbours(model: Any, axes: Any = None, rows: int = 12, columns: int = 12) -> Any:
     """Draw atoms, spread over the active ones, each followed by its nearest in the embedding; return the axes."""
     axes = own_axes(axes, (5.2, 5.2))
+    model = model_of(model)
     assert model.embedding is not None
     size = len(model.embedding.dead)
     numbers = busiest(model, size)

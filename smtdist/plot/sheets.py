@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smtdist.errors import ConfigurationError
+from smtdist.models.given import model_of
 
 GAP: Final = 1
 
 
-class Pictured(Protocol):
-    """A transform whose atoms are patches."""
-
-    def pictures(self, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
-        """Return atoms as patches (n, patch, patch, channels); all by default."""
-
-
-def atoms_as_patches(model: Pictured, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
+def atoms_as_patches(model: Any, atoms: NDArray[Any] | None = None) -> NDArray[np.float64]:
     """Return atoms as patches (n, patch, patch, channels): unwhitened, (λI + Σ)^(1/2) d; the mean patch is not added.
 
-    atoms : numbers of atoms; all by default.
+    model : a transform of images, or an estimator of one. atoms : their numbers; all by default.
 
     Memory: 8 bytes a value.
     """
-    return model.pictures(atoms)
+    return model_of(model).pictures(atoms)  # type: ignore[no-any-return]
 
 
 def stretched(pictures: NDArray[Any]) -> NDArray[np.uint8]:
@@ -47,6 +41,21 @@ def stretched(pictures: NDArray[Any]) -> NDArray[np.uint8]:
 def coloured(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return pictures with three channels; what has neither one nor three shows its first."""
     return pictures if pictures.shape[-1] == 3 else np.repeat(pictures[..., :1], 3, axis=-1)
+
+
+def as_pictures(images: Any) -> NDArray[np.uint8]:
+    """Return images (n, height, width), grey, or (n, height, width, channels) as uint8 with three channels.
+
+    Values of another type are stretched from the least to the largest of all.
+
+    >>> as_pictures(np.array([[[0.0, 0.5, 1.0]] * 3])).shape
+    (1, 3, 3, 3)
+    """
+    values = np.asarray(images)
+    if values.dtype != np.uint8:
+        low, high = float(values.min()), float(values.max())
+        values = np.rint(255 * (values - low) / ((high - low) or 1)).astype(np.uint8)
+    return coloured(values[..., None] if values.ndim == 3 else values)
 
 
 def sheet(pictures: NDArray[np.uint8], columns: int | None = None, ground: int = 128) -> NDArray[np.uint8]:

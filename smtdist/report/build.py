@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smtdist.data.writing import whole_file
+from smtdist.data.writing import check_target, whole_file
+from smtdist.engine import session
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError
+from smtdist.evaluate import judging
+from smtdist.models import given
 from smtdist.report import sections
 from smtdist.report.facts import facts_of
-from smtdist.report.looks import Looked
+from smtdist.report.looks import Looked, look_at_some
 from smtdist.report.page import Facts, Section, Table, render
 
 
@@ -21,15 +28,19 @@ def build(
     names: Sequence[str] | None = None,
     records: Sequence[dict[str, Any]] | None = None,
     others: Sequence[Path] = (),
+    called: str | None = None,
 ) -> str:
     """Return the report on a file as HTML.
 
-    looked : labelled images as a model of images sees them, with the names of their classes. records : what
-        a fit printed of
-    its passes. others : further files for the same page, such as the concepts of the model's representations.
+    looked : labelled images as a model of images sees them. names : of their classes.
+    records : what a fit printed of its passes. called : what the page calls the file.
+    others : further files for the same page, such as the concepts of the model's representations.
+
     Memory: the file, and its pictures. Raises ModelError for a file that is none of ours.
     """
     facts = facts_of(path)
+    if called is not None:
+        facts["file"] = called
     found = sections.about(facts)
     if records:
         found.append(sections.passes(records))
@@ -43,15 +54,55 @@ def build(
         found += [_named(one, other) for one in sections.about(more)]
         found += [_named(one, other) for one in sections.BY_KIND.get(more["kind"], _nothing)(other)]
     summary = f"What {facts['file']} holds, written by smtdist; the page is complete in itself."
-    return render(f"Report: {path.name}", summary, found, facts)
+    return render(f"Report: {called or path.name}", summary, found, facts)
 
 
-def write_report(path: Path, out: Path, *, overwrite: bool = False, **contents: Any) -> int:
-    """Write the report on a file, whole or not at all, and return its bytes; `contents` as in `build`."""
-    page = build(path, **contents)
-    with whole_file(out, overwrite) as temporary:
+def write_report(
+    model: Any,
+    out: str | os.PathLike[str],
+    *,
+    train: tuple[Any, Any] | None = None,
+    test: tuple[Any, Any] | None = None,
+    limit: int = 2000,
+    names: Sequence[str] | None = None,
+    records: Sequence[dict[str, Any]] | None = None,
+    others: Sequence[str | os.PathLike[str]] = (),
+    overwrite: bool = False,
+    cluster: Any = None,
+    workers: int | None = None,
+    looked: Looked | None = None,
+) -> int:
+    """Write one HTML page that shows what a model holds, whole or not at all, and return its bytes.
+
+    model : a file written by smtdist, or an estimator or model in memory.
+    train, test : images and class numbers, (X, y), that a model of images is looked at with; y is None for a
+        (path, group) pair whose file has them. limit : use so many of each. names : of the classes.
+    records : of the passes of the fit; those of an estimator are its own.
+    others : further files for the same page. cluster, workers : as in `SMT`.
+
+    Raises ModelError for a file that is none of ours, OutputExistsError for a page that is there already.
+    """
+    target = Path(out)
+    check_target(target, overwrite)
+    if (train is None) != (test is None):
+        raise ConfigurationError("Labelled images need both train and test; give both or neither.")
+    if train is not None and test is not None:
+        with session.executor_for(cluster, workers) as executor:
+            fitted = given.encoder_of(model)
+            pairs = [judging.labelled(*pair, fitted.scaling) for pair in (train, test)]
+            looked = look_at_some(fitted, pairs, limit, Engine(executor))
+    contents: dict[str, Any] = {"looked": looked, "names": names, "others": [Path(one) for one in others]}
+    if isinstance(model, str | os.PathLike):
+        page = build(Path(model), records=records, **contents)
+    else:
+        records = records or getattr(model, "passes_", None)
+        with tempfile.TemporaryDirectory(prefix="smtdist-report-") as folder:
+            path = Path(folder, "model.h5")
+            given.save(model, path)
+            page = build(path, records=records, called=type(model).__name__, **contents)
+    with whole_file(target, overwrite) as temporary:
         Path(temporary).write_text(page, "utf-8")
-    return out.stat().st_size
+    return target.stat().st_size
 
 
 def _nothing(path: Path) -> list[Section]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.evaluate import knn
+from smtdist.evaluate import knn, run
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.models.loading import Transform
 from smtdist.models.transform import represented
+from smtdist.models.tuning import split as splitting
 
 NEIGHBOURS: Final = 8
 """Neighbours that are shown."""
@@ -46,6 +48,13 @@ class Looked:
 
 
 Labelled = tuple[Source, NDArray[np.int64]]
+
+
+def look_at_some(model: Transform, pairs: Sequence[run.Labelled], limit: int, engine: Engine) -> Looked:
+    """Look at so many samples of each of two groups, drawn by the seed of the model."""
+    parts = [splitting.limited(one.source, limit, model.settings.seed) for one in pairs]
+    known, asked = ((part.source, one.labels[part.samples]) for part, one in zip(parts, pairs, strict=True))
+    return look(model, known, asked, engine)
 
 
 def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> Looked:

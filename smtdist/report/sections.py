@@ -114,18 +114,20 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
         f"{found.n_train:,} images (95 % interval {100 * low:.1f} to {100 * high:.1f}); "
         f"{100 * found.top5:.2f} % have their class among the first five."
     )
+    names = names if names and len(names) == len(found.confusion) else None
     matrix = drawn(
         "Which classes are taken for which: counts, and shares of the true class.",
         f"Confusion matrix of {found.n_classes} classes.",
-        lambda: plot.confusion(
-            found.confusion, names if names and len(names) == len(found.confusion) else None
-        ),
+        lambda: plot.confusion(found.confusion, names),
     )
     some = slice(0, MAPPED)
     where = drawn(
-        f"{min(MAPPED, len(looked.asked)):,} test images in the plane of their two largest principal components.",
+        f"{min(MAPPED, len(looked.asked)):,} test images in the plane of their two largest principal components, in "
+        "frames of the colour of their class.",
         "Thumbnails of test images, placed so that similar ones lie together.",
-        lambda: plot.image_map(looked.asked_z[some], looked.asked[some]),
+        lambda: plot.image_map(
+            looked.asked_z[some], looked.asked[some], looked.asked_labels[some], names=names
+        ),
     )
     return [
         Section("Accuracy", [Text(text), matrix]),

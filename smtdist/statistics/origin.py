@@ -58,7 +58,7 @@ class Origin:
         if not repeats and shared > REPEATED_SHARE * smaller:
             raise ModelError(
                 f"{shared:,} of {smaller:,} samples are in the sums already, so they would count twice; leave them out, or "
-                f"pass --allow-repeats (in Python repeats=True) if they are meant to."
+                f"pass --allow-repeats if they are meant to."
             )
         samples = np.concatenate([self.samples, other.samples])
         audit = (*self.audit, *other.audit)

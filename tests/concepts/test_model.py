@@ -17,6 +17,7 @@ from smtdist.concepts.settings import ConceptSettings
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models.parameters import parameters_of
 
 CHEAP = {"candidates": 64, "rounds": 2, "sweeps": 30, "penalty": 0.0}
 
@@ -117,11 +118,12 @@ def test_files_open_with_xarray_and_load_again(tmp_path, table):
 
 
 def test_the_estimator_keeps_scikit_learns_conventions():
-    one = BinaryConcepts(n_concepts=5, seed=3)
+    one = BinaryConcepts(n_concepts=5, random_state=3)
     assert clone(one).get_params() == one.get_params()
-    assert set(NAMES) <= set(one.get_params())
+    assert set(parameters_of(dict.fromkeys(NAMES))) <= set(one.get_params())
     defaults = ConceptSettings()
-    assert all(getattr(BinaryConcepts(), name) == getattr(defaults, name) for name in NAMES)
+    wanted = parameters_of({name: getattr(defaults, name) for name in NAMES})
+    assert all(getattr(BinaryConcepts(), name) == value for name, value in wanted.items())
     for wrong in ({"method": "guess"}, {"features": "none"}, {"items": 1}, {"candidates": 0}):
         with pytest.raises(ConfigurationError):
             BinaryConcepts(**wrong).fit(np.eye(4))

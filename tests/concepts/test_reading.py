@@ -148,9 +148,9 @@ def test_words_for_kings_and_queens(real_data):
     named = 0
     # how many concepts have a name differs from seed to seed, from none to a few of 40
     for seed in range(3):
-        found = BinaryConcepts(n_concepts=40, rank=40, candidates=256, rounds=1, sweeps=25, seed=seed).fit(
-            X
-        )
+        found = BinaryConcepts(
+            n_concepts=40, rank=40, candidates=256, rounds=1, sweeps=25, random_state=seed
+        ).fit(X)
         assert found.cka_ > 0.75
         kinds = reading.sub_concepts(found.concepts_, royal)
         assert {(0, 0, 1, 1), (0, 1, 0, 1)} <= {kind.pattern for kind in kinds}

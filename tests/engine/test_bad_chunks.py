@@ -111,7 +111,7 @@ def test_what_was_skipped_does_not_pass_for_sound_later(tmp_path):
     """A checkpoint with gaps is not finished in a run that allows none."""
     path, folder = write_plain(tmp_path / "a.h5", bad=(3,)), tmp_path / "checkpoint"
     fitted(path, folder=folder)
-    with pytest.raises(DataError, match=r"left out samples .*192 to 255.* --on-bad-chunk skip"):
+    with pytest.raises(DataError, match=r"left out samples .*192 to 255.* on_bad_chunk=.skip"):
         fit(open_source(path, "x"), SETTINGS, Engine(SerialExecutor(1), checkpoint=folder, key="k"))
 
 

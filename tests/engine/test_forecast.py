@@ -259,7 +259,7 @@ def test_processes_answer_at_once_or_not_at_all():
     answers = on_processes(2, math.sqrt, 9.0, deadline=Deadline.after(10))
     assert [result for _, result in answers] == [3.0, 3.0]
     assert all(seconds > 0 for seconds, _ in answers)
-    with pytest.raises(SmtdistError, match="--no-calibrate"):
+    with pytest.raises(SmtdistError, match="calibrate=False"):
         on_processes(1, math.sqrt, -1.0, deadline=Deadline.after(10))
 
 

@@ -142,7 +142,7 @@ def test_rounds_that_skipped_samples_are_no_part_of_a_run_that_may_not(tmp_path)
     kept = ThetaFile(tmp_path / "r.h5", f"{Facts.of(ArraySource(IMAGES), {'seed': 0}).digest}/r")
     learned = kept.read(float, print)
     kept.write(Learned(learned.theta, 1, [{**learned.records[0], "n_skipped": 3}], over=False))
-    with pytest.raises(DataError, match="resume with --on-bad-chunk skip"):
+    with pytest.raises(DataError, match='resume with on_bad_chunk="skip"'):
         looped(tmp_path)
     looped(tmp_path, on_bad_chunk="skip")
 

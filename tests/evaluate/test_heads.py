@@ -24,7 +24,7 @@ from smtdist.report.facts import facts_of
 N = 300
 MAKE = {
     "linear": lambda: RidgeHead(),
-    "landmarks": lambda: RidgeHead(landmarks=30, layout=LAYOUT, temperature=0.7, seed=3),
+    "landmarks": lambda: RidgeHead(landmarks=30, layout=LAYOUT, temperature=0.7, random_state=3),
     "kernel": lambda: KernelHead(layout=LAYOUT, temperature=0.7, penalties=(0.3, 0.1)),
 }
 

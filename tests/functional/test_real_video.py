@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smtdist.data.video import open_clips
-from smtdist.data.video_import import VideoSettings, import_videos
+from smtdist.data.video_import import import_videos
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.models.functional.settings import FunctionalSettings
@@ -21,7 +21,7 @@ STILL = ("nasa_13013",)
 def test_held_out_clips_are_straighter(real_data, tmp_path):
     pytest.importorskip("pyrtools", reason="pyrtools is not installed (smtdist[video])")
     small = tmp_path / "clips.h5"
-    import_videos([str(real_data("video/video.h5"))], small, VideoSettings(levels=1))
+    import_videos([str(real_data("video/video.h5"))], small, levels=1)
     clips = {clip.dataset.split("/")[0]: clip for clip in open_clips(str(small))}
     train = tuple(clip for name, clip in clips.items() if name not in (*HELD_OUT, *STILL))
     settings = FunctionalSettings(

@@ -172,16 +172,16 @@ def test_cuts_are_found_and_pans_are_none():
 
 def test_clips_come_in_cropped_and_small_with_their_cuts(clips, tmp_path):
     out = tmp_path / "small.h5"
-    written = import_videos([clips], out, VideoSettings(crop=12, limit=20))
+    written = import_videos([clips], out, crop=12, limit=20)
     assert [row["frames"] for row in written] == [[20, 12, 12], [10, 12, 12]]
     found = open_clips(str(out))
     assert found[0].cuts == (9,)
     with h5py.File(out) as new, h5py.File(clips) as old:
         assert np.array_equal(new["one/frames"], old["one/frames"][:20, 4:16, 9:21])
     with pytest.raises(SmtdistError, match="overwrite"):
-        import_videos([clips], out, VideoSettings())
+        import_videos([clips], out)
     with pytest.raises(DataError, match="Two clips"):
-        import_videos([clips, clips], tmp_path / "twice.h5", VideoSettings())
+        import_videos([clips, clips], tmp_path / "twice.h5")
     assert not (tmp_path / "twice.h5").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clips.h5", "small.h5"]
 
@@ -200,7 +200,7 @@ def test_files_that_pyav_reads_come_in(tmp_path):
         for packet in stream.encode():
             container.mux(packet)
     out = tmp_path / "clips.h5"
-    written = import_videos([str(path)], out, VideoSettings())
+    written = import_videos([str(path)], out)
     assert written == [{"clip": "made", "frames": [6, 32, 48], "fps": 30.0, "cuts": []}]
     with h5py.File(out) as file:
         assert np.array_equal(file["made/frames"], frames)
@@ -208,14 +208,14 @@ def test_files_that_pyav_reads_come_in(tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
     for bad in ("broken.mkv", "text.mp4", "missing.mp4"):
         with pytest.raises(DataError):
-            import_videos([str(tmp_path / bad)], tmp_path / "bad.h5", VideoSettings())
+            import_videos([str(tmp_path / bad)], tmp_path / "bad.h5")
     assert not (tmp_path / "bad.h5").exists()
 
 
 def test_without_pyav_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ConfigurationError, match=r"smtdist\[video\]"):
-        import_videos([str(tmp_path / "a.mp4")], tmp_path / "b.h5", VideoSettings())
+        import_videos([str(tmp_path / "a.mp4")], tmp_path / "b.h5")
 
 
 def test_what_has_no_sequences_is_refused(clips, tmp_path):

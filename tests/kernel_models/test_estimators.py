@@ -164,7 +164,7 @@ def test_an_exact_model_too_large_is_refused(rows, monkeypatch):
     monkeypatch.setattr(encoder, "memory_limit", lambda: 2**16)
     for make in ALL:
         with pytest.raises(
-            MemoryBudgetError, match="set features=fourier, relu or nystroem, or give fewer samples"
+            MemoryBudgetError, match=r"set features=.fourier., relu or nystroem, or give fewer samples"
         ):
             make().fit(rows)
 

@@ -201,7 +201,7 @@ def test_given_triplets_are_read_as_thirds(stored):
     np.testing.assert_allclose(ref.simple_loss(weights, x, plus, minus), model.spectrum.loss(2), rtol=1e-4)
     assert model.shape == (1, 1, 4)
     with pytest.raises(
-        DataError, match="4 numbers a sample, but triplets=given takes anchor, positive and negative"
+        DataError, match=r"4 numbers a sample, but triplets=.given. takes anchor, positive and negative"
     ):
         fit_model(as_table((stored, "x")), wanted, Engine(SerialExecutor()))
 

@@ -138,7 +138,7 @@ def test_clone_is_unfitted_and_equal(fitted, images):
         copy.transform(images)
     with pytest.raises(NotFittedError):
         copy.get_feature_names_out()
-    copy.set_params(n_components=2, seed=3)
+    copy.set_params(n_components=2, random_state=3)
     assert (copy.n_components, copy.configuration.seed) == (2, 3)
     with pytest.raises(ValueError, match="Invalid parameter"):
         copy.set_params(atom=1)

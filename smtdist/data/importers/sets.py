@@ -13,6 +13,7 @@ from typing import Final
 import h5py
 
 from smtdist.data.importers.folder import FolderListing, image_folders
+from smtdist.data.importers.items import Listing
 from smtdist.data.importers.run import ImportOptions, ImportResult, check_target, import_key
 from smtdist.data.writing import real_target, take_place
 from smtdist.errors import DataError, InterruptedRun
@@ -46,10 +47,10 @@ def listed_sets(root: Path, use_labels: bool = True) -> dict[str, FolderListing]
 
 
 def import_sets(
-    listings: Mapping[str, FolderListing],
+    listings: Mapping[str, Listing],
     out: Path,
     options: ImportOptions,
-    write: Callable[[FolderListing, Path, ImportOptions], ImportResult],
+    write: Callable[[Listing, Path, ImportOptions], ImportResult],
 ) -> dict[str, ImportResult]:
     """Write each set to a group of a new file with `write`, which is `import_images` with its reports.
 

@@ -19,10 +19,11 @@ from smtdist.engine.passes import Engine
 from smtdist.models.coded import coded_settings, fit_coded
 from smtdist.models.coders.fit import fit_coder, require_pooling
 from smtdist.models.coders.represent import representing
+from smtdist.models.judged import Evaluates
 from smtdist.models.transform import Represents, represented
 
 
-class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class CoderEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator whose fitted model turns images into features; subclasses say how it is fitted.
 
     `workers` and `cluster` are parameters of every subclass.
@@ -36,16 +37,20 @@ class CoderEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _fitted(self, source: Source, engine: Engine) -> tuple[Coder | Represents, list[Record]]:
         raise NotImplementedError
 
-    def _given(self) -> dict[str, Any]:
-        """Return the parameters that are settings, but for those in `settings`."""
-        others = ("settings", "workers", "cluster")
-        return {name: value for name, value in self.get_params(deep=False).items() if name not in others}
+    def given_settings(self) -> dict[str, Any]:
+        """Return all settings that were given, by name: parameters, and those in `settings`."""
+        given = self.get_params(deep=False)
+        settings = given.pop("settings") or {}
+        others = ("workers", "cluster")
+        return {"seed": given.pop("random_state")} | {
+            name: value for name, value in (given | settings).items() if name not in others
+        }
 
     def _alone(
         self, cls: type[Coder], defaults: Any, source: Source, engine: Engine
     ) -> tuple[Coder, list[Record]]:
         """Fit a coder of a class, with defaults of its settings."""
-        settings = defaults.replace(**self._given(), **(self.settings or {}))
+        settings = defaults.replace(**self.given_settings())
         require_pooling(source, settings, settings.pooling)
         return fit_coder(cls, source, settings, engine)
 
@@ -68,7 +73,8 @@ class SpikeSlabCoder(CoderEstimator):
     """Pooled features of spike-and-slab sparse coding over the patches of images (Goodfellow et al. 2012).
 
     `model` "s3c", "omp" or "sc"; `units` N; `patch` its side; `pooling` grids; `settings` any other of
-    `smtdist.codes.s3c.S3CSettings`, by name. `workers` and `cluster` as everywhere.
+    `smtdist.codes.s3c.S3CSettings`, by name, but the seed, which is `random_state`. `workers` and `cluster` as
+    everywhere.
 
     Attributes
     ----------
@@ -88,6 +94,7 @@ class SpikeSlabCoder(CoderEstimator):
         patch: int = 6,
         pooling: tuple[int, ...] = (3,),
         settings: dict[str, Any] | None = None,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -96,6 +103,7 @@ class SpikeSlabCoder(CoderEstimator):
         self.patch = patch
         self.pooling = pooling
         self.settings = settings
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 
@@ -107,7 +115,8 @@ class SparseCoding(CoderEstimator):
     """Pooled L1 sparse codes of the patches of images, with a dictionary learned from them (Chen et al. 2018, Supplement A).
 
     `units` K; `patch` its side; `penalty` λ; `positive`; `pooling` grids; `settings` any other of
-    `smtdist.codes.l1.SparseSettings`, by name. `workers` and `cluster` as everywhere.
+    `smtdist.codes.l1.SparseSettings`, by name, but the seed, which is `random_state`. `workers` and `cluster` as
+    everywhere.
 
     Attributes
     ----------
@@ -128,6 +137,7 @@ class SparseCoding(CoderEstimator):
         positive: bool = True,
         pooling: tuple[int, ...] = (2,),
         settings: dict[str, Any] | None = None,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -137,6 +147,7 @@ class SparseCoding(CoderEstimator):
         self.positive = positive
         self.pooling = pooling
         self.settings = settings
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 
@@ -147,7 +158,8 @@ class SparseCoding(CoderEstimator):
 class CodedSMT(CoderEstimator):
     """Sparse manifold transform on L1 codes (`feature` "l1"), spike-and-slab codes ("s3c") or thresholded ones ("omp").
 
-    `settings` : others by name, as `coded_settings` takes them. `workers` and `cluster` as everywhere.
+    `settings` : others by name, as `coded_settings` takes them, but the seed, which is `random_state`.
+    `workers` and `cluster` as everywhere.
 
     Attributes
     ----------
@@ -168,6 +180,7 @@ class CodedSMT(CoderEstimator):
         dictionary: int = 1024,
         n_components: int = 64,
         settings: dict[str, Any] | None = None,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -176,9 +189,10 @@ class CodedSMT(CoderEstimator):
         self.dictionary = dictionary
         self.n_components = n_components
         self.settings = settings
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 
     def _fitted(self, source: Source, engine: Engine) -> tuple[Represents, list[Record]]:
-        settings = coded_settings(**self._given(), **(self.settings or {}))
+        settings = coded_settings(**self.given_settings())
         return fit_coded(source, settings, engine)

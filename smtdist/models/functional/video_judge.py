@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.video import Clip, PatchSequences
 from smtdist.errors import DataError
 from smtdist.models.functional.inverse import PENALTY
 from smtdist.models.functional.sgd import participation
@@ -34,6 +35,26 @@ def pca(rows: Float64, mean: Float64 | float, covariance: Float64, count: int) -
     leading = vectors[:, -count:]
     result: Float64 = (rows - mean) @ leading @ leading.T + mean
     return result
+
+
+def judged_clips(model: VideoModel, clips: tuple[Clip, ...], sequences: int = 1000) -> dict[str, Any]:
+    """Return what a transform does to clips, by so many of their sequences at most (`judged`), and each layer to patches."""
+    source = model.sequences(clips)
+    count = min(sequences, source.n_samples)
+    chosen = np.linspace(0, source.n_samples, count, endpoint=False).astype(np.int64)
+    rows, raw = (read_samples(one, chosen) for one in (source, model.sequences(clips, raw=True)))
+    result = judged(model, rows, raw=raw)
+    if model.below is not None:
+        from smtdist.models.functional.layers import judged_layers
+
+        result["layers"] = judged_layers(model, rows[:, rows.shape[1] // 2].astype(np.float64))
+    return result
+
+
+def read_samples(source: PatchSequences, chosen: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Return samples of a source by number, (n, T, D)."""
+    with source.opened() as reader:
+        return np.concatenate([reader.read(int(one), int(one) + 1) for one in chosen])
 
 
 def judged(

@@ -16,12 +16,13 @@ from smtdist.data.table import as_table
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
+from smtdist.models.judged import Evaluates
 from smtdist.models.kernel.encoder import KernelEncoder
 from smtdist.models.kernel.model import KernelModel, fit_exact, fit_model
 from smtdist.models.kernel.settings import KernelSettings
 
 
-class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class _KernelEstimator(Evaluates, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What the three estimators share: parameters to settings, rows to a model, `transform`."""
 
     _model: ClassVar[str]
@@ -31,6 +32,7 @@ class _KernelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         given = self.get_params(deep=False)
         function = given["kernel"] if callable(given["kernel"]) else None
         changes = {name: value for name, value in given.items() if name not in ("workers", "cluster")}
+        changes["seed"] = changes.pop("random_state")
         if function is not None:
             changes["kernel"] = "gaussian"
             if changes.get("features") is not None:
@@ -145,7 +147,7 @@ class ContrastiveKernel(_KernelEstimator):
         copies: int = 1,
         triplets: str = "drawn",
         pool: int = 1024,
-        seed: int = 0,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -163,7 +165,7 @@ class ContrastiveKernel(_KernelEstimator):
         self.copies = copies
         self.triplets = triplets
         self.pool = pool
-        self.seed = seed
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 
@@ -219,7 +221,7 @@ class SpectralContrastiveKernel(_KernelEstimator):
         rounds: int = 200,
         batch: int = 1024,
         learning_rate: float = 0.01,
-        seed: int = 0,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -245,7 +247,7 @@ class SpectralContrastiveKernel(_KernelEstimator):
         self.rounds = rounds
         self.batch = batch
         self.learning_rate = learning_rate
-        self.seed = seed
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 
@@ -302,7 +304,7 @@ class KernelAutoencoder(_KernelEstimator):
         rounds: int = 200,
         batch: int = 1024,
         learning_rate: float = 0.01,
-        seed: int = 0,
+        random_state: int = 0,
         workers: int | None = None,
         cluster: Any = None,
     ) -> None:
@@ -330,7 +332,7 @@ class KernelAutoencoder(_KernelEstimator):
         self.rounds = rounds
         self.batch = batch
         self.learning_rate = learning_rate
-        self.seed = seed
+        self.random_state = random_state
         self.workers = workers
         self.cluster = cluster
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
@@ -67,7 +68,7 @@ class FeatureDecoder:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelModel:
+class KernelModel(Shown):
     """A fitted model: an encoder, of an autoencoder a decoder too, and how it was found.
 
     Attributes

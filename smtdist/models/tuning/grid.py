@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.errors import ConfigurationError
@@ -37,6 +39,15 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
             raise ConfigurationError(
                 f"--grid takes key=value,value,..., not {text!r}; give at least one value."
             )
+        if key in grid:
+            raise ConfigurationError(f"--grid names {key} twice; give all its values at once.")
+        grid[key] = list(dict.fromkeys(_values(values)))
+    return checked_grid(grid, learnt=learnt)
+
+
+def checked_grid(grid: Mapping[str, Sequence[Any]], *, learnt: bool = False) -> dict[str, list[Any]]:
+    """Return a grid of values, those of NumPy as Python's; ConfigurationError as of `parse_grid`."""
+    for key in grid:
         if not learnt:
             configuration.parse_setting(
                 f"{key}=0"
@@ -45,12 +56,14 @@ def parse_grid(texts: Sequence[str], *, learnt: bool = False) -> dict[str, list[
             raise ConfigurationError(
                 f"{key} cannot be tuned, since it says how data are read or stored; give it with --set."
             )
-        if key in grid:
-            raise ConfigurationError(f"--grid names {key} twice; give all its values at once.")
-        grid[key] = list(dict.fromkeys(_values(values)))
+        if not len(grid[key]) or isinstance(grid[key], str):
+            raise ConfigurationError(f"--grid has no values of {key}; give a list of them.")
     if not grid:
         raise ConfigurationError("There is nothing to tune; give --grid, such as --grid ridge=0.001,0.01.")
-    return grid
+    return {
+        key: [value.item() if isinstance(value, np.generic) else value for value in values]
+        for key, values in grid.items()
+    }
 
 
 def _values(text: str) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.showing import Shown
 from smtdist.data.source import Source
 from smtdist.data.text import TextSource
 from smtdist.engine.manifest import Facts
@@ -105,7 +106,7 @@ class Near(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WordModel:
+class WordModel(Shown):
     """Everything a fit of words found, and what it was asked."""
 
     settings: WordSettings

@@ -1,0 +1,211 @@
+"""Images from other formats into an HDF5 file: what is asked, checked, for the command and for Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from smtdist.data.importers import run, sets
+from smtdist.data.importers.detect import KINDS, Selection, open_listing
+from smtdist.data.importers.items import Listing
+from smtdist.data.importers.shards import import_shards
+from smtdist.data.same_file import require_apart
+from smtdist.errors import ConfigurationError
+
+FOR_KINDS: Final = {
+    "--labels": ("npz", "idx"),
+    "--array": ("npz",),
+    "--label-array": ("npz",),
+    "--image-column": ("parquet",),
+    "--label-column": ("parquet",),
+}
+"""Options that have a meaning for some kinds only."""
+_CHOICES: Final = {
+    "layout": ("auto", "plain", "encoded"),
+    "labels_from": ("folders", "none"),
+    "on_error": ("raise", "skip"),
+}
+
+Path_ = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import that was looked at and can be run: what its source holds for each group, where it goes, and how.
+
+    several : whether the groups are sets that one folder holds, all of which go into a new file.
+    """
+
+    listings: dict[str, Listing]
+    out: Path
+    options: run.ImportOptions
+    shard_samples: int | None = None
+    several: bool = False
+
+    @property
+    def write(self) -> Callable[..., run.ImportResult]:
+        """What writes one group, `smtdist.data.importers.run.import_images` or as it."""
+        if self.shard_samples is None:
+            return run.import_images
+        return partial(import_shards, shard_items=self.shard_samples)
+
+    def run(self, write: Callable[..., run.ImportResult] | None = None) -> dict[str, run.ImportResult]:
+        """Write the file and return what was written of each group; `write` as above, with reports of its own."""
+        write = write or self.write
+        if self.several:
+            return sets.import_sets(self.listings, self.out, self.options, write)
+        return {name: write(one, self.out, self.options) for name, one in self.listings.items()}
+
+
+def looked_at(
+    source: Path_ | Iterable[Path_],
+    out: Path_,
+    *,
+    group: str | None,
+    shard_samples: int | None,
+    append: bool,
+    layout: str,
+    resize: int | None,
+    crop: int | None,
+    kind: str | None,
+    labels_from: str,
+    labels: Path_ | None,
+    array: str | None,
+    label_array: str | None,
+    image_column: str | None,
+    label_column: str | None,
+    verify: bool,
+    on_error: str,
+    workers: int,
+    overwrite: bool,
+) -> Import:
+    """Look at a source and return its import, of which nothing is written yet; parameters as of `import_images`."""
+    for name, value in (("layout", layout), ("labels_from", labels_from), ("on_error", on_error)):
+        if value not in _CHOICES[name]:
+            raise ConfigurationError(f"{name} is {value!r}; choose {', '.join(_CHOICES[name])}.")
+    if kind is not None and kind not in KINDS:
+        raise ConfigurationError(f"kind is {kind!r}; choose {', '.join(KINDS)}.")
+    paths = [Path(source)] if isinstance(source, str | os.PathLike) else [Path(one) for one in source]
+    target, beside = Path(out), None if labels is None else Path(labels)
+    chosen = run.ImportOptions(
+        group=_group("train" if group is None else group),
+        layout=layout,
+        resize=resize,
+        crop=crop,
+        verify=verify,
+        skip=on_error == "skip",
+        workers=workers,
+        overwrite=overwrite,
+        append=append,
+    )
+    if not append:  # a group that is added replaces nothing
+        require_apart(target, (*paths, beside))
+    if shard_samples is None:
+        run.check_target(target, chosen)
+    else:
+        _require_manifest(target, append)
+    wanted = Selection(
+        group=chosen.group,
+        use_labels=labels_from == "folders",
+        labels=beside,
+        array=array,
+        label_array=label_array,
+        image_column=image_column,
+        label_column=label_column,
+    )
+    found: Mapping[str, Listing] = {}
+    if group is None and kind in (None, "folder") and len(paths) == 1:
+        found = sets.listed_sets(paths[0], wanted.use_labels)
+        if found:
+            _require_one_file(paths[0], found, append, shard_samples)
+    several = bool(found)
+    found = found or {chosen.group: open_listing(paths, kind, wanted)}
+    for listing in found.values():
+        _require_meaning(listing, wanted)
+    return Import(dict(found), target, chosen, shard_samples, several)
+
+
+def _require_meaning(listing: Listing, wanted: Selection) -> None:
+    for option, kinds in FOR_KINDS.items():
+        value = getattr(wanted, option.removeprefix("--").replace("-", "_"))
+        if value is not None and listing.kind not in kinds:
+            raise ConfigurationError(
+                f"{option} has no meaning for a source of the kind {listing.kind}; leave it out."
+            )
+
+
+def _require_one_file(
+    source: Path, found: Mapping[str, Listing], append: bool, shard_samples: int | None
+) -> None:
+    if append or shard_samples is not None:
+        option = "--append" if append else "--shard-samples"
+        first = next(iter(found))
+        raise ConfigurationError(
+            f"{source} holds the sets {', '.join(found)}, which {option} cannot write together; import them one by one, first "
+            f"{source / first} with --group {first}."
+        )
+
+
+def _group(name: str) -> str:
+    group = name.strip("/")
+    if not group or any(part in ("", ".", "..") for part in group.split("/")):
+        raise ConfigurationError(f"--group {name!r} is no name of a group; use one such as train.")
+    return group
+
+
+def _require_manifest(out: Path, append: bool) -> None:
+    if out.suffix != ".json":
+        raise ConfigurationError(
+            f"--out {out} is no name of a manifest; with --shard-samples let it end in .json."
+        )
+    if append:
+        raise ConfigurationError(
+            "--append adds a group to one file, --shard-samples writes many; leave out one of them."
+        )
+
+
+def import_images(
+    source: Path_ | Iterable[Path_],
+    out: Path_,
+    *,
+    group: str | None = None,
+    shard_samples: int | None = None,
+    append: bool = False,
+    layout: str = "auto",
+    resize: int | None = None,
+    crop: int | None = None,
+    kind: str | None = None,
+    labels_from: str = "folders",
+    labels: Path_ | None = None,
+    array: str | None = None,
+    label_array: str | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    verify: bool = True,
+    on_error: str = "raise",
+    workers: int = 0,
+    overwrite: bool = False,
+) -> dict[str, run.ImportResult]:
+    """Bring images from a folder, arrays or archives into an HDF5 file; an import that stopped goes on.
+
+    source : a folder of images, or files: .npz, .npy, IDX, CIFAR batches, tar shards, Parquet.
+    out : file to write, or with `shard_samples`, so many images a file, a manifest (.json).
+    group : to write to, such as train or test; None: train, or one for each of the folders train, test and the
+        like that the source holds. append : to a file that exists.
+    layout : "plain" (pixels), "encoded" (bytes as they are) or "auto": encoded unless resized.
+    resize : scale the shorter side to so many pixels, then cut the middle; crop : its side.
+    kind : of the source, one of folder, npz, idx, cifar, webdataset, parquet; None: by its contents.
+    labels_from : "folders": those that the source has; "none".
+    labels : a file with the labels, for .npy, .npz and IDX. array, label_array : names in an .npz.
+    image_column, label_column : of a Parquet file.
+    verify : decode every image once. on_error : "raise", or "skip" unreadable images.
+    workers : processes that decode; 0: this one.
+
+    Returns what was written, by group. Memory: workers + 2 batches of 4 MiB or one image. Raises DataError
+    for what cannot be imported.
+    """
+    return looked_at(**locals()).run()

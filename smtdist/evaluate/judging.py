@@ -1,0 +1,270 @@
+"""What an evaluation is asked, in Python and on the command line: a classifier, and how it sees a model's representations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.array import as_source
+from smtdist.data.opening import EncodedSettings
+from smtdist.engine import session
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.evaluate import run
+from smtdist.evaluate.metrics import checked_labels
+from smtdist.evaluate.plan import EvaluationPlan
+from smtdist.models import given, readout
+from smtdist.models.model import Model
+from smtdist.models.transform import Represents
+
+METRICS: Final = ("knn", "linear", "svm", "kernel")
+VOTES: Final = ("exp", "linear", "hard")
+DRAWS: Final = 5
+_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "validation": (
+        lambda share: 0 < share < 1,
+        "The validation share is {}; it must be a number between 0 and 1.",
+    ),
+    "temperature": (
+        lambda T: 0 < T < float("inf"),
+        "The temperature is {}; it must be a positive number.",
+    ),
+    "whiten": (lambda power: 0 <= power <= 1, "Whitening is {}; it must be a number from 0 to 1."),
+    "neighbours": (lambda k: k >= 1, "neighbours is {}; it must be at least 1."),
+    "folds": (lambda n: n >= 2, "folds is {}; it must be at least 2."),
+    "leading": (lambda n: n >= 1, "leading is {}; it must be at least 1."),
+    "draws": (lambda n: n >= 1, "draws is {}; it must be at least 1."),
+    "vote": (lambda vote: vote in VOTES, "The vote is {!r}; choose exp, linear or hard."),
+}
+_OF_METRICS: Final = {
+    "neighbours": ("knn",),
+    "temperature": ("knn", "kernel"),
+    "vote": ("knn",),
+    "folds": ("svm",),
+    "validation": ("linear",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an evaluation is asked, beside the data.
+
+    metric : "knn", "linear", "svm" or "kernel". neighbours, temperature, vote : of the k-NN (temperature: of the
+        kernel too); None: as the model says. folds : of the cross-validation of the SVM. validation : share of
+        the training samples that chooses the penalty of the linear classifier.
+    mirrored : whether mirror images are learned from too; None: as the model says (knn), no (linear, svm), yes
+        (kernel).
+    leading, whiten : compare in so many leading directions of the training representations, whitened from 0
+        (not) to 1; whiten is None without directions, else 0.5.
+    features, pool : see `SMT.transform`. n_components, drop : of the stored components.
+    others : models, estimators or files whose representations are appended.
+    labels, draws : judge by so many labels, in so many draws, by the SVM or the kernel.
+
+    Raises ConfigurationError for what has no meaning, alone or together.
+    """
+
+    metric: str = "knn"
+    neighbours: int | None = None
+    temperature: float | None = None
+    vote: str | None = None
+    folds: int | None = None
+    validation: float | None = None
+    mirrored: bool | None = None
+    leading: int | None = None
+    whiten: float | None = None
+    features: str | None = None
+    pool: int | None = None
+    n_components: int | None = None
+    drop: int | None = None
+    others: tuple[Any, ...] = ()
+    labels: tuple[int, ...] = ()
+    draws: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ConfigurationError(f"The metric is {self.metric!r}; choose {', '.join(METRICS)}.")
+        for name, (good, sentence) in _RULES.items():
+            value = getattr(self, name)
+            if value is not None and not good(value):
+                raise ConfigurationError(sentence.format(value))
+        refuse_idle(self.metric, **{name: getattr(self, name) for name in _OF_METRICS})
+        if self.whiten is not None and self.leading is None:
+            raise ConfigurationError("--whiten is for leading directions; give --leading too.")
+        if self.leading is not None and self.metric == "kernel":
+            raise ConfigurationError(
+                "The kernel compares images by all that is seen of them; leave out --leading, or judge by another metric."
+            )
+        if self.labels and (self.metric in ("knn", "linear") or self.leading):
+            raise ConfigurationError("--labels goes with --metric svm or kernel, and without --leading.")
+        if self.labels and self.metric == "svm" and (self.mirrored or self.others):
+            raise ConfigurationError("--labels and --metric svm go without --mirrored and --with.")
+        if self.draws is not None and not self.labels:
+            raise ConfigurationError("--draws is for --labels; give --labels too.")
+
+    @property
+    def directions(self) -> run.Directions | None:
+        """The directions to compare in; None for all that there is."""
+        if self.leading is None:
+            return None
+        return run.Directions(self.leading, run.Directions.whiten if self.whiten is None else self.whiten)
+
+    def settings(self, votes: Configuration) -> run.Settings:
+        """Return the settings of the classifier: as asked, else as a model with these settings says."""
+        if self.metric == "knn":
+            return run.Neighbours.of(votes, self.neighbours, self.temperature, self.vote)
+        if self.metric == "kernel":
+            return run.Kernel(self.temperature or run.Kernel.temperature)
+        if self.metric == "svm":
+            return run.Svm(folds=self.folds or run.Svm.folds)
+        return run.Linear(self.validation or run.Linear.validation)
+
+    def of_images(self, model: Represents) -> Seen:
+        """Return what the classifier sees of images by a model, with the representations of others appended."""
+        kernel = self.metric == "kernel"
+        mirrored = self.mirrored
+        if mirrored is None:
+            mirrored = kernel or (self.metric == "knn" and model.votes.mirrored_votes)
+        # the kernel has mirror images in it, and sees both parts of binary codes; for others they are images of their own
+        first, *rest = (
+            readout.with_readout(
+                one,
+                "both" if self.features is None and kernel and isinstance(one, Model) else self.features,
+                self.pool,
+                mirrored=mirrored and kernel,
+            )
+            for one in (model, *map(given.encoder_of, self.others))
+        )
+        settings = self.settings(first.votes)
+        if isinstance(settings, run.Kernel):
+            layout = readout.layout_of(first, self.n_components, self.drop, rest)
+            settings = run.Kernel(settings.temperature, layout)
+        return Seen(first, tuple(rest), settings, mirrored)
+
+    def swept(
+        self, engine: Engine, settings: run.Settings, near: Any, near_y: Any, far: Any, far_y: Any
+    ) -> list[dict[str, Any]]:
+        """Classify representations by few labelled ones, several draws of them; of the kernel they may lie in a file."""
+        from smtdist.evaluate import few_labels
+
+        needed = run.sweep_bytes(settings, near, far, near_y, self.labels)
+        draws = self.draws or DRAWS
+        with run.in_pass(engine, "few labels", len(near), run.projected(needed)):
+            if isinstance(settings, run.Kernel):
+                sets = settings.sets(near), near_y, settings.sets(far), far_y
+                return few_labels.kernel_sweep(
+                    *sets, self.labels, temperature=settings.temperature, draws=draws
+                )
+            folds = settings.folds if isinstance(settings, run.Svm) else run.Svm.folds
+            return few_labels.label_sweep(near, near_y, far, far_y, self.labels, draws=draws, folds=folds)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Models as a classifier sees them, its settings, and whether mirror images are learned from too."""
+
+    model: Represents
+    others: tuple[Represents, ...]
+    settings: run.Settings
+    mirrored: bool
+
+    def taken(self, known: run.Labelled) -> run.Labelled:
+        """Return the samples to learn from, mirror images too where they are samples of their own."""
+        if self.mirrored and not isinstance(self.settings, run.Kernel):
+            known = known.and_mirrored()
+        run.require_neighbours(self.settings, known.source.n_samples)
+        return known
+
+
+def refuse_idle(metric: str, **given: object) -> None:
+    """Refuse options that another metric would heed; one that was not given is None."""
+    for name, value in given.items():
+        if value is not None and metric not in _OF_METRICS[name]:
+            raise ConfigurationError(
+                f"--{name} is for --metric {' or '.join(_OF_METRICS[name])} and --metric is {metric}; leave --{name} out."
+            )
+
+
+def judged(
+    seen: Seen,
+    known: run.Labelled,
+    asked: run.Labelled,
+    engine: Engine,
+    how: Asked,
+) -> run.Found | list[dict[str, Any]]:
+    """Represent both groups and classify the second by the first; with `labels` by few of them: a list, a number each."""
+    both = seen.model, known, asked
+    if not how.labels:
+        beside = how.n_components, how.drop, seen.others
+        return run.evaluated(*both, engine, seen.settings, *beside, how.directions)
+    costs = planned(seen, known, asked, engine, how)
+    costs.require_room()
+    with run.represented(costs, *both, engine, seen.settings) as (near, far):
+        return how.swept(engine, seen.settings, near, known.labels, far, asked.labels)
+
+
+def planned(
+    seen: Seen,
+    known: run.Labelled,
+    asked: run.Labelled,
+    engine: Engine,
+    how: Asked,
+    *,
+    timed: bool = False,
+) -> EvaluationPlan:
+    """Return what `judged` will take; `timed` as in `smtdist.evaluate.run.planned`."""
+    if how.labels:
+        from smtdist.evaluate import few_labels
+
+        few_labels.draw_labelled(known.labels, max(how.labels), 0, 0)  # refused before an image is coded
+    beside = how.n_components, how.drop, seen.others, how.directions, how.labels
+    return run.planned(seen.model, known, asked, engine, seen.settings, *beside, timed=timed)
+
+
+def evaluate(
+    estimator: Any, train: tuple[Any, Any], test: tuple[Any, Any], **asked: Any
+) -> run.Found | list[dict[str, Any]]:
+    """Judge a fitted estimator by samples with labels: those of `test` classified by those of `train`.
+
+    Each is a pair of samples and labels; labels are None for a (path, group) pair whose file has them.
+    `asked` is as in `Asked`. Estimators whose models do not represent images are judged by what `transform`
+    returns. Returns a list with `labels`, one entry a number.
+    """
+    try:
+        how = Asked(**{**asked, "labels": tuple(asked.get("labels") or ())})
+    except TypeError as error:
+        raise ConfigurationError(
+            f"An evaluation has no such setting ({error}); see smtdist.SMT.evaluate."
+        ) from error
+    model = given.encoder_of(estimator)
+    with session.executor_for(estimator.cluster, estimator.workers) as executor:
+        engine = Engine(executor)
+        if not hasattr(model, "representer"):
+            near, far = (estimator.transform(X) for X, _ in (train, test))
+            (near_y, far_y) = (_labels(y, len(z)) for (_, y), z in ((train, near), (test, far)))
+            settings = how.settings(Configuration())
+            run.require_neighbours(settings, len(near))
+            return run.classified(near, near_y, far, far_y, engine, settings)
+        seen, shape = how.of_images(model), getattr(estimator, "image_shape", None)
+        known, far_images = (labelled(*part, seen.model.scaling, shape) for part in (train, test))
+        return judged(seen, seen.taken(known), far_images, engine, how)
+
+
+def labelled(
+    X: Any, y: Any, settings: EncodedSettings | None = None, image_shape: tuple[int, ...] | None = None
+) -> run.Labelled:
+    """Return samples and their class numbers; without `y` those of the file of a (path, group) pair."""
+    if y is None:
+        if not (isinstance(X, tuple) and len(X) == 2):
+            raise DataError("Samples in memory need labels beside them; give y and y_test.")
+        return run.Labelled.open(*X, settings)
+    source = as_source(X, settings, fitted=True, image_shape=image_shape)
+    return run.Labelled(source, _labels(y, source.n_samples))
+
+
+def _labels(y: Any, n_samples: int) -> NDArray[np.int64]:
+    return checked_labels(np.asarray(y), n_samples, "labels")

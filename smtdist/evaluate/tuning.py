@@ -1,0 +1,225 @@
+"""Settings chosen by trying them on held-out samples, for the command and for estimators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smtdist.configuration import Configuration
+from smtdist.data.showing import Shown, html_table
+from smtdist.engine import session
+from smtdist.engine.memory import memory_limit
+from smtdist.engine.passes import Engine
+from smtdist.errors import ConfigurationError, DataError
+from smtdist.evaluate import judging, knn, run
+from smtdist.evaluate.run import Labelled
+from smtdist.models.tuning import grid as grids
+from smtdist.models.tuning import split as splitting
+from smtdist.models.tuning import tune as trying
+from smtdist.models.tuning.learnt import learnt_trials, tune_learnt
+from smtdist.models.tuning.tune import Trial
+
+if TYPE_CHECKING:  # a command that tunes needs no scikit-learn
+    from smtdist.models.coders.estimators import CodedSMT
+    from smtdist.models.smt import SMT
+
+
+@dataclass(frozen=True)
+class Tuned(Shown):
+    """What was tried, the best first; `to_dict` is what `smtdist tune --json` prints.
+
+    trials : each with `changes`, `top1`, `interval` and `within` (the interval of the best). grid : what varied.
+    configuration : what did not. n_train, n_validation : samples. seconds : of the whole run.
+    """
+
+    metric: str
+    n_train: int
+    n_validation: int
+    grid: dict[str, list[Any]]
+    trials: tuple[Trial, ...]
+    configuration: dict[str, Any]
+    seconds: float
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The values of the grid that were best: `SMT(**tuned.best_params)`."""
+        return self.trials[0].changes
+
+    @property
+    def best_score(self) -> float:
+        """The share of held-out samples whose class was found with them."""
+        return self.trials[0].top1
+
+    def line(self) -> str:
+        """Return the best values and their accuracy."""
+        best = self.trials[0]
+        return f"best of {len(self.trials):,}: {grids.as_text(best.changes)}, top-1 {100 * best.top1:.1f} %"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                *(grids.value_text(one.changes[name]) for name in self.grid),
+                f"{100 * one.top1:.1f} %",
+                " to ".join(f"{100 * bound:.1f}" for bound in one.interval),
+            )
+            for one in self.trials
+        ]
+        return html_table(f"Tuned: {self.line()}", (*self.grid, "top-1", "95 % interval"), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain JSON types."""
+        return {
+            "metric": str(self.metric),
+            "n_train": self.n_train,
+            "n_validation": self.n_validation,
+            "grid": self.grid,
+            "best": self.trials[0].to_dict(),
+            "set": grids.as_text(self.best_params, "--set "),
+            "trials": [row.to_dict() for row in self.trials],
+            "configuration": self.configuration,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What is tried: all combinations of a grid with the settings they make, of codes that are learned or not.
+
+    base : settings that do not vary. votes : how neighbours vote. atoms : the user's own.
+    """
+
+    grid: dict[str, list[Any]]
+    combinations: Sequence[tuple[dict[str, Any], Any]]
+    base: dict[str, Any]
+    votes: Configuration
+    atoms: NDArray[np.floating[Any]] | None = None
+    learnt: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        settings: Configuration,
+        grid: dict[str, list[Any]],
+        atoms: NDArray[np.floating[Any]] | None = None,
+    ) -> Trials:
+        """Return all combinations of settings of the transform."""
+        found = grids.combinations(settings, grid, None if atoms is None else len(atoms))
+        return cls(grid, found, settings.to_dict(), settings, atoms)
+
+    @classmethod
+    def of_learnt(cls, settings: Mapping[str, Any], grid: dict[str, list[Any]]) -> Trials:
+        """Return all combinations of settings of a transform of learned codes."""
+        return cls(grid, learnt_trials(settings, grid), dict(settings), Configuration(), learnt=True)
+
+    def tried(
+        self,
+        known: Labelled,
+        asked: Labelled,
+        engine: Engine,
+        metric: str,
+        neighbours: int | None,
+        started: float,
+    ) -> Tuned:
+        """Fit every combination on samples and judge it on others."""
+        votes = run.Neighbours.of(self.votes, neighbours)
+        budget = memory_limit() // run.MEMORY_SHARE
+        nearest = knn.SoftNeighbours(
+            votes.k, votes.temperature, votes.vote, block_bytes=min(knn.BLOCK_BYTES, budget)
+        )
+        classify: trying.Classifier = nearest if metric == "knn" else _probe
+        # blocks of the k-NN side by side; the linear probe takes all threads and the memory for itself
+        at_once = max(1, budget // knn.BLOCK_BYTES) if metric == "knn" else 1
+        both = (known.source, known.labels), (asked.source, asked.labels)
+        if self.learnt:
+            rows = tune_learnt(self.combinations, *both, classify, engine)
+        else:
+            rows = trying.tune(
+                self.combinations, *both, classify, engine, atoms=self.atoms, at_once=at_once
+            )
+        n_train, n_validation = known.source.n_samples, asked.source.n_samples
+        seconds = time.perf_counter() - started
+        return Tuned(metric, n_train, n_validation, self.grid, tuple(rows), self.base, seconds)
+
+    def require_neighbours(self, known: Labelled, metric: str, neighbours: int | None) -> None:
+        """Refuse more neighbours than there are samples to learn from."""
+        if metric == "knn":
+            run.require_neighbours(run.Neighbours.of(self.votes, neighbours), known.source.n_samples)
+
+
+def _probe(train_z: Any, train_y: Any, test_z: Any, test_y: Any) -> run.Found:
+    return run.judged(train_z, train_y, test_z, test_y, run.Linear())
+
+
+def tune(
+    estimator: SMT | CodedSMT,
+    grid: Mapping[str, Sequence[Any]],
+    X: Any,
+    y: Any = None,
+    *,
+    validation: float | tuple[Any, Any] = 0.2,
+    limit: int | None = None,
+    metric: str = "knn",
+    neighbours: int | None = None,
+) -> Tuned:
+    """Try every combination of a grid of settings on held-out images, at a fraction of the cost of separate fits.
+
+    estimator : says what does not vary, and where the work is done; it is not fitted.
+    grid : values to try by the name of the setting, such as {"ridge": [0.001, 0.01]}.
+    X, y : images and class numbers; y is None for a (path, group) pair whose file has them.
+    validation : the share of the images that judges, or images and labels of their own, (X, y).
+    limit : use so many images, drawn by the seed. metric : "knn" or "linear"; neighbours : of the k-NN.
+
+    Raises ConfigurationError for a setting or value that there is not, before an image is read.
+
+    >>> images = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
+    >>> from smtdist.models.smt import SMT
+    >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
+    >>> found = tune(smt, {"ridge": [0.01, 0.1]}, images, np.arange(80) % 2, neighbours=5)
+    >>> len(found.trials), list(found.best_params)
+    (2, ['ridge'])
+    """
+    from smtdist.models.coders.estimators import CodedSMT
+
+    started = time.perf_counter()
+    judging.refuse_idle(metric, neighbours=neighbours)
+    if metric not in ("knn", "linear"):
+        raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
+    values = grids.checked_grid(grid, learnt=isinstance(estimator, CodedSMT))
+    shape = getattr(estimator, "image_shape", None)
+    if isinstance(estimator, CodedSMT):
+        trials, scaling = Trials.of_learnt(estimator.given_settings(), values), None
+        whole = judging.labelled(X, y, scaling, shape)
+    else:
+        scaling = estimator.configuration
+        Trials.of(scaling, values, estimator.atoms)  # refused before an image is read
+        whole = judging.labelled(X, y, scaling, shape)
+        trials = Trials.of(estimator.settings_for(whole.source), values, estimator.atoms)
+    judge = (
+        validation if isinstance(validation, float | int) else judging.labelled(*validation, scaling, shape)
+    )
+    known, asked = parts(whole, judge, limit, trials.votes.seed)
+    trials.require_neighbours(known, metric, neighbours)
+    with session.executor_for(estimator.cluster, estimator.workers) as executor:
+        return trials.tried(known, asked, Engine(executor), metric, neighbours, started)
+
+
+def parts(
+    whole: Labelled, validation: float | Labelled, limit: int | None, seed: int
+) -> tuple[Labelled, Labelled]:
+    """Return samples to learn from and samples to judge by: a share of them, or others."""
+    if isinstance(validation, Labelled):
+        other, source = validation.source, whole.source
+        if other.shape[1:] != source.shape[1:]:
+            raise DataError(
+                f"{other.name} has images of {other.shape[1:]}, but {source.name} has {source.shape[1:]} (height, width, "
+                f"channels); judge by images of the same shape."
+            )
+        some = splitting.limited(source, limit, seed)
+        return Labelled(some.source, whole.labels[some.samples]), validation
+    known, asked = splitting.split(whole.source, validation, limit, seed)
+    return tuple(Labelled(one.source, whole.labels[one.samples]) for one in (known, asked))  # type: ignore[return-value]

@@ -1,0 +1,90 @@
+"""Data added to models and withdrawn from them, in Python: by reading what is new, or by the sums of other models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from smtdist.engine import session
+from smtdist.engine.events import EventStream
+from smtdist.engine.passes import Engine
+from smtdist.models import given
+from smtdist.models import merge as merging
+from smtdist.models.additions import kind_of_model
+
+
+def update(
+    model: Any,
+    X: Any,
+    *,
+    withdraw: bool = False,
+    alone: bool = False,
+    allow_repeats: bool = False,
+    lengths: Sequence[int] | None = None,
+    on_bad_chunk: str = "raise",
+    cluster: Any = None,
+    workers: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Add samples to a model, or withdraw them, and return the new model: one pass over them alone, then a solve.
+
+    Whitening and dictionary stay, so that ten updates have the bits of one fit with them.
+
+    model : an estimator, a model, or a model's file, none of which is changed.
+    X : samples like those of the fit: images, rows of a table, clips, or files of text.
+    withdraw : take the samples out. alone : sum these samples alone, for a later `merge`.
+    allow_repeats : count samples twice that are in already. lengths : rows of each sequence, of a table in time.
+    on_bad_chunk, cluster, workers, checkpoint : as in `SMT`.
+
+    Raises ModelError for a model without statistics, for samples that are in already, and for withdrawing
+    samples that are not.
+    """
+    present = given.model_of(model)
+    kind = kind_of_model(present)
+    with kind.taken(present, X, on_bad_chunk == "skip") as source:
+        if lengths is not None:
+            source = kind.in_sequences(present, source, tuple(lengths))
+        with session.executor_for(cluster, workers) as executor:
+            folder = None if checkpoint is None else Path(checkpoint)
+            engine = Engine(executor, EventStream(), folder, on_bad_chunk=on_bad_chunk)
+            if alone:
+                return merging.fit_alone(present, source, engine)[0]
+            return merging.update(present, source, engine, withdraw=withdraw, repeats=allow_repeats)[0]
+
+
+def merge(
+    models: Iterable[Any], *, subtract: Iterable[Any] = (), allow_repeats: bool = False, **changes: Any
+) -> Any:
+    """Add the sums of models, withdraw those of others, solve again, and return the new model; no data are read.
+
+    models, subtract : estimators, models or files with the same whitening, dictionary and codes, such as
+        `update(..., alone=True)` makes. One is in memory at a time if they are files.
+    allow_repeats : count samples twice that are in two models. changes : settings of the solve or the pooling,
+        such as n_components.
+
+    Raises ModelError for models that do not add up, with the name of the one that does not.
+
+    >>> import numpy as np, smtdist
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    >>> first = smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4).fit(images[:20])
+    >>> other = update(first, images[20:], alone=True)
+    >>> merge([first, other], n_components=3)
+    <Model: K = 16, 3 components, 40 samples>
+    """
+    named = _named(models, "model")
+    name, first = next(named)
+    if first.statistics is not None and hasattr(first.statistics, "held_bytes"):
+        merging.require_memory(first.statistics.held_bytes, len(first.statistics.activity))
+    first = merging.with_settings(first, changes)
+    found, total = merging.merged(
+        (name, first), named, _named(subtract, "subtracted model"), repeats=allow_repeats
+    )
+    return merging.resolved(found, total)
+
+
+def _named(models: Iterable[Any], what: str) -> Iterator[tuple[str, Any]]:
+    for number, one in enumerate(models, 1):
+        name = str(one) if isinstance(one, str | os.PathLike) else f"The {what} number {number}"
+        yield name, given.model_of(one)

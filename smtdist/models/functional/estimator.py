@@ -1,0 +1,135 @@
+"""The sparse manifold transform of video as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from smtdist.data.video import clips_of
+from smtdist.engine.events import Event
+from smtdist.models import given
+from smtdist.models.estimating import TransformEstimator
+from smtdist.models.functional.settings import FunctionalSettings
+from smtdist.models.functional.straightness import straightness
+from smtdist.models.functional.video import VideoModel, fit_video
+from smtdist.models.functional.video_judge import judged_clips
+
+
+class VideoSMT(TransformerMixin, TransformEstimator):  # type: ignore[misc]
+    """Sparse manifold transform of video: codes of patches, and an embedding that straightens their paths (SMT 2018).
+
+    Settings are those of `smtdist.models.functional.settings.FunctionalSettings`; `random_state` is its
+    seed. X is clips: the path of an HDF5 file or a list of them (`smtdist.import_videos` writes them), a
+    pair (path, names of clips), or an array of frames (time, row, column), uint8, or a list of arrays.
+    `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`; arrays are put in a temporary file, which
+    workers on other machines do not see.
+
+    Fitted attributes: `model_`, `components_` (n_components, atoms), `eigenvalues_`, `passes_`,
+    `n_features_in_` (pixels of a patch).
+
+    >>> frames = np.random.default_rng(0).integers(0, 256, (24, 12, 12), dtype=np.uint8)
+    >>> video = VideoSMT(patch=4, length=4, places=4, atoms=12, rounds=2, batch=8, n_components=3)
+    >>> video.fit_transform(frames).shape
+    (24, 4, 3)
+    """
+
+    _asked: ClassVar[Any] = FunctionalSettings
+    _kind: ClassVar[str] = "video"
+
+    def __init__(
+        self,
+        *,
+        patch: int = 16,
+        length: int = 8,
+        places: int = 32,
+        views: int = 1,
+        whiten: str = "zca",
+        low_pass: float = 0.75,
+        ridge: float = 1e-2,
+        atoms: int = 1024,
+        penalty: float = 0.25,
+        rounds: int = 20,
+        batch: int = 1000,
+        order: int = 2,
+        moment: str = "centred",
+        n_components: int = 64,
+        sgd_rounds: int = 0,
+        sgd_batch: int = 256,
+        sgd_steps: int = 20,
+        sparsity: float = 0.05,
+        random_state: int = 0,
+        cluster: Any = None,
+        workers: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.patch = patch
+        self.length = length
+        self.places = places
+        self.views = views
+        self.whiten = whiten
+        self.low_pass = low_pass
+        self.ridge = ridge
+        self.atoms = atoms
+        self.penalty = penalty
+        self.rounds = rounds
+        self.batch = batch
+        self.order = order
+        self.moment = moment
+        self.n_components = n_components
+        self.sgd_rounds = sgd_rounds
+        self.sgd_batch = sgd_batch
+        self.sgd_steps = sgd_steps
+        self.sparsity = sparsity
+        self.random_state = random_state
+        self.cluster = cluster
+        self.workers = workers
+        self.checkpoint = checkpoint
+        self.on_event = on_event
+
+    def fit(self, X: Any, y: Any = None, *, below: Any = None) -> Self:
+        """Fit on clips; `below` is an estimator, a model or a file that a layer is stacked on. `y` is ignored."""
+        settings = self.configuration
+        lower = None if below is None else given.model_of(below)
+        with clips_of(X) as clips, self._engine(checkpointed=True) as engine:
+            model, records = fit_video(clips, settings, engine, lower)
+        return self._fitted(model, records)
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Return the paths of patches through the embedding, (sequences, length, n_components).
+
+        Sequences are `places` in each window of `length` frames, drawn as in the fit. Memory: all of them.
+        """
+        check_is_fitted(self)
+        with clips_of(X) as clips:
+            source = self.model_.sequences(clips)
+            with source.opened() as reader:
+                parts = [
+                    self.model_.embed(reader.read(at, min(at + source.chunk_samples, source.n_samples)))
+                    for at in range(0, source.n_samples, source.chunk_samples)
+                ]
+        return np.concatenate(parts)
+
+    def judge(self, X: Any, sequences: int = 1000) -> dict[str, Any]:
+        """Return how straight the paths of clips are in pixels, codes and embedding, and how well patches are rebuilt.
+
+        sequences : to judge by, at most. See `smtdist.models.functional.video_judge.judged`.
+        """
+        check_is_fitted(self)
+        with clips_of(X) as clips:
+            return judged_clips(self.model_, clips, sequences)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return how straight the paths of clips are in the embedding: 0 is straight, less is bent."""
+        return -float(straightness(self.transform(X)).second_difference)
+
+    def _fitted(self, model: VideoModel, records: list[dict[str, Any]]) -> Self:
+        super()._fitted(model, records)
+        self.n_features_in_ = model.settings.patch**2
+        return self

@@ -1,0 +1,20 @@
+"""Parameters of estimators and settings of models have the same names, but for the seed: it is `random_state` in scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def settings_in(estimator: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return settings by name from the parameters of an estimator."""
+    return {name: getattr(estimator, "random_state" if name == "seed" else name) for name in names}
+
+
+def parameters_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an estimator for settings by name.
+
+    >>> parameters_of({"seed": 3, "size": 4})
+    {'random_state': 3, 'size': 4}
+    """
+    return {"random_state" if name == "seed" else name: value for name, value in settings.items()}

@@ -1,0 +1,138 @@
+"""Words embedded by whom they occur near, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from smtdist.data.text import text_of
+from smtdist.engine.events import Event
+from smtdist.errors import ConfigurationError
+from smtdist.kernels import tokens as token_rules
+from smtdist.models.estimating import TransformEstimator
+from smtdist.models.words import others
+from smtdist.models.words.documents import withdraw_lines
+from smtdist.models.words.fit import fit_words
+from smtdist.models.words.model import Near, WordModel, WordSettings
+from smtdist.statistics.vocabulary import MAX_WORDS
+
+
+class WordSMT(TransformEstimator):
+    """Sparse manifold transform of words by whom they occur near (SMT 2023, appendix B).
+
+    Settings are those of `smtdist.models.words.model.WordSettings`. X is text: the path of a file, plain or
+    gzipped, or several, a paragraph a line; with `input="content"` documents in memory, a paragraph each.
+    `transform` takes words and returns their vectors. Nothing is drawn, so there is no `random_state`.
+    `cluster`, `workers`, `checkpoint` and `on_event` as in `SMT`.
+
+    Fitted attributes: `model_`, `words_`, `vectors_` (words, n_components), `components_`, `eigenvalues_`,
+    `passes_`.
+
+    >>> words = WordSMT(window=2, n_components=2, max_words=64, input="content")
+    >>> words.fit(["a cat sat here", "a dog sat there", "a cat ran there", "a dog ran here"] * 20).words_[:2]
+    ['a', 'cat']
+    >>> words.transform(["cat", "dog"]).shape, words.most_cooccurring("cat", 1)[0].word
+    ((2, 2), 'a')
+    """
+
+    _asked: ClassVar[Any] = WordSettings
+    _kind: ClassVar[str] = "words"
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int = 33_474,
+        min_count: int = 1,
+        window: int = 4,
+        tokens: str = token_rules.BASIC,
+        unknown: str = "place",
+        moment: str = "second",
+        n_components: int = 100,
+        drop: int = 1,
+        max_words: int = MAX_WORDS,
+        parts: int = 1,
+        input: str = "filename",
+        cluster: Any = None,
+        workers: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.min_count = min_count
+        self.window = window
+        self.tokens = tokens
+        self.unknown = unknown
+        self.moment = moment
+        self.n_components = n_components
+        self.drop = drop
+        self.max_words = max_words
+        self.parts = parts
+        self.input = input
+        self.cluster = cluster
+        self.workers = workers
+        self.checkpoint = checkpoint
+        self.on_event = on_event
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on text; `y` is ignored."""
+        settings = self.configuration
+        with text_of(X, content=self._content) as text, self._engine(checkpointed=True) as engine:
+            model, records = fit_words(text, settings, engine)
+        return self._fitted(model, records)
+
+    def transform(self, X: Iterable[str]) -> NDArray[np.float64]:
+        """Return the vectors of words, (n, n_components); ModelError for one that is not in the vocabulary."""
+        check_is_fitted(self)
+        return np.asarray(self.vectors_[[self.model_.number(word) for word in X]])
+
+    def nearest(self, word: str, count: int = 10) -> list[Near]:
+        """Return the words of the largest cosine with a word, the nearest first."""
+        check_is_fitted(self)
+        found: list[Near] = self.model_.nearest(word, count)
+        return found
+
+    def most_cooccurring(self, word: str, count: int = 10) -> list[Near]:
+        """Return the words that are most often near a word."""
+        check_is_fitted(self)
+        found: list[Near] = self.model_.most_cooccurring(word, count)
+        return found
+
+    def score(self, X: Iterable[tuple[str, str]], y: Sequence[float]) -> float:
+        """Return Spearman's correlation of the cosines of pairs of words with human judgements of them.
+
+        Pairs with an unknown word are left out.
+        """
+        check_is_fitted(self)
+        judged = [(one, other, float(value)) for (one, other), value in zip(X, y, strict=True)]
+        return others.rank_correlation(self.vectors_, self.model_.numbers, judged)[0]
+
+    def withdraw(self, X: Any, lines: Sequence[tuple[int, int]] = ()) -> Self:
+        """Take text out of the fitted model; with `lines` these ranges of lines of one file, the first line being 1."""
+        check_is_fitted(self)
+        if not lines:
+            return self._updated(X, withdraw=True)
+        with text_of(X, content=self._content) as text, self._engine(checkpointed=True) as engine:
+            model, records = withdraw_lines(self.model_, text, list(lines), engine)
+        return self._fitted(model, records)
+
+    def _updated(self, X: Any, *, withdraw: bool) -> Self:
+        with text_of(X, content=self._content) as text:
+            return super()._updated(text, withdraw=withdraw)
+
+    @property
+    def _content(self) -> bool:
+        if self.input not in ("filename", "content"):
+            raise ConfigurationError(f"input is {self.input!r}; choose filename or content.")
+        return self.input == "content"
+
+    def _fitted(self, model: WordModel, records: list[dict[str, Any]]) -> Self:
+        super()._fitted(model, records)
+        self.words_ = list(model.vocabulary.words)
+        self.vectors_ = model.vectors()
+        self._n_features_out = self.vectors_.shape[1]
+        return self

@@ -1,0 +1,368 @@
+"""What commands do, Python does too: functions and methods beside the estimators, short to look at, with errors in its words."""
+
+import ast
+import inspect
+import json
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from sklearn.base import clone
+from typer.testing import CliRunner
+
+import smtdist
+from smtdist import errors
+from smtdist.cli.app import app
+from smtdist.engine.cluster_choice import ClusterChoice
+from smtdist.errors import in_python
+from smtdist.evaluate import judging
+
+RNG = np.random.default_rng(0)
+Y = np.arange(60) % 3
+X = (RNG.integers(0, 128, (60, 8, 8)) + 60 * (np.arange(8) // 3 == Y[:, None])[:, None, :]).astype(np.uint8)
+SMALL = {"patch": 3, "feature": "vq", "dictionary": 16, "n_components": 4, "pool_size": 2}
+
+
+@pytest.fixture(scope="module")
+def smt():
+    return smtdist.SMT(**SMALL).fit(X)
+
+
+def one_line(shown):
+    text = repr(shown)
+    assert "\n" not in text
+    assert len(text) < 120
+    return text
+
+
+def test_a_plan_says_what_a_fit_costs_and_fits_nothing():
+    asked = smtdist.SMT(**SMALL)
+    plan = asked.plan(X, calibrate=False)
+    assert [cost.name for cost in plan.costs] == ["whitening", "dictionary", "statistics", "solve"]
+    assert (plan.seconds, hasattr(asked, "model_")) == (None, False)
+    assert one_line(plan).startswith("<FitPlan: 3 passes, ")
+    assert plan._repr_html_().count("<tr>") == 1 + len(plan.costs)
+    with pytest.raises(smtdist.SmtdistError, match="what would do"):
+        asked.plan(X, memory="100MiB", calibrate=False)
+
+
+def test_an_evaluation_is_that_of_the_command(smt, tmp_path):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        for name, part in (("train", slice(0, 40)), ("test", slice(40, None))):
+            file[f"{name}/images"], file[f"{name}/labels"] = X[part], Y[part]
+    smt.save(tmp_path / "m.h5")
+    arguments = ["evaluate", "m.h5", "d.h5", "--train", "train", "--test", "test", "--neighbours", "5"]
+    arguments = [str(tmp_path / one) if one.endswith(".h5") else one for one in arguments]
+    printed = CliRunner().invoke(app, [*arguments, "--json", "--quiet"])
+    found = smt.evaluate(X[:40], Y[:40], X[40:], Y[40:], neighbours=5)
+    assert found.to_dict().items() <= json.loads(printed.stdout).items()
+    assert one_line(found).startswith(f"<Evaluation: top-1 {100 * found.top1:.1f} %")
+    from_file = smt.evaluate((tmp_path / "d.h5", "train"), None, (tmp_path / "d.h5", "test"), neighbours=5)
+    assert from_file.to_dict() == found.to_dict()
+
+
+def test_all_classifiers_judge_all_estimators(smt):
+    rows = X.reshape(60, -1) / 255
+    kernel = smtdist.ContrastiveKernel(n_components=3, noise=0.5).fit(rows)
+    both = smt.evaluate(X, Y, X, Y, metric="linear", others=[smt], n_components=2)
+    assert both.metric == "linear"
+    assert both.top1 > 0.5
+    assert kernel.evaluate(rows, Y, rows, Y, metric="kernel").n_train == 60
+    few = smt.evaluate(X, Y, X, Y, metric="svm", labels=[6, 12], draws=2)
+    assert [(one["labels"], len(one["draws"])) for one in few] == [(6, 2), (12, 2)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"metric": "linear", "neighbours": 5}, "neighbours is for metric"),
+        ({"labels": [6]}, 'labels goes with metric="svm"'),
+        ({"metric": "near"}, "choose knn, linear, svm, kernel"),
+        ({"folds": 1, "metric": "svm"}, "at least 2"),
+        ({"neighbors": 5}, "neighbors"),
+    ],
+)
+def test_evaluations_without_a_meaning_are_refused(smt, asked, message):
+    with pytest.raises(smtdist.SmtdistError, match=message):
+        smt.evaluate(X, Y, X, Y, **asked)
+
+
+def test_tuning_finds_the_best_and_says_it_in_a_line():
+    asked = smtdist.SMT(**SMALL)
+    found = smtdist.tune(asked, {"ridge": np.array([1e-3, 0.1]), "drop": [0, 1]}, X, Y, neighbours=5)
+    assert len(found.trials) == 4
+    assert found.best_score == max(trial.top1 for trial in found.trials)
+    smtdist.SMT(**SMALL | found.best_params).fit(X)  # plain values that a fit takes
+    assert one_line(found).startswith("<Tuned: best of 4: ridge=")
+    apart = smtdist.tune(asked, {"ridge": [0.1]}, X[:40], Y[:40], validation=(X[40:], Y[40:]), neighbours=5)
+    fitted = smtdist.SMT(**SMALL, ridge=0.1).fit(X[:40])
+    found = fitted.evaluate(X[:40], Y[:40], X[40:], Y[40:], neighbours=5).top1
+    assert abs(apart.best_score - found) < 1.5 / 20  # a tie that rounding breaks
+    coded = smtdist.CodedSMT(feature="sc", patch=3, dictionary=8, n_components=4, settings={"rounds": 2})
+    assert len(smtdist.tune(coded, {"n_components": [2, 4]}, X, Y, neighbours=5).trials) == 2
+    with pytest.raises(smtdist.SmtdistError, match=r"rigde; did you mean ridge\?"):
+        smtdist.tune(asked, {"rigde": [1]}, X, Y)
+
+
+def test_samples_come_and_go_as_with_commands(smt, tmp_path):
+    first = smtdist.SMT(**SMALL).fit(X[:40])
+    more = smtdist.update(first, X[40:])
+    assert len(first.transform(X)) == 60  # the estimator stays as it was
+    other = smtdist.update(first, X[40:], alone=True)
+    smtdist.save(other, tmp_path / "other.h5")
+    merged = smtdist.merge([first, tmp_path / "other.h5"])
+    for name in ("activity", "cooccurrence"):
+        np.testing.assert_array_equal(getattr(merged.statistics, name), getattr(more.statistics, name))
+    less = smtdist.merge([merged], subtract=[other], n_components=2)
+    assert less.components().shape == (16, 2)
+    np.testing.assert_array_equal(less.statistics.activity, first.model_.statistics.activity)
+    assert one_line(less) == "<Model: K = 16, 2 components, 40 samples>"
+    with pytest.raises(smtdist.SmtdistError, match="The model number 2"):
+        smtdist.merge([first, smt])
+    with pytest.raises(smtdist.SmtdistError, match="allow_repeats=True"):
+        smtdist.update(more, X[:40])
+    with pytest.raises(smtdist.SmtdistError, match="KernelModel"):
+        smtdist.update(smtdist.ContrastiveKernel(n_components=2).fit(X.reshape(60, -1) / 255), X)
+
+
+def test_models_are_exported_and_reported(smt, tmp_path):
+    size, shape = smtdist.export(smt, tmp_path / "m.npz", n_components=3)
+    assert (size, shape) == ((tmp_path / "m.npz").stat().st_size, (3, 3, 3))
+    with pytest.raises(smtdist.SmtdistError, match="choose onnx, torch, zarr, npz"):
+        smtdist.export(smt, tmp_path / "m.bin")
+    page = tmp_path / "r.html"
+    assert smtdist.write_report(smt, page, train=(X, Y), test=(X[:20], Y[:20])) == page.stat().st_size
+    text = page.read_text()
+    assert "Report: SMT" in text
+    assert '"n_test": 20' in text
+    assert str(tmp_path.parent) not in text
+    with pytest.raises(smtdist.SmtdistError, match="overwrite=True"):
+        smtdist.write_report(smt, page)
+
+
+def test_images_and_clips_are_imported(tmp_path):
+    np.savez(tmp_path / "d.npz", images=X, labels=Y)
+    (found,) = smtdist.import_images(tmp_path / "d.npz", tmp_path / "d.h5", group="test").values()
+    assert (found.samples, found.n_classes) == (60, 3)
+    assert smtdist.SMT(**SMALL).fit((tmp_path / "d.h5", "test")).transform(X).shape == (60, 36)
+    with pytest.raises(smtdist.SmtdistError, match="overwrite=True or append=True"):
+        smtdist.import_images(tmp_path / "d.npz", tmp_path / "d.h5")
+    with pytest.raises(smtdist.SmtdistError, match="image_column has no meaning"):
+        smtdist.import_images(tmp_path / "d.npz", tmp_path / "e.h5", image_column="a")
+    with pytest.raises(smtdist.SmtdistError, match="layout is 'other'"):
+        smtdist.import_images(tmp_path / "d.npz", tmp_path / "e.h5", layout="other")
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: smtdist.SMT(**SMALL).fit(X), "<Model: K = 16, 4 components, 60 samples>"),
+        (
+            lambda: smtdist.CodedSMT(
+                feature="sc", patch=3, dictionary=8, n_components=4, settings={"rounds": 2}
+            ).fit(X),
+            "<Manifold: K = 16, 4 components, 60 samples>",
+        ),
+        (
+            lambda: smtdist.SparseCoding(units=8, patch=3, settings={"rounds": 2}).fit(X),
+            "<SparseCoder: K = 8, 60 samples>",
+        ),
+        (
+            lambda: smtdist.ContrastiveKernel(n_components=2, noise=0.5).fit(X.reshape(60, -1) / 255),
+            "<KernelModel: 2 components>",
+        ),
+        (
+            lambda: smtdist.BinaryConcepts(n_concepts=3, candidates=64, sweeps=5).fit(X.reshape(60, -1)),
+            "<ConceptModel: 3 concepts, 60 samples>",
+        ),
+    ],
+)
+def test_models_of_every_kind_are_kept_and_shown(make, line, tmp_path):
+    estimator = make()
+    smtdist.save(estimator, tmp_path / "m.h5")
+    found = smtdist.load(tmp_path / "m.h5")
+    assert one_line(found) == line
+    assert found._repr_html_().startswith(f"<table><caption>{type(found).__name__}</caption>")
+    with pytest.raises(smtdist.SmtdistError, match="not fitted yet"):
+        smtdist.save(clone(estimator), tmp_path / "n.h5")
+
+
+def test_heads_are_kept(tmp_path):
+    head = smtdist.RidgeHead().fit(X.reshape(60, -1) / 255, Y)
+    smtdist.save(head, tmp_path / "h.h5")
+    again = smtdist.load(tmp_path / "h.h5")
+    np.testing.assert_array_equal(
+        again.predict(X.reshape(60, -1) / 255), head.predict(X.reshape(60, -1) / 255)
+    )
+
+
+def test_pictures_take_estimators(smt):
+    from matplotlib.colors import to_hex
+    from matplotlib.offsetbox import AnnotationBbox
+
+    assert len(smtdist.plot.spectrum(smt).lines[0].get_ydata()) == 4
+    for function in (smtdist.plot.dictionary, smtdist.plot.atom_neighbours):
+        np.testing.assert_array_equal(
+            function(smt).images[0].get_array(), function(smt.model_).images[0].get_array()
+        )
+    coder = smtdist.SparseCoding(units=9, patch=3, settings={"rounds": 2}).fit(X)
+    assert smtdist.plot.dictionary(coder).images[0].get_array().shape == (11, 11, 3)
+    axes = smtdist.plot.image_map(smt, X[:9], Y[:9])
+    boxes = [one for one in axes.artists if isinstance(one, AnnotationBbox)]
+    frames = [to_hex(one.patch.get_edgecolor()) for one in boxes]
+    assert len(set(frames)) == 3
+    assert all((frames[i] == frames[j]) == (Y[i] == Y[j]) for i in range(9) for j in range(9))
+    shown = boxes[0].offsetbox.get_children()[0].get_array()
+    np.testing.assert_array_equal(shown, np.repeat(X[0][..., None], 3, axis=-1))  # rows are no channels
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1", "2"]
+    named = smtdist.plot.image_map(
+        smt.transform(X[:9]), X[:9, ..., None] / 255, Y[:9], names=["a", "b", "c"]
+    )
+    assert [text.get_text() for text in named.get_legend().get_texts()] == ["a", "b", "c"]
+    assert smtdist.plot.image_map(smt, X[:9]).get_legend() is None
+    beside = smtdist.plot.neighbours(X[:2], X[None, 2:5].repeat(2, axis=0))
+    assert beside.images[0].get_array().shape == (17, 35, 3)
+
+
+LINES = [
+    "a cat sat here",
+    "a dog sat there",
+    "a cat ran there",
+    "a dog ran here",
+    "birds fly over trees",
+] * 20
+
+
+def test_words_are_an_estimator(tmp_path):
+    asked = smtdist.WordSMT(window=2, n_components=3, max_words=64, input="content")
+    words = clone(asked).fit(LINES)
+    assert words.transform(["cat", "dog"]).shape == (2, len(words.get_feature_names_out())) == (2, 3)
+    assert words.nearest("cat", 3) == words.model_.nearest("cat", 3)
+    assert words.most_cooccurring("cat", 1)[0].word == "a"
+    pairs = [("cat", "dog"), ("cat", "here"), ("fly", "ran"), ("fly", "unknown")]
+    directions = words.model_.directions
+    numbers = [[words.words_.index(word) for word in pair] for pair in pairs[:3]]
+    cosines = [float(directions[one] @ directions[other]) for one, other in numbers]
+    assert words.score(pairs, [*cosines, 0]) == pytest.approx(1)
+    assert words.score(pairs, [*(-value for value in cosines), 0]) == pytest.approx(-1)
+    with pytest.raises(smtdist.SmtdistError, match="'horse' is not among"):
+        words.transform(["horse"])
+    (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in LINES))
+    filed = smtdist.WordSMT(window=2, n_components=3, max_words=64).fit(tmp_path / "a.txt")
+    np.testing.assert_array_equal(filed.vectors_, words.vectors_)
+    filed.save(tmp_path / "w.h5")
+    again = smtdist.WordSMT.from_file(tmp_path / "w.h5")
+    assert again.get_params() == filed.get_params() | {"vocabulary": len(filed.words_)}
+    less = again.withdraw(tmp_path / "a.txt", lines=[(1, 40)])
+    assert less.model_.statistics.n_positions < words.model_.statistics.n_positions
+    assert one_line(smtdist.load(tmp_path / "w.h5")).startswith(
+        f"<WordModel: {len(words.words_)} words, 3 comp"
+    )
+
+
+def test_points_are_an_estimator(tmp_path):
+    rows = RNG.uniform(size=(120, 3))
+    asked = smtdist.PointSMT(features="fourier", size=20, context="noise", random_state=3)
+    points = clone(asked).fit(rows)
+    assert (points.n_features_in_, points.model_.settings.seed) == (3, 3)
+    assert points.transform(rows[:7]).shape == (7, len(points.get_feature_names_out())) == (7, 4)
+    np.testing.assert_array_equal(points.transform(rows), points.model_.transform(rows))
+    points.save(tmp_path / "p.h5")
+    again = smtdist.PointSMT.from_file(tmp_path / "p.h5")
+    assert again.random_state == 3
+    more = again.partial_fit(RNG.uniform(size=(30, 3)))
+    assert one_line(more.model_) == "<PointModel: 20 features, 4 components, 150 samples>"
+    assert points.evaluate(rows, np.arange(120) % 2, rows, np.arange(120) % 2, neighbours=1).top1 == 1
+    with pytest.raises(ValueError, match="3 features"):
+        points.transform(rows[:, :2])
+    with pytest.raises(smtdist.SmtdistError, match="PointModel, which WordSMT does not read"):
+        smtdist.WordSMT.from_file(tmp_path / "p.h5")
+
+
+def test_video_is_an_estimator(tmp_path):
+    frames = RNG.integers(0, 256, (24, 12, 12), dtype=np.uint8)
+    small = {"patch": 4, "length": 4, "places": 16, "atoms": 40, "rounds": 2, "batch": 8, "n_components": 3}
+    video = clone(smtdist.VideoSMT(**small, random_state=1)).fit(frames)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["clip0/frames"] = frames
+    filed = smtdist.VideoSMT(**small, random_state=1).fit(tmp_path / "c.h5")
+    np.testing.assert_array_equal(filed.components_, video.components_)
+    z = video.transform((tmp_path / "c.h5", "clip0"))
+    assert z.shape == (96, 4, len(video.get_feature_names_out())) == (96, 4, 3)
+    assert video.n_features_in_ == 16
+    found = video.judge(frames)
+    assert video.score(frames) == pytest.approx(-found["straightness"]["embedding"]["second_difference"])
+    stacked = smtdist.VideoSMT(**small | {"atoms": 20}).fit(frames, below=video)
+    assert "layers" in stacked.judge(frames)
+    assert one_line(video.model_).startswith("<VideoModel: K = 40, 3 components, 96 samples>")
+
+
+def test_errors_of_python_speak_of_python_and_those_of_commands_of_options(smt, tmp_path):
+    path = tmp_path / "m.h5"
+    smt.save(path)
+    with pytest.raises(smtdist.SmtdistError, match="overwrite=True") as raised:
+        smt.save(path)
+    assert "--" not in str(raised.value)
+    (tmp_path / "other.h5").touch()
+    told = CliRunner().invoke(app, ["merge", str(path), "--out", str(tmp_path / "other.h5")])
+    assert "--overwrite" in told.output
+    assert "overwrite=True" not in told.output
+    with pytest.raises(
+        smtdist.SmtdistError, match="overwrite=True"
+    ):  # Python's words again after a command
+        smt.save(path)
+
+
+def test_messages_keep_whole_commands_and_values():
+    assert in_python("resume with --on-bad-chunk skip, or --no-calibrate") == (
+        'resume with on_bad_chunk="skip", or calibrate=False'
+    )
+    kept = "give --tls with a folder of `smtdist tls init --hosts a,b`; or smtdist fit --model l1 makes one"
+    assert in_python(kept) == kept.replace("--tls", "tls")
+    assert in_python("set keep_statistics=true (at https://a/b?c=d, n=3)") == (
+        "set keep_statistics=True (at https://a/b?c=d, n=3)"
+    )
+    assert in_python(in_python("pass --set ridge=0.1 --workers 2")) == "pass ridge=0.1 workers=2"
+    assert not re.search(r"--", in_python("give --data with --metric kernel or --features embedding"))
+
+
+def messages():
+    """Yield (file, text) of the strings below the command line, without docstrings."""
+    for path in sorted(Path(smtdist.__file__).parent.rglob("*.py")):
+        if path.parts[-2] == "cli" or path.name == "errors.py":
+            continue
+        tree = ast.parse(path.read_text())
+        plain = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                parts = [one.value if isinstance(one, ast.Constant) else "X" for one in node.values]
+                yield path.name, "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in plain:
+                yield path.name, node.value
+
+
+def parameters():
+    """Return the names of all parameters of what is public."""
+    named = [getattr(smtdist, name) for name in smtdist.__all__]
+    classes = [one for one in named if inspect.isclass(one)] + [judging.Asked, ClusterChoice]
+    named += [value for one in classes for _, value in inspect.getmembers(one, inspect.isfunction)]
+    named = [
+        one for one in named if inspect.isfunction(one) or hasattr(one, "__signature__") or one in classes
+    ]
+    made = (one for one in named if not (inspect.isclass(one) and issubclass(one, Exception)))
+    return {name for one in made for name in inspect.signature(one).parameters}
+
+
+def test_options_in_messages_are_parameters_of_python():
+    known = parameters() | {"a parameter", "(path, dataset)", "SMTDIST_FOLLOW"}
+    known |= {"dashboard_address", "protocol", "test_only", "std"}  # of other programs
+    found = {}
+    for file, text in messages():
+        bare = errors._COMMAND.sub("", text)
+        for option in errors._OPTION.finditer(bare):
+            name = re.sub(r"=.*", "", in_python(option[0]))
+            if name not in known:
+                found.setdefault(name, set()).add(file)
+    assert found == {}
