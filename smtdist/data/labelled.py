@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.source import Derived, Reader, Source
+
+TOGETHER: Final = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,13 @@ class WithLabels(Derived):
     @property
     def reader_bytes(self) -> int:
         """Bytes that an open reader may hold on top of the arrays it returns: the rows as they are stored."""
-        return self.source.reader_bytes + self.source.chunk_bytes
+        return self.source.reader_bytes + self.chunk_samples * self.source.sample_bytes
+
+    @property
+    def chunk_samples(self) -> int:  # type: ignore[override]  # likewise
+        """Chunks of the rows, as many as have 256 at most: rows are taken together, and a chunk of long ones has few."""
+        chunk = self.source.chunk_samples
+        return chunk * max(1, TOGETHER // chunk)
 
     def describe(self) -> dict[str, Any]:
         """Return what the rows are, and that labels are with them."""

@@ -179,7 +179,8 @@ def plan_pass(
     streaming, meeting = _sums_held(statistic, len(bounds) - 1, per_task, limits, checkpointed)
     # samples in the driver's memory, or in a Dask array, travel with the task that needs them
     carried = source.carried_bytes(per_task * leaf) if isinstance(source, ArraySource) else 0
-    block = min(leaf, block_samples(source))
+    chunk = min(source.chunk_samples, source.n_samples)
+    block = min(leaf, max(block_samples(source), chunk * max(1, statistic.least_samples // chunk)))
     gpu = limits.device_bytes is not None
     # the next block is read while the work on one goes on; where a leaf's batches are copied ahead, one lies between them
     ahead = min(2, -(-per_task * leaf // block)) + (gpu and leaf > block)
@@ -202,7 +203,8 @@ def plan_pass(
             on_device and statistic.device_batch_bytes(batch) > device_room
         )
 
-    least, fitting = _least_batch(statistic, work_per_sample), 0
+    least = max(_least_batch(statistic, work_per_sample), min(block, statistic.least_samples))
+    fitting = 0
     while batch > 1 and (not fits(batch) or (needs(batch) > BATCH_TARGET and (batch + 1) // 2 >= least)):
         fitting = fitting or batch * fits(batch)
         batch = (batch + 1) // 2

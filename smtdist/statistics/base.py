@@ -30,6 +30,9 @@ class Statistic(ABC):
     on_device: bool = False
     """Whether a worker with a GPU keeps the state there while it streams; partial sums travel on the host."""
 
+    least_samples: int = 1
+    """Samples that an update takes about as long for as for one: a smaller batch wastes time, and saves no memory to speak of."""
+
     def layout(self) -> Layout:
         """Return the arrays of the sum over no samples: all that it takes where `zero` and `state_bytes` are as here."""
         raise NotImplementedError

@@ -58,6 +58,7 @@ class LabelledSums(Statistic):
     n_classes: int
     step: float | Float64 = STEP
     features: RowFeatures | None = None
+    least_samples = 256
 
     def layout(self) -> Layout:
         """Return the sums: 16 F² + 8 c F bytes, and little more."""

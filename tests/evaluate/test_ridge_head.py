@@ -7,10 +7,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeClassifier
 
+from smtdist.data.labelled import WithLabels
+from smtdist.data.table import as_table
+from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models.readout import Block, Columns
+from smtdist.statistics.labelled import LabelledSums
 
 N = 700
 
@@ -185,3 +189,25 @@ def test_a_feature_of_another_size_does_not_drown_the_others(data):
     assert RidgeHead(penalties=[shares]).fit(wide, labels).score(wide, labels) == pytest.approx(
         expected, abs=0.02
     )
+
+
+def test_long_rows_are_taken_together(tmp_path):
+    """A chunk of long rows has few of them, and the views of landmarks dwarf those of a batch: batches had four rows."""
+    rows = np.random.default_rng(0).normal(size=(600, 40)).astype(np.float32)
+    with h5py.File(tmp_path / "z.h5", "w") as file:
+        file.create_dataset("z", data=rows, chunks=(9, 40))
+    table = WithLabels(as_table((tmp_path / "z.h5", "z")), np.zeros(600, np.int64))
+    assert np.diff(table.leaf_bounds()).tolist() == [504, 96]
+    sums = LabelledSums(30, 2, features=Wide())
+    plan = plan_pass("sums", sums, table, WorkerLimits(2**34, 0, 1, 1, True))
+    assert (plan.block, plan.batch) == (504, 504)
+
+
+class Wide:
+    """Features that take a gigabyte for any number of rows."""
+
+    def __call__(self, rows):
+        return rows[:, :30].astype(np.float64)
+
+    def working_bytes(self, rows):
+        return 2**30 + 8 * 30 * rows
