@@ -251,6 +251,10 @@ def _evaluate_files(
                     isinstance(settings, run.Neighbours) and near.votes.mirrored_votes and near.has_mirrored
                 )
             train, test = near.views(mirrored), far.views(False)
+        if isinstance(settings, run.Neighbours) and sum(map(len, near.layout)) > 1:
+            engine.note(
+                "Rows have several parts side by side, which neighbours compare as one; --metric kernel weighs them alike"
+            )
         costs = run.planned_files(*train, *test, settings, how.labels)
         if plan:
             say_evaluation_plan(costs, json, model=str(known.absolute()))

@@ -258,7 +258,7 @@ def update(
             if withdraw:
                 present.withdraw(source, labels, engine=engine)
             else:
-                present.partial_fit(source, labels, repeats=allow_repeats, engine=engine)
+                present.partial_fit(source, labels, allow_repeats=allow_repeats, engine=engine)
         target = model if out is None else out
         present.save(target, overwrite=out is None or overwrite)
     memory = {"projected_bytes": needed, "peak_bytes": peak()}

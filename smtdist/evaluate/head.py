@@ -30,12 +30,14 @@ Int64 = NDArray[np.int64]
 class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier of rows of numbers, one f for each class: the largest wins.
 
-    Labels are whole numbers, strings or booleans. A head that was fitted with a file of `smtdist transform` refuses
+    Labels are whole numbers, strings or booleans. Rows of a file of `smtdist transform`, ("z.h5", "z"), are compared part by
+    part, with mirror images, as the file says. A head that was fitted with a file of `smtdist transform` refuses
     such files by another model, or read out otherwise.
     """
 
     KIND: ClassVar[str]
     layout: readout.Layout | None
+    layout_: readout.Layout | None
     classes_: NDArray[Any]
     n_features_in_: int
     representation_: tuple[str, ...] | None
@@ -57,7 +59,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def facts(self, source: Source, labels: NDArray[Any], given: dict[str, str] | None = None) -> Facts:
         """Return what a fit, or a change, is computed from, as a checkpoint folder keeps it."""
-        plain = None if self.layout is None else readout.layout_to_plain(self.layout)
+        plain = None if self.seen is None else readout.layout_to_plain(self.seen)
         parts = np.frombuffer(json.dumps(plain).encode(), np.uint8)
         own = {"the labels": array_hash(labels), "the parts of rows": array_hash(parts)}
         return Facts.of(source, self.settings(), {**own, **(given or {})})
@@ -86,7 +88,12 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def mirrored(self) -> bool:
         """Whether the head sees features of mirror images."""
-        return self.layout is not None and readout.has_mirrored(self.layout)
+        return self.seen is not None and readout.has_mirrored(self.seen)
+
+    @property
+    def seen(self) -> readout.Layout | None:
+        """Parts of a row: those given, else those of the file of the fit; None for rows that are one part."""
+        return self.layout or getattr(self, "layout_", None)
 
     @property
     def n_rows(self) -> int:
@@ -113,7 +120,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.KIND,
             self.settings(),
             self._numbers(),
-            self.layout,
+            self.seen,
             self.classes_,
             self.n_features_in_,
             self.representation_,
@@ -149,6 +156,11 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, places = classes.classes_of(labels)
         self.n_features_in_ = source.shape[1]
         self.representation_ = stored.representation_of(source)
+        self.layout_ = self.layout
+        if self.layout is None and self.representation_ is not None:
+            self.layout_ = readout.layout_from(
+                json.loads(self.representation_[stored.ASKED.index("parts")])
+            )
         return source, places
 
     def known(self, X: Any) -> Source:

@@ -134,7 +134,7 @@ class KernelHead(Head):
         return {"metric": "kernel", **self.fitted_.told()}
 
     def _sets(self, rows: Any) -> Sets:
-        return parts_of(rows, layout_for(rows.shape[1], self.layout))
+        return parts_of(rows, layout_for(rows.shape[1], self.seen))
 
     def _numbers(self) -> dict[str, Any]:
         one = self.fitted_

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -202,25 +202,32 @@ class RidgeHead(Head):
                 else:
                     largest = np.full(self.features_.size, self.features_.largest)
                 self.step_ = steps_of(largest)
-                self.sums_, self.origin_ = self._summed(table, source.name, engine)
+                self.sums_, origin = self._summed(table, source.name, engine)
+                kept = provenance.NO_ATOMS
+                if self.landmarks is not None:
+                    drawn = drawn_samples(source.n_samples, self.landmarks, self.random_state)
+                    kept = np.unique(origin.samples[drawn])
+                self.origin_ = replace(origin, atom_samples=kept)
                 self._choose(self._solved(engine), table, engine)
         self.audit_ = [dict(entry) for entry in self.origin_.audit]
         return self
 
-    def partial_fit(self, X: Any, y: Any, *, repeats: bool = True, engine: Engine | None = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, *, allow_repeats: bool = False, engine: Engine | None = None
+    ) -> Self:
         """Add rows, of classes that are known; the first call is `fit`. The penalty's share and β stay.
 
-        Without `repeats` ModelError where rows are in the sums already.
+        ModelError where rows are in the sums already, but with `allow_repeats`, where they count again.
         """
         if not hasattr(self, "sums_"):
             return self.fit(X, y, engine=engine)
-        return self._changed(X, y, engine, withdraw=False, repeats=repeats)
+        return self._changed(X, y, engine, withdraw=False, repeats=allow_repeats)
 
     def withdraw(self, X: Any, y: Any, *, engine: Engine | None = None) -> Self:
         """Take rows out of the sums, as if they had never been added.
 
         Rows are known by hashes of their numbers and their class. ModelError for rows that were never added, DataError where
-        fewer than two classes would be left; the head then stays as it was.
+        fewer than two classes would be left, ModelError for rows that are landmarks; the head then stays as it was.
         """
         return self._changed(X, y, engine, withdraw=True)
 
@@ -253,7 +260,7 @@ class RidgeHead(Head):
         beside, features = 0, None
         if self.landmarks is not None:
             size = min(self.landmarks, n)
-            layout = layout_for(shape[1], self.layout)
+            layout = layout_for(shape[1], self.seen)
             rows, root = (
                 np.broadcast_to(np.float32(0), (size, shape[1])),
                 np.broadcast_to(0.0, (size, size)),
@@ -300,7 +307,7 @@ class RidgeHead(Head):
 
     def _landmarks(self, count: int, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
-        layout = layout_for(size, self.layout)
+        layout = layout_for(size, self.seen)
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
         comparer = Comparer(scales_of(layout, moments), self.temperature)
         drawn = drawn_samples(table.n_samples, count, self.random_state)
@@ -418,6 +425,11 @@ class RidgeHead(Head):
                     self.features_.root,
                     {"long_name": "R of k(L, L) = R^T R"},
                 ),
+                "digest": (
+                    "kept",
+                    self.origin_.atom_samples,
+                    {"long_name": "hashes of the rows that landmarks are"},
+                ),
             }
             yield "landmarks", Group(arrays)
             yield "scales", head_files.scales_group(self.features_.comparer)
@@ -445,7 +457,10 @@ class RidgeHead(Head):
         }
         layouts.require(file, {"rows": {"digest": ("sample",)}}, sample=int(head.sums_["n_samples"]))
         digests = file_groups.finite(file["rows"], "digest", np.uint64)
-        head.origin_ = Origin("", digests, provenance.NO_ATOMS, tuple(about.audit))
+        kept = provenance.NO_ATOMS
+        if head.features_ is not None and "digest" in file["landmarks"]:  # files of before do not name them
+            kept = file_groups.finite(file["landmarks"], "digest", np.uint64)
+        head.origin_ = Origin("", digests, kept, tuple(about.audit))
         head.step_ = file_groups.finite(sums, "step")
         head.coef_, head.intercept_ = (file_groups.finite(solution, name) for name in ("coef", "intercept"))
         head.share_, head.penalty_, head.heat_ = (

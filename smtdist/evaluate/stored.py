@@ -85,19 +85,28 @@ class _Views:
 
     def __getitem__(self, chosen: slice) -> NDArray[Any]:
         start, stop, _ = chosen.indices(len(self))
-        n = len(self.rows)
-        own, other = (start, min(stop, n)), (max(start, n) - n, stop - n)
-        pieces = [self._view(*own, False)] if own[0] < own[1] else []
-        if other[0] < other[1]:
-            pieces.append(self._view(*other, True))
-        return np.concatenate(pieces) if pieces else np.empty((0, self.shape[1]), self.dtype)
+        found, n, at = np.empty((max(0, stop - start), self.shape[1]), self.dtype), len(self.rows), 0
+        for first, last, mirrored in ((start, min(stop, n), False), (max(start, n) - n, stop - n, True)):
+            if first < last:
+                self._read(found[at : at + last - first], first, last, mirrored)
+                at += last - first
+        return found
 
-    def _view(self, start: int, stop: int, mirrored: bool) -> NDArray[Any]:
-        block, parts = np.asarray(self.rows[start:stop]), []
+    def _read(self, found: NDArray[Any], start: int, stop: int, mirrored: bool) -> None:
+        """Read rows straight to where they belong: a block is as large as was asked for."""
+        at = 0
+        for first, last in self._columns(mirrored):
+            self.rows.read_direct(found, np.s_[start:stop, first:last], np.s_[:, at : at + last - first])
+            at += last - first
+
+    def _columns(self, mirrored: bool) -> list[tuple[int, int]]:
+        """Return ranges of columns, those of parts that lie side by side as one."""
+        runs = list[tuple[int, int]]()
         for one in (one for columns in self.layout for one in columns):
             first = one.mirrored if mirrored and one.mirrored is not None else one.start
-            parts.append(block[:, first : first + one.block.size])
-        return np.concatenate(parts, axis=1)
+            before = runs.pop() if runs and runs[-1][1] == first else (first, first)
+            runs.append((before[0], first + one.block.size))
+        return runs
 
 
 def holds(path: str | os.PathLike[str], kind: str) -> bool:

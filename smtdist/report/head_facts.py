@@ -72,9 +72,14 @@ def head_readable(facts: Facts) -> list[tuple[str, str]]:
 
 
 def penalty_of(facts: Facts) -> tuple[float, float | None]:
-    """Return the share that was chosen, and its top-1 on rows that were left out, where that is known."""
+    """Return the share that was chosen, and its top-1 on rows that were left out, where that is known.
+
+    Where rows have come or gone since, it is not.
+    """
     numbers = facts["numbers"]
     share = numbers.get("share", numbers["penalty"])
+    if len(facts["audit"]) > 1:
+        return share, None
     return share, next((one["top1"] for one in facts["path"] if one["penalty"] == share), None)
 
 

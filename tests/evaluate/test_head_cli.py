@@ -214,3 +214,19 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
 def test_a_report_shows_a_head(at, tmp_path):
     run("report", at / "few.h5", "--out", tmp_path / "r.html", "--quiet")
     assert "30 landmarks" in (tmp_path / "r.html").read_text()
+
+
+def test_a_head_in_python_sees_the_parts_that_the_file_has(at):
+    """It took mirror images and counts for more of the same numbers, and was 10 points below the command."""
+    _, labels = made(300, 1)
+    head = KernelHead().fit((at / "train.h5", "z"), labels)
+    told = heads.load(at / "kernel.h5")
+    rows = made(200, 3)[0]
+    assert (head.decision_function(rows) == told.decision_function(rows)).all()
+
+
+def test_what_rows_left_out_said_is_not_said_of_others(at, tmp_path):
+    assert "on rows left out" in run("head", "fit", at / "train.h5", "--out", tmp_path / "f.h5", "--quiet")
+    changed = run("head", "update", at / "few.h5", at / "more.h5", "--out", tmp_path / "h.h5", "--quiet")
+    assert "penalty" in changed
+    assert "on rows left out" not in changed

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import tracemalloc
 
 import h5py
 import numpy as np
@@ -20,6 +21,7 @@ from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.kernel_ridge import fit_kernel_ridge
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.report.facts import facts_of
+from smtdist.statistics.rows import drawn_samples
 
 N = 300
 MAKE = {
@@ -101,14 +103,17 @@ def test_rows_come_and_go_after_loading(name, data, tmp_path):
     found = RidgeHead.load(tmp_path / "both.h5")
     assert found.n_rows == N + 90
     # those that go need not be those that came last
-    found.withdraw(rows[:40], labels[:40]).partial_fit(rows[:40], labels[:40]).withdraw(more, more_labels)
+    gone = np.setdiff1d(np.arange(N), drawn_samples(N, 30, 3))[:40]  # no landmark, for those stay
+    found.withdraw(rows[gone], labels[gone]).partial_fit(rows[gone], labels[gone]).withdraw(
+        more, more_labels
+    )
     before = RidgeHead.load(tmp_path / "h.h5")
     assert (found.coef_ == before.coef_).all()
     assert all((found.sums_[key] == before.sums_[key]).all() for key in before.sums_)
     with pytest.raises(ModelError, match="40 of the 40 samples to withdraw are not in the sums"):
         found.withdraw(*made(40, 3))
     with pytest.raises(ModelError, match="are in the sums already"):
-        found.partial_fit(rows[:40], labels[:40], repeats=False)
+        found.partial_fit(rows[:40], labels[:40], allow_repeats=False)
     assert found.n_rows == N
     assert all((found.sums_[key] == before.sums_[key]).all() for key in before.sums_)
 
@@ -177,7 +182,7 @@ def test_labels_are_those_that_were_given(make, names, data, tmp_path):
     assert found.predict(rows).tolist() == head.predict(rows).tolist()
     assert found.score(rows, labels) > 0.6
     if isinstance(head, RidgeHead):
-        assert (found.partial_fit(rows[:9], labels[:9]).classes_ == head.classes_).all()
+        assert (found.partial_fit(rows[:9], labels[:9], allow_repeats=True).classes_ == head.classes_).all()
         wrong = np.array([7, 8]) if labels.dtype.kind in "UO" else np.array([9, 8])
         with pytest.raises(DataError, match="which the head was not fitted with"):
             found.partial_fit(rows[:2], wrong)
@@ -295,3 +300,21 @@ def test_damage_anywhere_ends_in_a_sentence(fitted, kept):
             ):  # what is not a number of the head may be damaged unnoticed
                 looked(kept)
         assert stored.holds(kept, "head") in (True, False)
+
+
+def test_rows_of_images_and_mirror_images_are_read_to_where_they_belong(data, tmp_path):
+    """A block that was put together from its parts took twice the memory that k-NN announces."""
+    rows, labels = data
+    with stored.opened(write(tmp_path / "z.h5", rows, labels)) as found:
+        views, twice = found.views(True)
+        parts = [one for columns in LAYOUT for one in columns]
+        own = [rows[:, one.start : one.start + one.block.size] for one in parts]
+        other = [rows[:, one.mirrored : one.mirrored + one.block.size] for one in parts]
+        whole = np.concatenate([np.concatenate(own, axis=1), np.concatenate(other, axis=1)])
+        np.testing.assert_array_equal(views[N - 30 : N + 50], whole[N - 30 : N + 50])
+        tracemalloc.start()
+        block = views[100 : 2 * N - 100]
+        assert tracemalloc.get_traced_memory()[1] < 1.6 * block.nbytes
+        tracemalloc.stop()
+    np.testing.assert_array_equal(block, whole[100 : 2 * N - 100])
+    assert (twice == np.concatenate([labels, labels])).all()

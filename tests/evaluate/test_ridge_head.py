@@ -15,6 +15,7 @@ from smtdist.evaluate.cosine_rows import Comparer, Part
 from smtdist.evaluate.ridge_head import RidgeHead
 from smtdist.models.readout import Block, Columns
 from smtdist.statistics.labelled import LabelledSums
+from smtdist.statistics.rows import drawn_samples
 
 N = 700
 
@@ -61,7 +62,9 @@ def test_workers_give_the_same_bits(data, fitted):
     assert (found.coef_ == fitted.coef_).all()
     assert found.path_ == fitted.path_  # along the fixed tree
     rows, labels = data
-    found.set_params(workers=0).partial_fit(rows[:9], labels[:9]).withdraw(rows[:9], labels[:9])
+    found.set_params(workers=0).partial_fit(rows[:9], labels[:9], allow_repeats=True).withdraw(
+        rows[:9], labels[:9]
+    )
     assert (found.coef_ == fitted.coef_).all()
 
 
@@ -93,7 +96,9 @@ def test_a_killed_fit_goes_on(data, fitted, tmp_path):
     assert (again.coef_ == fitted.coef_).all()
     assert (resumed.coef_ == fitted.coef_).all()
     rows, labels = data
-    resumed.set_params(checkpoint=None).partial_fit(rows[:9], labels[:9]).withdraw(rows[:9], labels[:9])
+    resumed.set_params(checkpoint=None).partial_fit(rows[:9], labels[:9], allow_repeats=True).withdraw(
+        rows[:9], labels[:9]
+    )
     assert (resumed.coef_ == fitted.coef_).all()
     with pytest.raises(CheckpointError, match="the labels have changed"):
         RidgeHead(checkpoint=tmp_path / "c").fit(rows, labels[::-1])
@@ -152,7 +157,7 @@ def test_landmarks_give_the_same_bits_anywhere(data, tmp_path):
     one_by_one = np.concatenate([features(rows[at : at + 1]) for at in range(40)])
     assert (features(rows[:40]) == one_by_one).all()
     before = whole.coef_.copy()
-    whole.partial_fit(rows[:100], labels[:100]).withdraw(rows[:100], labels[:100])
+    whole.partial_fit(rows[:100], labels[:100], allow_repeats=True).withdraw(rows[:100], labels[:100])
     assert (whole.coef_ == before).all()
 
 
@@ -201,6 +206,31 @@ def test_long_rows_are_taken_together(tmp_path):
     sums = LabelledSums(30, 2, features=Wide())
     plan = plan_pass("sums", sums, table, WorkerLimits(2**34, 0, 1, 1, True))
     assert (plan.block, plan.batch) == (504, 504)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_row_that_is_a_landmark_stays(data, tmp_path, again):
+    """It is in the head as it was, so to say that it was withdrawn would be wrong."""
+    rows, labels = data
+    head = RidgeHead(landmarks=50).fit(rows, labels)
+    if again:
+        head.save(tmp_path / "head.h5")
+        head = RidgeHead.load(tmp_path / "head.h5")
+    drawn = drawn_samples(N, 50, 0)
+    others = np.setdiff1d(np.arange(N), drawn)[:30]
+    with pytest.raises(
+        ModelError, match="1 of the samples to withdraw are kept in the model, as atoms or landmarks"
+    ):
+        head.withdraw(rows[drawn[:1]], labels[drawn[:1]])
+    assert head.withdraw(rows[others], labels[others]).n_rows == N - 30
+
+
+def test_rows_that_are_in_are_refused_unless_they_are_meant(data):
+    rows, labels = data
+    head = RidgeHead().fit(rows, labels)
+    with pytest.raises(ModelError, match="are in the sums already"):
+        head.partial_fit(rows[:40], labels[:40])
+    assert head.partial_fit(rows[:40], labels[:40], allow_repeats=True).n_rows == N + 40
 
 
 class Wide:
