@@ -247,16 +247,16 @@ def test_a_descent_goes_on_from_its_last_sweep(tmp_path):
         if swept == [0, 1, 2, 3]:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), kept.opened():
+    with pytest.raises(KeyboardInterrupt), kept.run(["search"]):
         descend(scores, start, setting, kept, on_sweep=stopping)
-    with kept.opened():
+    with kept.run(["search"]):
         got = descend(scores, start, setting, kept, on_sweep=stopping)
     assert swept[:5] == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)
     np.testing.assert_array_equal(got.weights, want.weights, strict=True)
     assert got.history == want.history
     # what has ended is not done again
-    with kept.opened():
+    with kept.run(["search"]):
         assert descend(scores, start, setting, kept, on_sweep=stopping).history == want.history
     assert len(swept) == len(want.history)
 
@@ -276,9 +276,9 @@ def test_a_lone_block_is_swept_on_end_and_stopped_where_it_was(tmp_path):
         if swept == [9]:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), kept.opened():
+    with pytest.raises(KeyboardInterrupt), kept.run(["search"]):
         descend(scores, start, setting, kept, on_sweep=stopping)
-    with kept.opened():
+    with kept.run(["search"]):
         got = descend(scores, start, setting, kept, on_sweep=stopping)
     assert swept == [9, 19, 24]
     np.testing.assert_array_equal(got.concepts, want.concepts, strict=True)

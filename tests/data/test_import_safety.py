@@ -80,7 +80,7 @@ def test_no_image_can_be_read(tmp_path):
 def test_mixed_sizes_in_the_plain_layout(tmp_path):
     root = tree(tmp_path / "t", {"a": [pixels(4, 5), pixels(4, 4)]})
     refused(
-        r"0001.png: the image is 4 x 4, but the first one is 5 x 4.*--resize",
+        r"0001.png: the image is 4 x 4, but the first one is 5 x 4.*resize=N",
         root,
         tmp_path / "o.h5",
         layout="plain",
@@ -100,7 +100,7 @@ def test_sentences_about_files(classes, tmp_path):
     refused("No source is named", [], out)
     refused("does not exist; make it first", root, tmp_path / "no" / "o.h5")
     refused("is a folder; name a file", root, tmp_path / "empty")
-    refused("to add a group to; leave out --append", root, out, append=True)
+    refused("to add a group to; leave out append=True", root, out, append=True)
     out.write_bytes(b"precious")
     refused("o.h5 exists already", root, out)
     refused("is not an HDF5 file", root, out, append=True)
@@ -299,7 +299,10 @@ def test_another_command_does_not_go_on(many, tmp_path):
     with pytest.raises(InterruptedRun):
         stopped(many, out, 2)
     refused(
-        r"unfinished import .* \(48 images\); repeat that command, or pass --overwrite", many, out, resize=4
+        r"unfinished import .* \(48 images\); repeat that command, or pass overwrite=True",
+        many,
+        out,
+        resize=4,
     )
     (many / "a" / "0099.png").write_bytes(png(pixels(5, 6, 3)))
     refused("unfinished import", many, out)
@@ -324,7 +327,7 @@ def test_a_group_that_exists_is_refused(many, tmp_path):
     out = tmp_path / "o.h5"
     imported(many, out)
     before = out.read_bytes()
-    refused("has a group train already; choose another with --group", many, out, append=True)
+    refused("has a group train already; choose another with group", many, out, append=True)
     assert out.read_bytes() == before
     imported(many, out, append=True, group="more/test")
     same(contents(out), contents(out, "more/test"))

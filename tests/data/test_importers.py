@@ -242,7 +242,7 @@ def test_npz_sentences(tmp_path):
         return tmp_path / "a.npz"
 
     images = pixels(4, 3, 3)
-    refused("holds the arrays p, q; name one with --array", saved(p=images, q=images), out)
+    refused("holds the arrays p, q; name one with array", saved(p=images, q=images), out)
     imported(tmp_path / "a.npz", out, wanted=Selection(array="q"))
     out.unlink()
     refused("holds 3 labels, but .* 4 images", saved(x=images, y=np.arange(3)), out)

@@ -153,14 +153,14 @@ def test_a_local_cluster_with_certificates(tmp_path):
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        (ClusterChoice("tcp://192.0.2.1:8786"), "tls init.*--insecure"),
-        (ClusterChoice("192.0.2.1:8786"), "tls init.*--insecure"),
-        (ClusterChoice("ucx://192.0.2.1:8786"), "tls init.*--insecure"),
-        (ClusterChoice("tls://127.0.0.1:1"), "--tls"),
+        (ClusterChoice("tcp://192.0.2.1:8786"), "tls init.*insecure"),
+        (ClusterChoice("192.0.2.1:8786"), "tls init.*insecure"),
+        (ClusterChoice("ucx://192.0.2.1:8786"), "tls init.*insecure"),
+        (ClusterChoice("tls://127.0.0.1:1"), "give tls"),
         (ClusterChoice("slrm"), "did you mean slurm"),
-        (ClusterChoice("tcp://127.0.0.1:1", max_workers=3), "--max-workers"),
+        (ClusterChoice("tcp://127.0.0.1:1", max_workers=3), "max_workers"),
         (ClusterChoice("local", max_workers=1), "less than the 2 workers"),
-        (ClusterChoice("ssh"), "--cluster-config"),
+        (ClusterChoice("ssh"), "needs config"),
         (ClusterChoice("local", config=Path("missing.yaml")), "missing.yaml"),
         (ClusterChoice("local", tls=Path("missing")), "tls init"),
     ],
@@ -179,15 +179,15 @@ def configured(tmp_path, name, text, **more):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("local", "local: {host: 0.0.0.0}", "certificates.*--insecure"),
-        ("ssh", "ssh: {hosts: [192.0.2.1, 192.0.2.2, 192.0.2.3]}", "without encryption.*--insecure"),
+        ("local", "local: {host: 0.0.0.0}", "certificates.*insecure"),
+        ("ssh", "ssh: {hosts: [192.0.2.1, 192.0.2.2, 192.0.2.3]}", "without encryption.*insecure"),
         (
             "ssh",
             "ssh: {hosts: [192.0.2.1, 192.0.2.2, 192.0.2.3], connect_options: {known_hosts: null}}",
             "known_hosts",
         ),
         ("ssh", "ssh: {hosts: [127.0.0.1]}", "one for each worker"),
-        ("ssh", "ssh: {hosts: [127.0.0.1, 127.0.0.1]}", "--workers asks for 2"),
+        ("ssh", "ssh: {hosts: [127.0.0.1, 127.0.0.1]}", "workers asks for 2"),
         ("local", "local: [", "readable YAML"),
         ("local", "- a", "no mapping"),
         ("local", "local: !!python/object/apply:os.getpid []", "readable YAML"),
@@ -258,7 +258,10 @@ def test_kubernetes_gets_the_resource_as_it_is(operator, tmp_path):
 
 
 def test_kubernetes_without_encryption_is_refused_unless_asked_for(operator, tmp_path):
-    for text, said in ((RESOURCE % "", "--insecure"), (RESOURCE % ", --protocol, tls", "--cluster tls://")):
+    for text, said in (
+        (RESOURCE % "", "insecure=True"),
+        (RESOURCE % ", --protocol, tls", "--cluster tls://"),
+    ):
         with pytest.raises(ConfigurationError, match=said):
             executor_of(configured(tmp_path, "kubernetes", text), 1).__enter__()
     with pytest.raises(ConfigurationError, match="DaskCluster"):

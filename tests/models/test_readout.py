@@ -279,6 +279,7 @@ def test_files_give_the_figures_of_the_images(written, options):
     told = json.loads(
         run("evaluate", written / "train.h5", written / "test.h5", *alike, "--json", "--quiet").stdout
     )
+    expected.pop("raw_pixels", None)  # a file has none
     assert {**told, "model": ""} == {**expected, "model": ""}
 
 
@@ -294,6 +295,7 @@ def test_files_as_the_model_pools_them(written):
     expected = json.loads(run(*images, "--neighbours", 5, "--json", "--quiet").stdout)
     plain = ("evaluate", written / "train-plain.h5", written / "test-plain.h5")
     told = json.loads(run(*plain, "--neighbours", 5, "--json", "--quiet").stdout)
+    del expected["raw_pixels"]  # a file has none
     assert {**told, "model": ""} == {**expected, "model": ""}
 
 
