@@ -260,7 +260,7 @@ def test_kubernetes_gets_the_resource_as_it_is(operator, tmp_path):
 def test_kubernetes_without_encryption_is_refused_unless_asked_for(operator, tmp_path):
     for text, said in (
         (RESOURCE % "", "insecure=True"),
-        (RESOURCE % ", --protocol, tls", "--cluster tls://"),
+        (RESOURCE % ", --protocol, tls", 'cluster="tls://'),
     ):
         with pytest.raises(ConfigurationError, match=said):
             executor_of(configured(tmp_path, "kubernetes", text), 1).__enter__()
