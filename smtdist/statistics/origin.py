@@ -81,7 +81,7 @@ class Origin:
         lost = np.setdiff1d(self.atom_samples, left)
         if len(lost):
             raise ModelError(
-                f"{len(lost):,} of the samples to withdraw are kept in the model, as atoms or landmarks; fit again without them, "
+                f"{len(lost):,} of the samples to withdraw supplied atoms of the dictionary, or landmarks; fit again without them, "
                 f"which chooses others."
             )
         undone = tuple({**entry, "action": _OPPOSITE[entry["action"]]} for entry in other.audit)

@@ -219,7 +219,7 @@ def test_a_row_that_is_a_landmark_stays(data, tmp_path, again):
     drawn = drawn_samples(N, 50, 0)
     others = np.setdiff1d(np.arange(N), drawn)[:30]
     with pytest.raises(
-        ModelError, match="1 of the samples to withdraw are kept in the model, as atoms or landmarks"
+        ModelError, match="1 of the samples to withdraw supplied atoms of the dictionary, or landmarks"
     ):
         head.withdraw(rows[drawn[:1]], labels[drawn[:1]])
     assert head.withdraw(rows[others], labels[others]).n_rows == N - 30
