@@ -81,8 +81,8 @@ class Origin:
         lost = np.setdiff1d(self.atom_samples, left)
         if len(lost):
             raise ModelError(
-                f"{len(lost):,} of the samples to withdraw supplied atoms of the dictionary, or landmarks; fit again without them, "
-                f"which chooses others."
+                f"{len(lost):,} of the samples to withdraw supplied atoms of the dictionary, or landmarks; fit again without "
+                f"them, which chooses others."
             )
         undone = tuple({**entry, "action": _OPPOSITE[entry["action"]]} for entry in other.audit)
         return type(self)(self.basis, left, self.atom_samples, (*self.audit, *undone), self.repeated)
