@@ -80,6 +80,7 @@ class LeftOut(Statistic):
     features: labelled.RowFeatures | None = None
     stride: int = 1
     exact = False
+    least_samples = 256  # as many as `features` compares with landmarks at a time
 
     def layout(self) -> Layout:
         """Return a number, a count and the losses for each penalty."""

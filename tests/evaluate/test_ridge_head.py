@@ -12,8 +12,9 @@ from smtdist.data.table import as_table
 from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError
 from smtdist.evaluate.cosine_rows import Comparer, Part
-from smtdist.evaluate.ridge_head import RidgeHead
+from smtdist.evaluate.ridge_head import LeftOut, RidgeHead
 from smtdist.models.readout import Block, Columns
+from smtdist.solve.ridge import Ridge
 from smtdist.statistics.labelled import LabelledSums
 from smtdist.statistics.rows import drawn_samples
 
@@ -203,9 +204,10 @@ def test_long_rows_are_taken_together(tmp_path):
         file.create_dataset("z", data=rows, chunks=(9, 40))
     table = WithLabels(as_table((tmp_path / "z.h5", "z")), np.zeros(600, np.int64))
     assert np.diff(table.leaf_bounds()).tolist() == [504, 96]
-    sums = LabelledSums(30, 2, features=Wide())
-    plan = plan_pass("sums", sums, table, WorkerLimits(2**34, 0, 1, 1, True))
-    assert (plan.block, plan.batch) == (504, 504)
+    ridge = Ridge.of(600, np.array([300, 300]), np.zeros((2, 30)), np.eye(30))
+    for statistic in (LabelledSums(30, 2, features=Wide()), LeftOut(ridge, (0.1,), Wide())):
+        plan = plan_pass("a", statistic, table, WorkerLimits(2**34, 0, 1, 1, True))
+        assert (plan.block, plan.batch) == (504, 504)
 
 
 @pytest.mark.parametrize("again", [False, True])
