@@ -20,10 +20,12 @@ from smtdist.configuration import Configuration
 from smtdist.data.table import as_table
 from smtdist.errors import MemoryBudgetError
 from smtdist.evaluate import judging, run, stored
+from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.models import readout
 from smtdist.models.pixels import RawPixels
 from smtdist.monitor import tables
+from smtdist.report import head_facts
 
 if TYPE_CHECKING:
     pass
@@ -232,6 +234,10 @@ def _evaluate_files(
         engine_for(where, as_table((known, "z"))) as engine,
     ):
         near.require_like(far)
+        if known.samefile(asked):
+            engine.note(
+                f"{known} is judged by its own samples, which says nothing of new ones; give another group as the second"
+            )
         settings, mirrored = how.settings(near.votes), how.mirrored
         if how.labels and not isinstance(settings, run.Kernel):
             raise WrongUsage("Files of smtdist transform are judged by few labels with --metric kernel.")
@@ -333,6 +339,11 @@ def say_evaluation(
     if baseline is not None and baseline.top1 >= found.top1:
         line = "Raw pixels are no worse than the model: try --metric kernel, more images, or other settings (smtdist tune)."
         result_console().print(line, style="yellow", highlight=False)
+    edge = (
+        head_facts.edge_sentence(found.penalty, found.path) if isinstance(found, KernelEvaluation) else ""
+    )
+    if edge:
+        result_console().print(edge, style="yellow", highlight=False)
     if isinstance(found, LinearEvaluation) and not found.converged:
         line = (
             f"The {found.metric} classifier has not converged in {found.n_iter} iterations; with more its accuracy could "

@@ -64,7 +64,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="P,P,...",
-            help="Penalties to choose from, as shares of the kernel's mean diagonal; with landmarks, of the mean eigenvalue.",
+            help="Penalties to choose from, as shares of the kernel's mean diagonal (default: 0.0003 to 1); with landmarks, of "
+            "the mean eigenvalue (default: 1e-06 to 10).",
         ),
     ] = None,
     temperature: Annotated[float, typer.Option(help="T of the kernel exp((cosine - 1) / T).")] = 0.5,
@@ -298,3 +299,5 @@ def _say_head(path: Path, more: dict[str, Any], json: bool) -> None:
         f"{facts['file']}: {tables.size(facts['bytes'])}, {head_facts.head_named(facts)}, {facts['n_samples']:,} rows, "
         f"{facts['n_classes']:,} classes, penalty {share:g}{judged}"
     )
+    if line := head_facts.edge_sentence(share, facts["path"]):
+        say(line)

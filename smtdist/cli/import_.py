@@ -153,9 +153,7 @@ def _imported(
         if not quiet:
             events.subscribe(stack.enter_context(ProgressView(error_console())))
         total = listing.n_items or 0
-        events.emit(
-            "pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0}
-        )
+        events.started(PASS, total, 0, unit="images")
         try:
             result = write(
                 listing,

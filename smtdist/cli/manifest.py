@@ -78,9 +78,7 @@ def _counted(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     with ExitStack() as stack:
         if not quiet:
             events.subscribe(stack.enter_context(ProgressView(error_console())))
-        events.emit(
-            "pass_started", **{"pass": PASS, "n_samples": total, "n_leaves": 0, "resumed_leaves": 0}
-        )
+        events.started(PASS, total, 0, unit="files")
         yield lambda done: events.emit("progress", **{"pass": PASS, "n_samples": done, "n_positions": done})
 
 

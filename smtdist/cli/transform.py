@@ -153,8 +153,6 @@ def write_representations(
         workers = 0 if costs.alone else costs.worker_bytes
         engine.events.emit("planned", driver_bytes=costs.driver_bytes(), worker_bytes=workers)
         labels, unusable = _labels(data, dataset, whole, limit)
-        if unusable:
-            engine.events.emit("note", text=f"Labels are not copied: {unusable}")
         pieces = as_planned(costs, model.positions, source, engine)
         size = representations.save_representation(
             out,
@@ -177,6 +175,7 @@ def write_representations(
         "bytes": size,
         "skipped": skipped,
         "labels": labels is not None,
+        "labels_left_out": unusable,
         "seconds": time.perf_counter() - started,
     }
     if json:
@@ -184,4 +183,5 @@ def write_representations(
     else:
         line = f"{result['out']}: {source.n_samples:,} samples x {features:,} features, {tables.size(size)}"
         line += tables.skipped_phrase(skipped)
+        line += f"; labels are not copied: {unusable}" if unusable else ""
         result_console().print(line, highlight=False, soft_wrap=True)

@@ -42,7 +42,7 @@ DAMAGE: Final = (
 _PLAIN_WORDS: Final = (
     (r"object '([^']*)' doesn't exist", r"\1 is missing"),
     (r"can't locate attribute: '([^']*)'", r"the attribute \1 is missing"),
-    (r"file signature not found", "it does not begin as one does"),
+    (r"file signature not found", "it is empty, or of another format"),
     (r"truncated file", "it is shorter than its own header says"),
     (
         r"filter returned failure|inflate\(\) failed|[Ff]letcher32|checksum",
@@ -285,8 +285,11 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         inside = [
             f"{dataset.strip('/')}/{name}".lstrip("/") for name in _dataset_names(found)[:LISTED_NAMES]
         ]
-        hint = f"name a dataset, such as {', '.join(inside)}" if inside else "it holds no dataset"
-        raise DataError(f"{path}: {dataset!r} is a group, but a dataset is needed; {hint}.")
+        if not inside:
+            raise DataError(f"{path}: the group {dataset!r} is empty; name another, or a dataset.")
+        raise DataError(
+            f"{path}: {dataset!r} is a group, but a dataset is needed; name one, such as {', '.join(inside)}."
+        )
     filters.missing_filter(found)  # registers what it needs, in each process that reads
     return found
 

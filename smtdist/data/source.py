@@ -49,6 +49,11 @@ class Source:
         return self.shape[0]
 
     @property
+    def unit(self) -> str:
+        """What a pass over the samples counts: patches of images, or rows of numbers."""
+        return "rows" if len(self.shape) == 2 else "patches"
+
+    @property
     def sample_bytes(self) -> int:
         """Raw bytes of one sample."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize

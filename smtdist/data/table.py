@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from smtdist.data.array import ArraySamples
 from smtdist.data.hdf5 import open_dataset, reason_of, require_plain
@@ -122,6 +123,10 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
         path = os.path.abspath(os.fspath(rows))
         array = _npy(path)
         return _stored_table(path, None, array.shape, array.dtype, aligned)
+    if scipy.sparse.issparse(rows):
+        raise DataError(
+            "The rows are a sparse matrix, and rows are dense here; give rows.toarray(), or fewer columns if that is too large."
+        )
     array = np.asarray(getattr(rows, "data", rows) if not isinstance(rows, np.ndarray) else rows)
     if array.dtype.kind in "biu" and array.dtype != np.uint8:
         array = array.astype(np.float64)

@@ -63,6 +63,7 @@ class TextSource(Source):
     dtype = np.dtype(np.uint8)
     chunk_samples = CHUNK_BLOCKS
     file_bytes = None
+    unit = "tokens"
 
     @classmethod
     def open(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> TextSource:

@@ -37,6 +37,7 @@ class TextCut(Source):
     dtype = np.dtype(np.uint8)
     chunk_samples = CHUNK_BLOCKS
     file_bytes = None
+    unit = "tokens"
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]  # a field of the base class, computed here

@@ -2,7 +2,7 @@
 
 Events are plain dictionaries with a `kind`, the `time` (seconds since 1970) and the `run` they belong to:
 
-`run_started` (passes), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes, workers),
+`run_started` (passes), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes, workers, unit),
 `progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same
 and memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running:
 tasks under way), `lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes,
@@ -80,9 +80,11 @@ class EventStream:
         resumed_leaves: int = 0,
         workers: int = 1,
         projected_bytes: int = 0,
+        unit: str = "samples",
     ) -> None:
-        """Send that a pass of this name has started."""
-        about = {"resumed_leaves": resumed_leaves, "workers": workers, "projected_bytes": projected_bytes}
+        """Send that a pass of this name has started, which counts `unit`."""
+        about: Event = {"resumed_leaves": resumed_leaves, "workers": workers}
+        about |= {"projected_bytes": projected_bytes, "unit": unit}
         self.emit("pass_started", **{"pass": name}, n_samples=n_samples, n_leaves=n_leaves, **about)
 
     def progress(self, name: str, n_samples: int, n_positions: int, read_bytes: int = 0) -> None:

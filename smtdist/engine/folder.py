@@ -32,6 +32,19 @@ OF_THE_DISK: Final = ("lost+found",)
 DEPTH: Final = 2
 
 
+def of_change(checkpoint: str | os.PathLike[str] | None, fingerprint: str) -> Path | None:
+    """Return the folder, within an estimator's checkpoint folder, of a change to a model with this fingerprint.
+
+    A fit and each change after it are runs of their own, and a checkpoint is of one run.
+    """
+    return None if checkpoint is None else Path(checkpoint) / f"change-{fingerprint}"
+
+
+def is_change(name: str) -> bool:
+    """Tell whether an entry of a checkpoint folder has such a name."""
+    return name.startswith("change-")
+
+
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """Hold a checkpoint folder for the length of a `with` block, once it is known to be one of this user's own."""
@@ -47,7 +60,7 @@ def require_own(path: Path) -> None:
             return
         if not path.is_dir():
             raise CheckpointError(f"{path} is no folder; name one for the checkpoint.")
-        names = [name for name in os.listdir(path) if name not in OF_THE_DISK]
+        names = [name for name in os.listdir(path) if name not in OF_THE_DISK and not is_change(name)]
         if names and not any(_is_record(path / name, RECORDS[name]) for name in names if name in RECORDS):
             raise CheckpointError(
                 f"{path} is not empty and no checkpoint of smtdist, so nothing is written there; name a new folder."

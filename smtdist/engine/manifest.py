@@ -66,7 +66,7 @@ def require_same(folder: Path, now: Facts) -> str:
         *_changed(then.settings, now.settings),
     ]
     found += [
-        f"{name} {'has' if name.endswith('model') else 'have'} changed"
+        f"{name} {'have' if name.endswith('s') else 'has'} changed"
         for name in sorted({*then.given, *now.given})
         if then.given.get(name) != now.given.get(name)
     ]

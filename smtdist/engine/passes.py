@@ -222,6 +222,7 @@ class Engine:
             resumed_leaves=resumed_leaves,
             workers=limits.workers,
             projected_bytes=plan.projected_bytes,
+            unit=source.unit,
         )
         counted = Tally(PassProgress(name, self.events))
         counted.watch(LastWords(name, plan.projected_bytes, self.events))
@@ -248,6 +249,7 @@ class Engine:
             "seconds": time.perf_counter() - started,
             "n_samples": result.counters.n_samples,
             "n_positions": result.counters.n_positions,
+            "unit": source.unit,
             "read_bytes": counted.read_bytes,
             "peak_bytes": result.counters.peak_bytes,
             "projected_bytes": plan.projected_bytes,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.data.table import TableRows
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.kernels import mirror_kernel
 from smtdist.kernels.threads import even_ranges, run_ranges
@@ -22,6 +24,8 @@ BLOCK: Final = 2048
 """Rows whose mean and deviation are summed at a time."""
 PIECE: Final = 128
 """Rows that one thread scales."""
+LARGEST: Final = 1e38
+"""Number that a row may have: it becomes a float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,37 @@ class _Cut:
     def __getitem__(self, chosen: slice | NDArray[np.intp]) -> NDArray[Any]:
         return np.asarray(self.rows[chosen, self.start : self.start + self.size])
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """What messages call the rows, and the first column."""
+        rows = self.rows.rows if isinstance(self.rows, _LastRead) else self.rows
+        return (f"{rows.source.name}, " if isinstance(rows, TableRows) else "Features, "), self.start
+
+
+class _Unsound(ArithmeticError):
+    """A row, by its place among those that were given, has a number that is not finite or too large."""
+
+    def __init__(self, place: int, row: NDArray[Any]) -> None:
+        super().__init__(place)
+        self.place = place
+        sizes = np.abs(row.astype(np.float64))
+        self.column = int(np.argmax(np.where(np.isfinite(sizes), sizes, np.inf)))
+        self.value = float(row[self.column])
+
+
+@contextmanager
+def _placed(view: Any, first: int | None) -> Iterator[None]:
+    """Say which of the rows of a view is unsound, where `first`, the number of the first, is known."""
+    try:
+        yield
+    except _Unsound as error:
+        name, column = view.place if isinstance(view, _Cut) else ("Features, ", 0)
+        row = "some row" if first is None else f"row {first + error.place}"
+        raise DataError(
+            f"{name}{row}: number {column + error.column} is {error.value:g}, but every number must be finite and at most "
+            f"{LARGEST:g}; repair or leave out that row."
+        ) from None
+
 
 @dataclass(frozen=True, eq=False)
 class Scale:
@@ -145,6 +180,10 @@ class Scale:
                 total += block.sum(axis=0)
                 squares += np.einsum("nf,nf->f", block, block)
                 count += len(block)
+                if not squares.max(initial=0.0) <= LARGEST**2:
+                    with _placed(view, start):
+                        place = int(np.argmax([not np.abs(row).max() <= LARGEST for row in block]))
+                        raise _Unsound(place, block[place])
         return cls.from_sums(total, squares, count)
 
     @classmethod
@@ -163,15 +202,15 @@ class Scale:
 
         def work(start: int, stop: int) -> None:
             piece = block[start:stop]
-            piece[...] = given[start:stop]
+            with np.errstate(over="ignore"):  # what becomes infinite is refused
+                piece[...] = given[start:stop]
             if self.mean is not None and self.inverse is not None:
                 piece -= self.mean
                 piece *= self.inverse
             lengths = np.sqrt(np.einsum("nf,nf->n", piece, piece, dtype=np.float64))
-            if not np.isfinite(lengths).all():
-                raise DataError(
-                    "Some features are not finite, or too large to be squared; give features of sound data."
-                )
+            bad = np.flatnonzero(~np.isfinite(lengths))
+            if len(bad):
+                raise _Unsound(start + int(bad[0]), given[start + bad[0]])
             lengths[lengths == 0] = 1.0
             piece /= lengths[:, None].astype(np.float32)
 
@@ -205,7 +244,11 @@ class Comparer:
         return cls(tuple(tuple(Scale.of(part) for part in parts) for parts in sets), temperature)
 
     def views(self, sets: Sets, chosen: slice) -> list[View]:
-        """Return the views of some images, one for each set. Raises DataError for other features than those of training."""
+        """Return the views of some images, one for each set.
+
+        Raises DataError for other features than those of training, and for a row with a number that is not finite or too
+        large, by its place.
+        """
         require_alike(sets)
         if [len(parts) for parts in sets] != [len(scales) for scales in self.scales]:
             raise DataError(
@@ -227,7 +270,10 @@ class Comparer:
 
     @staticmethod
     def _joined(views: Sequence[Any], scales: Sequence[Scale], chosen: slice) -> Float32:
-        blocks = [scale(view[chosen]) for view, scale in zip(views, scales, strict=True)]
+        blocks = []
+        for view, scale in zip(views, scales, strict=True):
+            with _placed(view, chosen.start):
+                blocks.append(scale(view[chosen]))
         if len(blocks) == 1:
             return blocks[0]
         return np.concatenate(blocks, axis=1) * np.float32(1 / len(blocks) ** 0.5)

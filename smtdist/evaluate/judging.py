@@ -152,7 +152,12 @@ class Asked:
         from smtdist.evaluate import few_labels
 
         needed = run.sweep_bytes(settings, near, far, near_y, self.labels)
-        draws = self.draws or DRAWS
+        draws, n_classes = self.draws or DRAWS, len(np.unique(near_y))
+        for count in (one for one in self.labels if one < n_classes):
+            engine.note(
+                f"With {count:,} labels {n_classes - count:,} of the {n_classes:,} classes have none, and none of their samples "
+                f"can be right"
+            )
         with run.in_pass(engine, "few labels", len(near), run.projected(needed)):
             if isinstance(settings, run.Kernel):
                 sets = settings.sets(near), near_y, settings.sets(far), far_y

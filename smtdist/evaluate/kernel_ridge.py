@@ -14,7 +14,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from smtdist.data.fingerprint import array_hash
-from smtdist.errors import ConfigurationError, DataError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError
 from smtdist.evaluate.cosine_rows import Comparer, Sets, View, read_bytes, require_alike, view_bytes
 from smtdist.evaluate.metrics import Judged, checked_labels, confusion_matrix, hits, occurring, wilson
 from smtdist.kernels import mirror_kernel
@@ -477,7 +477,12 @@ def kernel_work(n: int, features: int, n_classes: int) -> float:
 @contextlib.contextmanager
 def _kernel_folder(n: int, memory_bytes: int, folder: Path | None) -> Iterator[Path | None]:
     if folder is not None:
-        folder.mkdir(0o755, parents=True, exist_ok=True)
+        try:
+            folder.mkdir(0o755, parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder} cannot be a folder of the kernel ({error.strerror}); name a new folder as checkpoint."
+            ) from error
         yield folder
     elif 2 * n * n <= memory_bytes // 2:
         yield None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,11 +18,18 @@ from smtdist.data.labelled import WithLabels
 from smtdist.data.netcdf import Group
 from smtdist.data.source import Source
 from smtdist.data.table import read_rows
-from smtdist.engine import session
+from smtdist.engine import folder, session
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError, DataError
 from smtdist.evaluate import classes, head_files
-from smtdist.evaluate.cosine_rows import Comparer, layout_for, parts_of, require_temperature, view_bytes
+from smtdist.evaluate.cosine_rows import (
+    LARGEST,
+    Comparer,
+    layout_for,
+    parts_of,
+    require_temperature,
+    view_bytes,
+)
 from smtdist.evaluate.head import Head
 from smtdist.evaluate.kernel_ridge import checked_penalties, softmax
 from smtdist.evaluate.landmarks import FeatureMoments, LandmarkFeatures, scales_of
@@ -188,8 +196,9 @@ class RidgeHead(Head):
         """
         self.require_settings()
         source, places = self._begun(X, y)
+        self._warn_of_few(source.n_samples)
         table = _table(source, places)
-        with self._engine(engine) as engine:
+        with self._engine(engine, self.checkpoint) as engine:
             first = ["look"] if self.landmarks is None else ["moments", "landmarks"]
             with engine.run(
                 [*first, "sums", "solve", "left-out"], lambda: self.facts(table, self.classes_[places])
@@ -200,6 +209,7 @@ class RidgeHead(Head):
                 if self.features_ is None:
                     look = labelled.LargestFeature(self.n_features_in_, len(self.classes_))
                     largest = engine.reduce("look", look, table)[0].state["largest"]
+                    _require_moderate(largest, source.name)
                 else:
                     largest = np.full(self.features_.size, self.features_.largest)
                 self.step_ = steps_of(largest)
@@ -286,12 +296,12 @@ class RidgeHead(Head):
         }
 
     @contextmanager
-    def _engine(self, given: Engine | None) -> Iterator[Engine]:
+    def _engine(self, given: Engine | None, checkpoint: Any) -> Iterator[Engine]:
         if given is not None:
             yield given
             return
         with session.executor_for(self.cluster, self.workers) as executor:
-            yield Engine(executor, checkpoint=None if self.checkpoint is None else Path(self.checkpoint))
+            yield Engine(executor, checkpoint=None if checkpoint is None else Path(checkpoint))
 
     def require_settings(self) -> None:
         """Refuse parameters that cannot be. Raises ConfigurationError."""
@@ -306,10 +316,18 @@ class RidgeHead(Head):
         if self.landmarks is not None:
             require_temperature(self.temperature)
 
+    def _warn_of_few(self, n: int) -> None:
+        if self.landmarks is not None and self.landmarks > n:
+            warnings.warn(
+                f"There are {n:,} rows, fewer than {self.landmarks:,} landmarks; each row becomes one.",
+                stacklevel=3,
+            )
+
     def _landmarks(self, count: int, table: Source, engine: Engine) -> LandmarkFeatures:
         size = table.shape[1] - 1
         layout = layout_for(size, self.seen)
         moments = engine.reduce("moments", FeatureMoments(size), table)[0].state
+        _require_moderate(np.sqrt(moments["squares"]), table.name)
         comparer = Comparer(scales_of(layout, moments), self.temperature)
         drawn = drawn_samples(table.n_samples, count, self.random_state)
         rows = np.empty((len(drawn), size), np.float32)
@@ -337,7 +355,7 @@ class RidgeHead(Head):
         table, sums = _table(source, places), self._statistic()
         given = {"the head": self.fingerprint}
         with (
-            self._engine(engine) as engine,
+            self._engine(engine, folder.of_change(self.checkpoint, self.fingerprint)) as engine,
             engine.run(["sums", "solve"], lambda: self.facts(table, self.classes_[places], given)),
         ):
             more, rows = self._summed(table, source.name, engine)
@@ -489,6 +507,16 @@ def _table(source: Source, places: Int64) -> Source:
         kind = np.float64 if rows.dtype == np.float64 else np.float32
         return ArraySamples(np.column_stack([rows.astype(kind, copy=False), places.astype(kind)]))
     return WithLabels(source, places)
+
+
+def _require_moderate(sizes: Float64, name: str) -> None:
+    """Refuse columns whose squares leave the range of floats, by the size of their numbers."""
+    bad = np.flatnonzero(~(sizes <= LARGEST))
+    if len(bad):
+        raise DataError(
+            f"{name}: column {bad[0]} has numbers beyond {LARGEST:g}, which heads do not take; scale the columns, or repair "
+            f"the rows."
+        )
 
 
 def _unit(ridge: Ridge) -> float:

@@ -147,7 +147,8 @@ def classifier(found: Found) -> str:
     if isinstance(found, KernelEvaluation) and found.temperature is None:
         return f"ridge (penalty {found.penalty:g})"
     if isinstance(found, KernelEvaluation):
-        return f"kernel ridge (T = {found.temperature:g}, penalty {found.penalty:g})"
+        kind = "kernel ridge through landmarks" if found.metric == "landmarks" else "kernel ridge"
+        return f"{kind} (T = {found.temperature:g}, penalty {found.penalty:g})"
     heat = "" if found.temperature is None else f", T = {found.temperature:g}"
     return f"k-NN (k = {found.k}, {found.vote} vote{heat})"
 
@@ -417,7 +418,7 @@ def in_pass(
         engine.events.progress(name, done, done)
 
     reset_peak()
-    engine.events.started(name, total, projected_bytes=projected_bytes)
+    engine.events.started(name, total, projected_bytes=projected_bytes, unit="rows")
     yield progress
     about = {"projected_bytes": projected_bytes, "peak_bytes": peak_bytes()} if projected_bytes else {}
     engine.events.emit("pass_finished", **{"pass": name}, n_samples=total, **about)

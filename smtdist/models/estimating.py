@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from smtdist.engine import session
+from smtdist.engine import folder, session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
@@ -67,15 +67,24 @@ class TransformEstimator(ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # typ
         raise NotImplementedError
 
     def _updated(self, X: Any, *, withdraw: bool) -> Self:
-        where = {name: getattr(self, name) for name in ("cluster", "workers", "checkpoint")}
-        return self._fitted(adding.update(self.model_, X, withdraw=withdraw, **where), [])
+        return self._fitted(
+            adding.update(
+                self.model_,
+                X,
+                withdraw=withdraw,
+                cluster=self.cluster,
+                workers=self.workers,
+                checkpoint=folder.of_change(self.checkpoint, self.model_.summary()["fingerprint"]),
+            ),
+            [],
+        )
 
     @contextmanager
     def _engine(self, *, checkpointed: bool = False) -> Iterator[Engine]:
         events = EventStream(*([self.on_event] if self.on_event else []))
-        folder = Path(self.checkpoint) if self.checkpoint is not None and checkpointed else None
+        place = Path(self.checkpoint) if self.checkpoint is not None and checkpointed else None
         with session.executor_for(self.cluster, self.workers) as executor:
-            yield Engine(executor, events, folder)
+            yield Engine(executor, events, place)
 
     def _fitted(self, model: Any, records: list[dict[str, Any]]) -> Self:
         self.model_ = model

@@ -19,7 +19,7 @@ from smtdist import configuration
 from smtdist.configuration import Configuration
 from smtdist.data.array import as_source
 from smtdist.data.source import Source
-from smtdist.engine import session
+from smtdist.engine import folder, session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
 from smtdist.errors import DataError, ModelError
@@ -250,7 +250,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         source = as_source(X, self.configuration, image_shape=self.image_shape)
         settings = self.settings_for(source, base)
         with session.executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor, checkpointed=True)
+            engine = self._engine(executor, self.checkpoint)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
         return self._fitted(model, records)
 
@@ -316,7 +316,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         model = self.model_
         source = as_source(X, model.settings, fitted=True, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:
-            engine = self._engine(executor, checkpointed=True)
+            engine = self._engine(executor, folder.of_change(self.checkpoint, model.fingerprint))
             model, records = update(model, source, engine, withdraw=withdraw)
         return self._fitted(model, records)
 
@@ -365,10 +365,10 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.transformer_tags.preserves_dtype = [self.dtype]
         return tags
 
-    def _engine(self, executor: Any, *, checkpointed: bool = False) -> Engine:
+    def _engine(self, executor: Any, checkpoint: str | os.PathLike[str] | None = None) -> Engine:
         events = EventStream(*([self.on_event] if self.on_event else []))
-        folder = Path(self.checkpoint) if self.checkpoint is not None and checkpointed else None
-        return Engine(executor, events, folder, on_bad_chunk=self.on_bad_chunk, solve_on=self.solve_on)
+        place = None if checkpoint is None else Path(checkpoint)
+        return Engine(executor, events, place, on_bad_chunk=self.on_bad_chunk, solve_on=self.solve_on)
 
     def _fitted(self, model: Model, records: list[dict[str, Any]]) -> Self:
         self.model_ = model

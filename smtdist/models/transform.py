@@ -190,7 +190,12 @@ def as_planned(
     started, done, peak, own_peak = time.perf_counter(), 0, 0, 0
     projected = plan.driver_bytes(held_bytes) if plan.alone else plan.worker_bytes
     engine.events.started(
-        "transform", source.n_samples, len(plan.ranges), workers=plan.slots, projected_bytes=projected
+        "transform",
+        source.n_samples,
+        len(plan.ranges),
+        workers=plan.slots,
+        projected_bytes=projected,
+        unit=source.unit,
     )
     reset_peak()
     how = (plan.represent, engine.on_bad_chunk == "skip")

@@ -27,19 +27,20 @@ class Figures:
         self._write = write
         self._last: dict[str, float] = {}
         self._began: dict[str, float] = {}
+        self._units: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Take one event; the step of a figure is the number of samples done."""
         kind, name = event["kind"], event.get("pass", "")
         if kind == "pass_started":
             self._began[name] = event.get("time", time.time())
+            self._units[name] = event.get("unit", "patches")
         elif kind == "progress" and event["time"] - self._last.get(name, 0.0) >= SECONDS:
             self._last[name] = event["time"]
             seconds = event["time"] - self._began.get(name, event["time"])
             if seconds > 0:
-                self._write(
-                    f"{name}/patches_per_second", event["n_positions"] / seconds, event["n_samples"]
-                )
+                unit = self._units.get(name, "patches")
+                self._write(f"{name}/{unit}_per_second", event["n_positions"] / seconds, event["n_samples"])
             for worker, done in sorted(event.get("by_worker", {}).items()):
                 if "memory_bytes" in done:
                     label = f"{name}/memory_bytes/{worker or 'driver'}"

@@ -217,7 +217,7 @@ def _pass_label(one: dict[str, Any]) -> str:
         return "waiting"
     parts = [f"{one['samples']:,} of {one['n_samples']:,} samples"] if one["n_samples"] else []
     if one["positions"]:
-        parts.append(f"{rate(one['positions'], one['seconds'])} patches/s")
+        parts.append(f"{rate(one['positions'], one['seconds'])} {one['unit']}/s")
     parts.append(f"{clock(one['left'])} left" if one["left"] is not None else clock(one["seconds"]))
     return ", ".join(parts)
 

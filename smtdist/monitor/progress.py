@@ -15,12 +15,9 @@ from smtdist.errors import visible
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock
 
-UNITS = {"import": "images", "manifest": "files", "knn": "samples", "linear": "samples"}
-"""Passes that do not count patches."""
-
 
 class ProgressView:
-    """Shows each pass as it goes: samples done, patches a second, time left; then its peak memory.
+    """Shows each pass as it goes: samples done, patches or rows a second, time left; then its peak memory.
 
     It subscribes to an `EventStream` and may be called from any thread. Where `console` is no terminal, a
     pass is one plain line when it ends, so that a log holds no bars.
@@ -33,6 +30,7 @@ class ProgressView:
         self._started: dict[str, float] = {}
         self._samples: dict[str, int] = {}
         self._already: dict[str, int] = {}
+        self._units: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         if self._bars is not None:
@@ -60,6 +58,7 @@ class ProgressView:
         name, samples, leaves = event["pass"], event["n_samples"], event["n_leaves"]
         self._started[name] = event.get("time", time.time())
         self._samples[name] = samples
+        self._units[name] = event.get("unit", "patches")
         self._already[name] = samples * event["resumed_leaves"] // leaves if leaves else 0
         if event["resumed_leaves"]:
             done = f"{event['resumed_leaves']} of {leaves} leaves"
@@ -75,7 +74,7 @@ class ProgressView:
         if self._bars is None or name not in self._tasks:
             return
         seconds = event.get("time", time.time()) - self._started[name]
-        speed = f"{rate(event['n_positions'], seconds)} {UNITS.get(name, 'patches')}/s"
+        speed = f"{rate(event['n_positions'], seconds)} {self._units[name]}/s"
         done = min(self._already[name] + event["n_samples"], self._samples[name] or event["n_samples"])
         self._bars.update(self._tasks[name], completed=done, speed=speed)
 
@@ -92,16 +91,17 @@ class ProgressView:
             self._bars.update(self._tasks[name], total=total, completed=total, memory=memory)
             self._bars.stop_task(self._tasks[name])
         else:
-            line = _line(name, event, seconds, memory, resumed=self._already[name] > 0)
+            unit = self._units[name]
+            line = _line(name, event, seconds, unit, memory, resumed=self._already[name] > 0)
             self._console.print(line, highlight=False, soft_wrap=True)
 
 
-def _line(name: str, event: Event, seconds: float, memory: str, resumed: bool) -> str:
+def _line(name: str, event: Event, seconds: float, unit: str, memory: str, resumed: bool) -> str:
     parts = [f"{seconds:.1f} s"]
     if event.get("n_samples"):
         parts.insert(0, f"{event['n_samples']:,} samples")
-    if event.get("n_positions") and not resumed:  # the time is that of this run, the patches are of all
-        parts.append(f"{rate(event['n_positions'], seconds)} patches/s")
+    if event.get("n_positions") and not resumed:  # the time is that of this run, what was counted is of all
+        parts.append(f"{rate(event['n_positions'], seconds)} {unit}/s")
     if memory:
         parts.append(f"{memory} projected")
     return f"{name}: {', '.join(parts)}"

@@ -106,6 +106,7 @@ class RunState:
             "already": event["n_samples"] * resumed // leaves if leaves else 0,
             "samples": 0,
             "positions": 0,
+            "unit": event.get("unit", "patches"),
             "leaves": resumed,
             "workers": {},
             "peak_bytes": 0,
@@ -202,7 +203,7 @@ class RunState:
         return {
             **{
                 key: one[key]
-                for key in ("name", "status", "n_samples", "n_leaves", "resumed_leaves", "leaves")
+                for key in ("name", "status", "unit", "n_samples", "n_leaves", "resumed_leaves", "leaves")
             },
             **{key: one[key] for key in ("projected_bytes", "peak_bytes", "positions")},
             "samples": done,

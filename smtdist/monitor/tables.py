@@ -28,12 +28,24 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 def passes_table(records: Iterable[Mapping[str, Any]]) -> Table:
     """Return what each pass took, and its peak memory against what the plan said."""
-    columns = ("pass", "samples", "patches", "seconds", "patches/s", "read", "peak", "projected")
+    records = list(records)
+    unit = unit_of(record.get("unit", "patches") for record in records if record["n_positions"])
+    columns = ("pass", "samples", unit, "seconds", f"{unit}/s", "read", "peak", "projected")
     return table("What the fit took", columns, [_record_row(record) for record in records])
 
 
+def unit_of(units: Iterable[str]) -> str:
+    """Return what the passes of a table count, where they all count the same.
+
+    >>> unit_of(["rows", "rows"]), unit_of(["rows", "patches"]), unit_of([])
+    ('rows', 'units', 'patches')
+    """
+    found = set(units) or {"patches"}
+    return found.pop() if len(found) == 1 else "units"
+
+
 def _record_row(record: Mapping[str, Any]) -> list[str]:
-    samples, patches = record["n_samples"], record["n_positions"]
+    samples, counted = record["n_samples"], record["n_positions"]
     name = (
         f"{record['name']} (in {record['rounds']} passes)"
         if record.get("rounds", 1) > 1
@@ -42,10 +54,10 @@ def _record_row(record: Mapping[str, Any]) -> list[str]:
     return [
         name,
         number(samples),
-        number(patches),
+        number(counted),
         f"{record['seconds']:.1f}",
-        # the time is that of this run, the patches are of all runs
-        rate(0 if record.get("resumed_leaves") else patches, record["seconds"]),
+        # the time is that of this run, what was counted is of all runs
+        rate(0 if record.get("resumed_leaves") else counted, record["seconds"]),
         size(record["read_bytes"]),
         size(record["peak_bytes"]),
         size(record["projected_bytes"]),

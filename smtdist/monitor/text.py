@@ -13,7 +13,7 @@ from rich.text import Text
 
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.state import ENDED, SILENT_SECONDS
-from smtdist.monitor.tables import number, rate, size, table
+from smtdist.monitor.tables import number, rate, size, table, unit_of
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 WIDTH: Final = 100
@@ -87,7 +87,8 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Table:
                 memory,
             ]
         )
-    return table("", ("pass", "", "samples", "leaves", "patches/s", "time", "memory"), rows)
+    unit = unit_of(one["unit"] for one in passes if one.get("positions"))
+    return table("", ("pass", "", "samples", "leaves", f"{unit}/s", "time", "memory"), rows)
 
 
 def _workers(workers: Sequence[dict[str, Any]]) -> Table:

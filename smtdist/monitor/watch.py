@@ -15,6 +15,7 @@ import h5py
 from distributed import Client
 
 from smtdist.engine import answering, lock, outlets
+from smtdist.engine import folder as folders
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.events import Event
 from smtdist.errors import CheckpointError, SmtdistError
@@ -160,7 +161,9 @@ class _Tail:
 def stored_passes(folder: Path) -> list[dict[str, Any]]:
     """Return the passes of a checkpoint folder by what their files of partial sums cover."""
     passes = []
-    for own in sorted(path for path in folder.iterdir() if path.is_dir()):
+    for own in sorted(
+        path for path in folder.iterdir() if path.is_dir() and not folders.is_change(path.name)
+    ):
         leaves, samples, positions = 0, 0, 0
         for path in own.glob("*.h5"):
             with (
@@ -183,6 +186,7 @@ def stored_passes(folder: Path) -> list[dict[str, Any]]:
                 "projected_bytes": 0,
                 "peak_bytes": 0,
                 "positions": positions,
+                "unit": "patches",
                 "samples": samples,
                 "seconds": 0.0,
                 "rate": 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,6 +82,22 @@ def penalty_of(facts: Facts) -> tuple[float, float | None]:
     if len(facts["audit"]) > 1:
         return share, None
     return share, next((one["top1"] for one in facts["path"] if one["penalty"] == share), None)
+
+
+def edge_sentence(share: float, path: Sequence[Mapping[str, Any]]) -> str:
+    """Say so where the penalty that was chosen is the first or the last of those that were tried.
+
+    >>> edge_sentence(0.1, [{"penalty": 0.1}, {"penalty": 1.0}])
+    'The penalty, 0.1, is the smallest that was tried; try smaller ones with smtdist head fit --penalties.'
+    """
+    tried = [one["penalty"] for one in path]
+    for word, other, edge in (("smallest", "smaller", min), ("largest", "larger", max)):
+        if len(tried) > 1 and share == edge(tried):
+            return (
+                f"The penalty, {share:g}, is the {word} that was tried; try {other} ones with smtdist head fit "
+                f"--penalties."
+            )
+    return ""
 
 
 def head_named(facts: Facts) -> str:

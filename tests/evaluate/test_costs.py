@@ -188,8 +188,10 @@ def test_labels_that_cannot_be_used_are_named_and_gaps_are_no_classes(given, tmp
         made = run(
             "transform", model, data, "--dataset", group, "--out", tmp_path / f"{group}.h5", "--json"
         )
-        assert ("Labels are not copied" in made.stderr) is said
         assert json.loads(made.stdout)["labels"] is (group == "train")
+        assert ("labels are whole numbers" in json.loads(made.stdout)["labels_left_out"]) is said
+    bare = ("transform", model, data, "--dataset", "odd", "--out", tmp_path / "odd.h5", "--overwrite")
+    assert "labels are not copied: " in run(*bare, "-q").stdout
     for metric in ("knn", "linear", "kernel"):
         job = ("evaluate", model, data, "--train", "train", "--test", "test", "--metric", metric)
         assert json.loads(run(*job, "--json").stdout)["n_classes"] == 3

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from smtdist.cli import app
 from smtdist.cli import head as commands
-from smtdist.evaluate import heads
+from smtdist.evaluate import heads, kernel_ridge, ridge_head
 from smtdist.evaluate.kernel_head import KernelHead
 from smtdist.evaluate.ridge_head import RidgeHead
 
@@ -209,6 +209,32 @@ def test_what_cannot_be_is_refused(at, tmp_path, monkeypatch):
     assert "and 1.0 MiB may be used; ask for fewer landmarks" in run(*fit, "--landmarks", "30", code=1)
     assert "1.0 MiB may be used" in run("head", "update", at / "few.h5", at / "more.h5", code=1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_figure_cannot_say_is_said(at, tmp_path):
+    """A penalty at the edge of those tried, samples judged by themselves, classes without a label, whose kernel it is."""
+    text = run("head", "fit", at / "train.h5", "--penalties", "0.1,0.3", "--out", tmp_path / "h.h5")
+    assert ("The penalty, 0.1, is the smallest" in text) ^ ("The penalty, 0.3, is the largest" in text)
+    result = CliRunner().invoke(
+        app, ["evaluate", *[str(at / "train.h5")] * 2, "--metric", "kernel", "--labels", "2"]
+    )
+    said = " ".join(result.stderr.split())
+    assert "is judged by its own samples" in said
+    assert "With 2 labels 1 of the 3 classes have none" in said
+    assert "kernel ridge through landmarks" in run("evaluate", at / "few.h5", at / "test.h5")
+
+
+def test_help_says_which_penalties_are_tried():
+    text = " ".join(run("head", "fit", "--help").replace("│", "").split())
+    for tried in (kernel_ridge.PENALTIES, ridge_head.PENALTIES):
+        assert f"(default: {min(tried):g} to {max(tried):g})" in text
+
+
+def test_a_pass_over_rows_counts_rows(at, tmp_path):
+    words = ["head", "fit", str(at / "train.h5"), "--landmarks", "30", "--out", str(tmp_path / "h.h5")]
+    said = CliRunner().invoke(app, words).stderr
+    assert " rows/s" in said
+    assert "patches" not in said
 
 
 def test_a_report_shows_a_head(at, tmp_path):

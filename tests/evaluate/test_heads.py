@@ -8,13 +8,14 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse
 from representation_files import LAYOUT, made, write
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
 from smtdist.engine import session
-from smtdist.errors import ConfigurationError, DataError, ModelError, OutputExistsError
+from smtdist.errors import CheckpointError, ConfigurationError, DataError, ModelError, OutputExistsError
 from smtdist.evaluate import heads, kernel_head, stored
 from smtdist.evaluate.cosine_rows import parts_of
 from smtdist.evaluate.kernel_head import KernelHead
@@ -116,6 +117,49 @@ def test_rows_come_and_go_after_loading(name, data, tmp_path):
         found.partial_fit(rows[:40], labels[:40], allow_repeats=False)
     assert found.n_rows == N
     assert all((found.sums_[key] == before.sums_[key]).all() for key in before.sums_)
+
+
+@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, 1e300])
+def test_a_row_that_cannot_be_compared_is_named(name, bad, data):
+    rows, labels = data[0].astype(np.float64), data[1]
+    rows[7, 2] = bad
+    where = "column 2" if name != "kernel" else "row 7: number 2"
+    with pytest.raises(DataError, match=where):
+        MAKE[name]().fit(rows, labels)
+
+
+def test_a_row_without_a_length_is_named_among_those_to_predict(data):
+    head, rows = KernelHead().fit(*data), data[0][:9].copy()
+    rows[3, 5] = np.inf
+    with pytest.raises(DataError, match=r"array, row 3: number 5 is inf, but every number must be finite"):
+        head.predict(rows)
+
+
+@pytest.mark.parametrize("make", [RidgeHead, KernelHead])
+def test_sparse_rows_are_refused(make, data):
+    with pytest.raises(DataError, match=r"sparse matrix, and rows are dense here; give rows.toarray\(\)"):
+        make().fit(scipy.sparse.csr_matrix(data[0].astype(np.float32)), data[1])
+
+
+def test_a_checkpoint_that_is_a_file_is_refused(data, tmp_path):
+    (tmp_path / "c").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be a folder of the kernel"):
+        KernelHead(checkpoint=tmp_path / "c").fit(*data)
+
+
+def test_more_landmarks_than_rows_are_said(data):
+    with pytest.warns(UserWarning, match="300 rows, fewer than 400 landmarks"):
+        assert RidgeHead(landmarks=400).fit(*data).features_.size == N
+
+
+def test_changes_have_checkpoints_of_their_own(data, tmp_path):
+    """A folder is of one run: the fit's was refused to the changes after it."""
+    more = made(90, 2)
+    plain = RidgeHead().fit(*data).partial_fit(*more).withdraw(*more)
+    kept = RidgeHead(checkpoint=tmp_path).fit(*data).partial_fit(*more).withdraw(*more)
+    assert same(plain, kept)
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith("change-")]) == 2
 
 
 def test_workers_fit_and_change_the_same_bits(data, tmp_path):
