@@ -140,6 +140,9 @@ Found = Evaluation | LinearEvaluation | KernelEvaluation
 Pieces = Iterator[tuple[int, NDArray[Any]]]
 
 
+_THROUGH: Final = {"landmarks": "kernel ridge through landmarks"}
+
+
 def classifier(found: Found) -> str:
     """Return what a table calls the classifier."""
     if isinstance(found, LinearEvaluation):
@@ -147,8 +150,7 @@ def classifier(found: Found) -> str:
     if isinstance(found, KernelEvaluation) and found.temperature is None:
         return f"ridge (penalty {found.penalty:g})"
     if isinstance(found, KernelEvaluation):
-        kind = "kernel ridge through landmarks" if found.metric == "landmarks" else "kernel ridge"
-        return f"{kind} (T = {found.temperature:g}, penalty {found.penalty:g})"
+        return f"{_THROUGH.get(found.metric, 'kernel ridge')} (T = {found.temperature:g}, penalty {found.penalty:g})"
     heat = "" if found.temperature is None else f", T = {found.temperature:g}"
     return f"k-NN (k = {found.k}, {found.vote} vote{heat})"
 

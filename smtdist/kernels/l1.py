@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from smtdist.errors import ConfigurationError
+from smtdist.kernels.cpu import active_set
 from smtdist.kernels.cpu import l1 as cpu
 from smtdist.kernels.device import array_module, is_host, like
 from smtdist.kernels.generic import l1 as generic
@@ -22,12 +23,12 @@ from smtdist.kernels.products import filled
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas, threads
 from smtdist.kernels.types import Array
 
-Method = Literal["fista", "ista", "coordinate"]
-METHODS: Final = ("fista", "ista", "coordinate")
+Method = Literal["fista", "ista", "coordinate", "active"]
+METHODS: Final = ("fista", "ista", "coordinate", "active")
 GAP: Final = 1e-4
 """Relative duality gap by default: float32 rows resolve gaps down to about 1e-5, float64 rows to about 1e-12."""
-MOST: Final = {"fista": 2000, "ista": 20_000, "coordinate": 20_000}
-"""Iterations by default: proximal steps, or sweeps over a working set."""
+MOST: Final = {"fista": 2000, "ista": 20_000, "coordinate": 20_000, "active": 20_000}
+"""Iterations by default: proximal steps, sweeps over a working set, or atoms that come in."""
 EVERY: Final = 10
 """Proximal steps between two looks at the gap."""
 TILE_ELEMENTS: Final = 512 * 1024
@@ -71,11 +72,12 @@ def sparse_codes(
     have penalty 0. positive : a >= 0 (equation 10), else signed (9). method : "coordinate" (descent on a
     working set that grows by the worst violations), "fista" (accelerated proximal gradient whose momentum
     restarts; Beck and Teboulle 2009, O'Donoghue
-    and Candès 2015) or "ista". gap : ends a row where (objective - dual) <= gap x objective. start : (N,
+    and Candès 2015), "ista", or "active" (`smtdist.kernels.cpu.active_set`: for few inputs and many atoms that
+    are nearly alike, where the others take thousands of steps; float64, on the host). gap : ends a row where (objective - dual) <= gap x objective. start : (N,
         K), a warm start.
 
     Returns codes (N, K) in the type of x (float32 or float64; others become float64), gaps (N,) float64, as
-    reached, and iterations (N,): proximal steps, or sweeps over a working set. A row that reaches
+    reached, and iterations (N,), as `MOST` counts them. A row that reaches
     `max_iterations` shows it by its gap. Deterministic: bits depend neither on threads nor on time. On a
     device coordinate descent sweeps over all atoms, one launch after another; FISTA is the method there.
 
@@ -98,7 +100,9 @@ def sparse_codes(
     gaps, iterations = xp.full(len(x), np.inf), xp.zeros(len(x), np.int64)
     if len(x) == 0:
         return codes, gaps, iterations
-    solve = _coordinate if method == "coordinate" else _proximal
+    if method == "active" and not is_host(x):
+        raise ConfigurationError("method active works on the host; choose fista for arrays on a device.")
+    solve = {"coordinate": _coordinate, "active": _active}.get(method, _proximal)
     solve(problem, x, codes, gaps, iterations, method == "fista")
     return codes, gaps, iterations
 
@@ -279,6 +283,30 @@ def _coordinate(problem: _Problem, x: Array, codes: Array, gaps: Array, sweeps: 
             )  # fmt: skip
 
         run_ranges(work, even_ranges(len(x), height))
+
+
+def _active(problem: _Problem, x: Array, codes: Array, gaps: Array, steps: Array, fast: bool) -> None:
+    atoms, penalty = (np.asarray(one, np.float64) for one in (problem.atoms, problem.penalty))
+    size, room = len(atoms), min(atoms.shape)
+    if problem.signed:  # each atom, and what it would be with a negative code
+        atoms, penalty = np.concatenate([atoms, -atoms]), np.concatenate([penalty, penalty])
+
+    def work(start: int, stop: int) -> None:
+        part = slice(start, stop)
+        found = codes[part].astype(np.float64)
+        if room < size:  # no more can be active
+            small = np.argpartition(np.abs(found), size - room, axis=1)[:, : size - room]
+            np.put_along_axis(found, small, 0.0, axis=1)
+        if problem.signed:
+            found = np.concatenate([np.maximum(found, 0), np.maximum(-found, 0)], axis=1)
+        rows = x[part].astype(np.float64)
+        active_set.active_rows(
+            rows, atoms, penalty, problem.gap, problem.most, found, gaps[part], steps[part]
+        )
+        codes[part] = found[:, :size] - found[:, size:] if problem.signed else found
+
+    with single_blas():
+        run_ranges(work, even_ranges(len(x), tile_rows(size)))
 
 
 def gram_matrix(dictionary: Array) -> Array:

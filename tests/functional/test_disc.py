@@ -156,7 +156,7 @@ def test_recovery_solves_equation_6():
     P[:, 7] = 0
     truth[np.arange(3), [2, 5, 11]] = 1.5
     beta, penalty = truth @ P.T + 0.05 * draw.standard_normal((3, 8)), 0.3
-    found = recover_codes(P, beta, penalty, gap=1e-12, max_iterations=20_000)
+    found = recover_codes(P, beta, penalty, gap=1e-12)
     z, step = np.linalg.norm(P, axis=0), 0.5 / np.linalg.norm(P, 2) ** 2
     a = np.zeros((3, 20))
     for _ in range(60_000):

@@ -17,8 +17,6 @@ from smtdist.solve.solution import Float64
 
 RINGS, ANGLES, RADIUS = 24, 128, 0.95
 PENALTY: Final = 1e-3
-STEPS: Final = 3000
-"""Proximal steps: neighbours on the disc have nearly the same functionals, and the last digits of their codes take for ever."""
 APART: Final = 4.0
 """Least distance of two points of a sparse function, in landmarks' spacings: nearer ones are one cluster to the eye."""
 
@@ -145,7 +143,7 @@ def recovery(
     functions, count, _ = points.shape
     parts = Triangulated(landmarks)(points.reshape(-1, 2))
     codes = parts.reshape(functions, count, -1).sum(axis=1)
-    recovered = recover_codes(components, codes @ components.T, penalty, max_iterations=STEPS)
+    recovered = recover_codes(components, codes @ components.T, penalty)
     width = 1.5 * spacing(len(landmarks))
     centres = np.array([clusters(row, landmarks, count, width) for row in recovered])
     return Recovery(points, codes, recovered, centres)

@@ -1,0 +1,236 @@
+"""Positive sparse codes by an active set: the exact minimum after finitely many steps, one atom in or out at a time.
+
+As Lawson and Hanson (1974, chapter 23) solve least squares with a >= 0, here with a penalty: atoms that are in are
+solved for by Cholesky, the atom that gains most comes in next, and one whose code would turn negative leaves. Where
+inputs are few, and many atoms nearly alike compete for a place, this takes a few times as many steps as there are
+inputs; first-order methods take thousands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smtdist.kernels.cpu.jit import compiled
+from smtdist.kernels.cpu.l1 import gap_of
+from smtdist.kernels.types import Array
+
+DEPENDENT = 1e-12
+"""An atom whose square, outside the span of those that are in, is below this share of its own lies in that span."""
+
+
+@compiled
+def active_rows(
+    x: Array,
+    atoms: Array,
+    penalty: Array,
+    target: float,
+    most: int,
+    codes: Array,
+    gaps: Array,
+    steps: Array,
+) -> None:
+    """Solve every row (n, D) for atoms (K, D), all float64; `codes` (n, K) holds the start and then the result.
+
+    `root` is R of RᵀR = the Gram matrix of the atoms that are in, in the order of `members`, whose rows are `held`.
+    """
+    size, inputs = atoms.shape
+    room = min(size, inputs)
+    members, values, held = np.empty(room, np.int64), np.empty(room), np.empty((room, inputs))
+    root, solved, column = np.zeros((room, room)), np.empty(room), np.empty(room)
+    rest, lengths, barred = np.empty(inputs), np.empty(size), np.empty(size, np.bool_)
+    for unit in range(size):
+        lengths[unit] = np.dot(atoms[unit], atoms[unit])
+    for row in range(x.shape[0]):
+        code, count, used = codes[row], 0, 0
+        for unit in range(size):
+            if code[unit] > 0 and count < room and lengths[unit] > 0:
+                square = _outside(atoms[unit], lengths[unit], held, root, column, count)
+                if square > DEPENDENT * lengths[unit]:
+                    values[count] = code[unit]
+                    count = _entered(unit, atoms[unit], square, members, held, root, column, count)
+        code[:] = 0
+        barred[:] = False
+        while True:
+            count = _settled(x[row], penalty, members, values, held, root, solved, count)
+            rest[:] = x[row] - np.dot(values[:count], held[:count])
+            pulls = np.dot(atoms, rest)
+            cost, reach = 0.0, 0.0
+            for at in range(count):
+                cost += values[at] * penalty[members[at]]
+            for unit in range(size):
+                if lengths[unit] > 0:
+                    reach = max(reach, pulls[unit] / penalty[unit])
+            gap, primal = gap_of(reach, cost, np.dot(rest, rest), np.dot(rest, x[row]))
+            gaps[row] = max(gap, 0.0) / primal if primal > 0 else 0.0
+            if gaps[row] <= target or used >= most:
+                break
+            for at in range(count):
+                pulls[members[at]] = 0.0
+            best, most_gained = -1, 0.0
+            for unit in range(size):
+                gained = pulls[unit] - penalty[unit]
+                if gained > 0 and not barred[unit] and gained * gained > most_gained * lengths[unit]:
+                    best, most_gained = unit, gained * gained / lengths[unit]
+            if best < 0:
+                break  # what is left of the gap is rounding
+            used += 1
+            square = _outside(atoms[best], lengths[best], held, root, column, count)
+            if count < room and square > DEPENDENT * lengths[best]:
+                values[count] = 0.0
+                count = _entered(best, atoms[best], square, members, held, root, column, count)
+                # one that turns out to gain nothing, by rounding, leaves at once and must not come again
+                _solve(x[row], penalty, members, held, root, solved, count)
+                if solved[count - 1] > 0:
+                    barred[:] = False
+                else:
+                    barred[best] = True
+                    count -= 1
+            else:
+                count, moved = _exchanged(
+                    best, atoms[best], lengths[best], members, values, held, root, column, count
+                )
+                if moved:
+                    barred[:] = False
+                else:
+                    barred[best] = True
+        for at in range(count):
+            code[members[at]] = values[at]
+        steps[row] = used
+
+
+@compiled
+def _forward(root: Array, right: Array, count: int) -> None:
+    """Solve Rᵀ y = right in place."""
+    for i in range(count):
+        right[i] /= root[i, i]
+        value = right[i]
+        for j in range(i + 1, count):
+            right[j] -= value * root[i, j]
+
+
+@compiled
+def _backward(root: Array, right: Array, count: int) -> None:
+    """Solve R y = right in place."""
+    for i in range(count - 1, -1, -1):
+        right[i] = (right[i] - np.dot(root[i, i + 1 : count], right[i + 1 : count])) / root[i, i]
+
+
+@compiled
+def _outside(atom: Array, length: float, held: Array, root: Array, column: Array, count: int) -> float:
+    """Set column = R⁻ᵀ H φ, and return the square of what of φ lies outside the span of the atoms that are in."""
+    if count > 0:
+        column[:count] = np.dot(held[:count], atom)
+        _forward(root, column, count)
+    return length - np.dot(column[:count], column[:count])
+
+
+@compiled
+def _entered(
+    unit: int,
+    atom: Array,
+    square: float,
+    members: Array,
+    held: Array,
+    root: Array,
+    column: Array,
+    count: int,
+) -> int:
+    """Let in an atom for which `_outside` has set `column`."""
+    members[count], held[count] = unit, atom
+    root[:count, count] = column[:count]
+    root[count, count] = np.sqrt(square)
+    return count + 1
+
+
+@compiled
+def _left(members: Array, values: Array, held: Array, root: Array, place: int, count: int) -> int:
+    """Let go of the atom at a place: R loses a column, and rotations make it a triangle again."""
+    for at in range(place, count - 1):
+        members[at], values[at], held[at] = members[at + 1], values[at + 1], held[at + 1]
+        root[: at + 2, at] = root[: at + 2, at + 1]
+    for k in range(place, count - 1):
+        one, other = root[k, k], root[k + 1, k]
+        size = np.sqrt(one * one + other * other)
+        cosine, sine = one / size, other / size
+        for at in range(k, count - 1):
+            one, other = root[k, at], root[k + 1, at]
+            root[k, at] = cosine * one + sine * other
+            root[k + 1, at] = cosine * other - sine * one
+        root[k + 1, k] = 0.0
+    return count - 1
+
+
+@compiled
+def _solve(
+    x: Array, penalty: Array, members: Array, held: Array, root: Array, solved: Array, count: int
+) -> None:
+    """Set solved to the minimum over the atoms that are in, whatever its signs."""
+    solved[:count] = np.dot(held[:count], x)
+    for at in range(count):
+        solved[at] -= penalty[members[at]]
+    _forward(root, solved, count)
+    _backward(root, solved, count)
+
+
+@compiled
+def _settled(
+    x: Array,
+    penalty: Array,
+    members: Array,
+    values: Array,
+    held: Array,
+    root: Array,
+    solved: Array,
+    count: int,
+) -> int:
+    """Move to the minimum over the atoms that are in; those that would turn negative on the way leave."""
+    while count > 0:
+        _solve(x, penalty, members, held, root, solved, count)
+        way, stop = 1.0, -1
+        for at in range(count):
+            if solved[at] <= 0:
+                reached = values[at] / (values[at] - solved[at]) if values[at] > 0 else 0.0
+                if stop < 0 or reached < way:
+                    way, stop = reached, at
+        if stop < 0:
+            values[:count] = solved[:count]
+            break
+        values[:count] += way * (solved[:count] - values[:count])
+        values[stop] = 0.0
+        place = 0
+        while place < count:
+            if values[place] > 0:
+                place += 1
+            else:
+                count = _left(members, values, held, root, place, count)
+    return count
+
+
+@compiled
+def _exchanged(
+    unit: int,
+    atom: Array,
+    length: float,
+    members: Array,
+    values: Array,
+    held: Array,
+    root: Array,
+    column: Array,
+    count: int,
+) -> tuple[int, bool]:
+    """Let in an atom that others span: they give way to it, at the same fit, until one is 0 and leaves."""
+    _backward(root, column, count)  # column = R⁻ᵀ H φ; now φ = Hᵀ column
+    share, stop = np.inf, -1
+    for at in range(count):
+        if column[at] > 0 and values[at] < share * column[at]:
+            share, stop = values[at] / column[at], at
+    if stop < 0 or share <= 0:
+        return count, False
+    for at in range(count):
+        values[at] = max(values[at] - share * column[at], 0.0)
+    count = _left(members, values, held, root, stop, count)
+    square = _outside(atom, length, held, root, column, count)
+    if square > DEPENDENT * length:
+        values[count] = share
+        count = _entered(unit, atom, square, members, held, root, column, count)
+    return count, True
