@@ -68,13 +68,12 @@ def sparse_codes(
     """Return argmin over a of ½ ‖x - Φ a‖² + Σ_j λ_j |a_j| for every row x, its relative duality gap, and its iterations.
 
     dictionary : Φ (D, K), atoms as columns of any length. x : (N, D). penalty : λ above 0, one or (K,); an
-        atom of no length may
-    have penalty 0. positive : a >= 0 (equation 10), else signed (9). method : "coordinate" (descent on a
-    working set that grows by the worst violations), "fista" (accelerated proximal gradient whose momentum
-    restarts; Beck and Teboulle 2009, O'Donoghue
-    and Candès 2015), "ista", or "active" (`smtdist.kernels.cpu.active_set`: for few inputs and many atoms that
-    are nearly alike, where the others take thousands of steps; float64, on the host). gap : ends a row where (objective - dual) <= gap x objective. start : (N,
-        K), a warm start.
+        atom of no length may have penalty 0. positive : a >= 0 (equation 10), else signed (9).
+    method : "coordinate" (descent on a working set that grows by the worst violations), "fista" (accelerated
+        proximal gradient whose momentum restarts; Beck and Teboulle 2009, O'Donoghue and Candès 2015), "ista", or
+        "active" (`smtdist.kernels.cpu.active_set`: for few inputs and many atoms that are nearly alike, where the
+        others take thousands of steps; in float64, on the host).
+    gap : ends a row where (objective - dual) <= gap x objective. start : (N, K), a warm start.
 
     Returns codes (N, K) in the type of x (float32 or float64; others become float64), gaps (N,) float64, as
     reached, and iterations (N,), as `MOST` counts them. A row that reaches
