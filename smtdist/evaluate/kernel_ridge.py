@@ -43,6 +43,8 @@ RANK: Final = 2000
 """Of the preconditioner, at most; of few images a quarter of them."""
 HELD_OUT: Final = 1000
 """Images that choose the penalty where there are many; a tenth at most."""
+COLUMNS: Final = 128
+"""Right sides that are solved for together: those of all classes, for as many penalties as there is room for."""
 TOLERANCE: Final = 1e-3
 LOOKED: Final = 64
 """Images by whose features one kernel in a folder is told from another."""
@@ -219,9 +221,8 @@ def fit_kernel_ridge(
     Y is 1 for the class of an image and -1 for others. μ is a share of K's mean diagonal; of several the one with
     the smallest mean squared error wins, the largest of equals. Up to `direct` images K is decomposed, and each
     image is left out in turn, in closed form. Of more, `held_out` images, drawn by `seed`, judge while conjugate
-    gradients solve for the others, from the largest penalty to the smallest, each beginning where the one before
-    ended; then all images are used. A `comparer` that was made of more images, whose labels are not known, has
-    the temperature and scales features as they say.
+    gradients solve for the others, for several penalties at a time; then all images are used. A `comparer` that
+    was made of more images, whose labels are not known, has the temperature and scales features as they say.
 
     Memory: `planned_bytes`. K is 2 n² bytes; where that is more than half of `memory_bytes` its tiles are files, in
     `folder` (which keeps them, so that a fit that was killed goes on) or in one of temporary files; neither
@@ -350,18 +351,29 @@ def _iterated(
 
     path: list[dict[str, float]] = []
     found: tuple[float, Float64, Float64] | None = None
-    start = None
-    for penalty, shift in shifts.items():
-        start = conjugate.solve(without, rest, shift, before, start=start, tolerance=TOLERANCE).rows * kept
-        decision = kernel.product(start)[held] + mean
-        path.append(_judged(penalty, decision, targets[held], places[held]))
-        if found is None or _wins(path):
-            found = penalty, start, decision
+    start, n_classes, ladder = None, targets.shape[1], list(shifts.items())
+    together = max(1, COLUMNS // n_classes)
+    # several penalties in one product with the kernel, which may have to be read from files
+    for first in range(0, len(ladder), together):
+        tried = ladder[first : first + together]
+        start = None if start is None else np.tile(start, len(tried))
+        each = np.repeat([shift for _, shift in tried], n_classes)
+        solved = conjugate.solve(
+            without, np.tile(rest, len(tried)), each, before, start=start, tolerance=TOLERANCE
+        ).rows
+        solved *= kept
+        decisions = kernel.product(solved)[held]
+        for (penalty, _), columns in zip(tried, even_ranges(solved.shape[1], n_classes), strict=True):
+            start, decision = solved[:, slice(*columns)], decisions[:, slice(*columns)] + mean
+            path.append(_judged(penalty, decision, targets[held], places[held]))
+            if found is None or _wins(path):
+                found = penalty, start, decision
     assert found is not None
     penalty, start, decision = found
     whole = targets - targets.mean(axis=0)
     last = conjugate.solve(kernel.product, whole, shifts[penalty], before, start=start, tolerance=TOLERANCE)
-    return _Found(last.rows, penalty, path, decision, places[held], "held out", last.steps, last.residual)
+    residual = float(last.residuals.max())
+    return _Found(last.rows, penalty, path, decision, places[held], "held out", last.steps, residual)
 
 
 def _wins(path: Sequence[dict[str, float]]) -> bool:
@@ -449,7 +461,9 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
     making = (LEFT + 2) * view_bytes(known, rows) + read_bytes(known, rows) + 12 * step * rows + tile
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
     rank = min(rank, n // 4)
-    solving = 40 * n * n if n <= DIRECT else 32 * n * rank + 24 * rank * rank + 96 * n * n_classes
+    columns = max(n_classes, min(COLUMNS, n_classes * len(PENALTIES)))
+    steps = 32 * n * rank + 24 * rank * rank, 4 * n * rank + 112 * n * columns
+    solving = 40 * n * n if n <= DIRECT else max(steps)
     return kernel + max(making, solving)
 
 

@@ -221,7 +221,7 @@ def test_what_cannot_be_compared_is_refused(images):
         fit_kernel_ridge(known, labels, temperature=1e-9)
     rows = known[0][0].rows.copy()
     rows[3, 2] = np.nan
-    with pytest.raises(DataError, match="not finite"):
+    with pytest.raises(DataError, match="row 3: number 2 is nan"):
         fit_kernel_ridge([[Part(rows)]], labels)
     fitted = fit_kernel_ridge(known, labels)
     with pytest.raises(DataError, match=r"without mirror images meet others with 17 and them"):
