@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -161,8 +162,9 @@ def error_console() -> Console:
 
 
 def result_console() -> Console:
-    """Return the console for results; a pipe or a file is as wide as the tables."""
-    return VisibleConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    """Return the console for results; a pipe or a file has room for the tables unless COLUMNS says otherwise."""
+    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return VisibleConsole(width=None if told else PIPE_WIDTH)
 
 
 def say(line: str) -> None:

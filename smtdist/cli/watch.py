@@ -60,7 +60,7 @@ def _say(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        typer.echo(text.as_text(found))
+        result_console().print(text.rendered(found), highlight=False)
 
 
 def _wait(view: watching.Watched) -> None:

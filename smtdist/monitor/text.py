@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from smtdist.monitor.console import VisibleConsole
+from smtdist.monitor.sheet import Sheet
 from smtdist.monitor.state import ENDED, SILENT_SECONDS
 from smtdist.monitor.tables import number, rate, size, table, unit_of
 
@@ -61,7 +61,7 @@ def headline(snapshot: dict[str, Any]) -> Text:
     return line
 
 
-def _passes(passes: Sequence[dict[str, Any]]) -> Table:
+def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
     rows = []
     for one in passes:
         if one["status"] == "waiting":
@@ -88,10 +88,12 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Table:
             ]
         )
     unit = unit_of(one["unit"] for one in passes if one.get("positions"))
-    return table("", ("pass", "", "samples", "leaves", f"{unit}/s", "time", "memory"), rows)
+    speed = f"{unit}/s"
+    columns = ("pass", "", "samples", "leaves", speed, "time", "memory")
+    return table("", columns, rows, ("leaves", speed, "memory"))
 
 
-def _workers(workers: Sequence[dict[str, Any]]) -> Table:
+def _workers(workers: Sequence[dict[str, Any]]) -> Sheet:
     rows = []
     for one in workers[:MOST_WORKERS]:
         memory = f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])}"
@@ -100,7 +102,9 @@ def _workers(workers: Sequence[dict[str, Any]]) -> Table:
         rows.append([one["name"] or "this process", number(one["leaves"]), memory, device, heard])
     if len(workers) > MOST_WORKERS:
         rows.append([f"and {len(workers) - MOST_WORKERS} more", "", "", "", ""])
-    return table("", ("worker", "leaves", "memory", "GPU", ""), rows)
+    columns = ("worker", "leaves", "memory", "GPU", "")
+    said = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    return table("", [columns[at] for at in said], [[row[at] for at in said] for row in rows])
 
 
 def _sums(snapshot: dict[str, Any]) -> Text:
