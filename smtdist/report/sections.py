@@ -114,6 +114,22 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
         f"{found.n_train:,} images (95 % interval {100 * low:.1f} to {100 * high:.1f}); "
         f"{100 * found.top5:.2f} % have their class among the first five."
     )
+    beside = [("representation", found)]
+    if found.raw_pixels is not None:
+        text += f" By raw pixels {100 * found.raw_pixels.top1:.2f} % are. {found.advice}".rstrip()
+        beside.append(("raw pixels", found.raw_pixels))
+    lines = [
+        [
+            name,
+            tables.percent(one.top1),
+            " to ".join(map(tables.percent, one.interval)),
+            tables.percent(one.top5),
+        ]
+        for name, one in beside
+    ]
+    accuracies = Table(
+        f"By the {found.k} nearest neighbours", ["", "top-1", "95 % interval", "top-5"], lines
+    )
     names = names if names and len(names) == len(found.confusion) else None
     matrix = drawn(
         "Which classes are taken for which: counts, and shares of the true class.",
@@ -130,7 +146,7 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
         ),
     )
     return [
-        Section("Accuracy", [Text(text), matrix]),
+        Section("Accuracy", [Text(text), accuracies, matrix]),
         Section("Map of images", [where]),
         *_mistakes(looked, names),
     ]

@@ -93,7 +93,20 @@ def test_a_model_of_images_and_its_images(at):
         with h5py.File(out) as file, h5py.File(at / "data.h5") as data:
             z[group], labels[group] = file["z"][()], data[f"{group}/labels"][()]
     alone = evaluate_knn(z["train"], labels["train"], z["test"], labels["test"])
-    assert page.facts["evaluation"] == alone.to_dict()
+    judged = page.facts["evaluation"]
+    raw = judged.pop("raw_pixels")
+    assert judged == alone.to_dict()
+    with h5py.File(at / "data.h5") as data:
+        rows = [data[f"{group}/images"][()].reshape(len(labels[group]), -1) for group in ("train", "test")]
+    pixels = evaluate_knn(
+        rows[0].astype(np.float32), labels["train"], rows[1].astype(np.float32), labels["test"]
+    )
+    assert raw == {"top1": pixels.top1, "interval": list(pixels.interval)}
+    beside = page.tables[f"By the {alone.k} nearest neighbours"][1:]
+    assert [row[:2] for row in beside] == [
+        ["representation", f"{100 * alone.top1:.1f} %"],
+        ["raw pixels", f"{100 * pixels.top1:.1f} %"],
+    ]
     assert f"{100 * alone.top1:.2f} % of 30 test images are right" in text
     wrong = page.tables["The same in words"][1:]
     assert len(wrong) == min(10, round(30 * (1 - alone.top1)))
