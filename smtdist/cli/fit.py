@@ -36,6 +36,7 @@ def fit(
     atoms: opt.Atoms = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     on_bad_chunk: opt.OnBadChunk = None,
     solve_on: opt.SolveOn = None,
@@ -52,7 +53,7 @@ def fit(
     """
     opt.refuse_model(model)
     feature = coded_feature(set_)
-    where = Where(workers, cluster, quiet, events)
+    where = Where(workers, cluster, quiet, events, memory)
     coder = from_model if from_model is not None and kind_in(from_model) else None
     if model != opt.SMT or feature is not None or coder is not None:
         if preset or atoms or solve_on or (from_model and (coder is None or model != opt.SMT)):

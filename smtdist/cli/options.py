@@ -158,6 +158,12 @@ MaxWorkers = Annotated[
         min=1, help="Let the number of workers grow from --workers to this while there is work for them."
     ),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Memory of each worker, such as 16GB. Default: this machine's, shared."
+    ),
+]
 Checkpoint = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Folder for partial sums, visible to all workers.")
 ]

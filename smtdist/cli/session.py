@@ -23,6 +23,7 @@ from smtdist.data.source import Source
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
+from smtdist.engine.memory import size_of
 from smtdist.errors import InterruptedRun, visible
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.lines import STANDARD_ERROR, EventLines
@@ -48,6 +49,7 @@ class Where:
     cluster: ClusterChoice | None = None
     quiet: bool = False
     events: Path | None = None
+    memory: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -106,18 +108,20 @@ def engine_for(
                 raise InterruptedRun("Stopped as asked.", stop.exit_code)
 
         with usage():
-            executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting))
+            size = None if where.memory is None else size_of(where.memory)
+            executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting, size))
         cluster = executor.cluster
-        if cluster is not None and cluster.dashboard:
-            events.emit("note", text=f"Dashboard: {cluster.dashboard}")
         engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs)
         if checkpoint is not None or where.events is not None or cluster is not None:
             events.subscribe(Previewer(engine))
-        if cluster is not None and not where.is_local:
-            from smtdist.monitor.dashboard import install
+        if cluster is not None:
+            from smtdist.monitor import dashboard
 
-            page = install(cluster.client)
-            events.emit("note", text=f"Page of this run: {page}" if page else NO_PAGE)
+            page = (dashboard.page_address if where.is_local else dashboard.install)(cluster.client)
+            if page:
+                events.emit("note", text=f"Dashboard: {page}")
+            elif not where.is_local:
+                events.emit("note", text=NO_PAGE)
         events.subscribe(_heeding(engine))
         if runs or checkpoint is None:
             stack.enter_context(engine.opened())
