@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from smtdist.cli.commands import CHECKPOINT
+from smtdist.cli.commands import CHECKPOINT, WORDS
 from smtdist.cli.errors import usage
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
@@ -111,7 +112,7 @@ def engine_for(
             size = None if where.memory is None else size_of(where.memory)
             executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting, size))
         cluster = executor.cluster
-        engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs)
+        engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs, model=_made())
         if checkpoint is not None or where.events is not None or cluster is not None:
             events.subscribe(Previewer(engine))
         if cluster is not None:
@@ -128,6 +129,14 @@ def engine_for(
         with engine.told():
             yield engine
             engine.heed_stop()
+
+
+def _made() -> str:
+    """Return what the command under way makes: the name of its output, else its own."""
+    words = WORDS.get()
+    outputs = [value for option, value in pairwise(words) if option == "--out"]
+    outputs += [word.removeprefix("--out=") for word in words if word.startswith("--out=")]
+    return os.path.basename(outputs[-1]) if outputs else "".join(words[:1])
 
 
 def _heeding(engine: Engine) -> Any:

@@ -368,7 +368,8 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _engine(self, executor: Any, checkpoint: str | os.PathLike[str] | None = None) -> Engine:
         events = EventStream(*([self.on_event] if self.on_event else []))
         place = None if checkpoint is None else Path(checkpoint)
-        return Engine(executor, events, place, on_bad_chunk=self.on_bad_chunk, solve_on=self.solve_on)
+        how: dict[str, Any] = {"on_bad_chunk": self.on_bad_chunk, "solve_on": self.solve_on}
+        return Engine(executor, events, place, **how, model=type(self).__name__)
 
     def _fitted(self, model: Model, records: list[dict[str, Any]]) -> Self:
         self.model_ = model

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.sheet import Sheet
-from smtdist.monitor.state import ENDED, SILENT_SECONDS
+from smtdist.monitor.state import ENDED, SILENT_SECONDS, share
 from smtdist.monitor.tables import number, rate, size, table, unit_of
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -67,9 +67,6 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
         if one["status"] == "waiting":
             rows.append([one["name"], "waiting", "", "", "", "", ""])
             continue
-        share = (
-            one["samples"] / one["n_samples"] if one["n_samples"] else float(one["status"] == "finished")
-        )
         left = "" if one["left"] is None else f"{clock(one['left'])} left"
         memory = (
             f"{size(one['peak_bytes'])} of {size(one['projected_bytes'])}"
@@ -79,7 +76,7 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
         rows.append(
             [
                 one["name"],
-                _bar(share) if one["status"] == "running" else one["status"],
+                _bar(share(one)) if one["status"] == "running" else one["status"],
                 f"{one['samples']:,}/{one['n_samples']:,}" if one["n_samples"] else "",
                 f"{one['leaves']:,}/{one['n_leaves']:,}" if one["n_leaves"] else "",
                 rate(one["positions"], one["seconds"]),
@@ -156,8 +153,8 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in values)
 
 
-def _bar(share: float, width: int = 12) -> str:
-    full = round(width * min(1.0, max(0.0, share)))
+def _bar(done: float, width: int = 12) -> str:
+    full = round(width * done)
     return "█" * full + "░" * (width - full)
 
 

@@ -189,7 +189,8 @@ def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
     code, _, error = called(*fit, "--checkpoint", folder, "--events", str(events))
     assert code == 0, error
     lines = [json.loads(line) for line in events.read_text().splitlines()]
-    assert lines[0]["kind"] == "run_started"
+    assert (lines[0]["kind"], lines[0]["model"]) == ("run_started", "m.h5")
+    assert lines[1]["data"] == f"{tmp_path / 'd.h5'}:x"
     assert lines[-1]["kind"] == "run_finished"
     assert {line["run"] for line in lines} == {lines[0]["run"]}
 
