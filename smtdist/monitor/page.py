@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, Final
@@ -21,7 +20,7 @@ from bokeh.models import (
 from bokeh.palettes import Category20_20
 from bokeh.plotting import figure
 
-from smtdist.errors import visible
+from smtdist.errors import visible, without_folders
 from smtdist.monitor.state import SILENT_SECONDS, share
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock, preview_title, tasks
@@ -294,9 +293,7 @@ def _head(found: dict[str, Any]) -> str:
             f"<span style='color:{GONE}'>{lost} worker{'s' * (lost != 1)} lost, work done again</span>"
         )
     made = f"<b>{escape(visible(found['model']))}</b>" if found["model"] else "smtdist run"
-    # where a file lies is of its machine: its name is enough
-    data = found["data"] if "://" in found["data"] else re.sub(r"^[^:]*/", "", found["data"])
-    read = f" from {escape(visible(data))}" if data else ""
+    read = f" from {escape(visible(without_folders(found['data'])))}" if found["data"] else ""
     done = f"{found['share']:.0%}"
     return (
         f"<div style='font-size:15px;padding:4px;overflow-wrap:anywhere'>{made}{read} · {' · '.join(parts)}"

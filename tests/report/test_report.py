@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 
 import h5py
 import numpy as np
@@ -43,7 +44,9 @@ def at(tmp_path_factory):
 def test_every_kind_of_file_has_a_page_with_its_facts(at, name):
     text, page = page_of(at, name)
     assert_complete(text, page)
-    assert page.facts == json.loads(run("info", at / name, "--json"))
+    assert page.facts == json.loads(run("info", at / name, "--json").replace(f"{at}/", ""))
+    assert str(at) not in text
+    assert f"Made by smtdist {smtdist.__version__} on {time.strftime('%Y-%m-%d')}" in text
     settings = {row[0]: row[1] for row in page.tables.get("Settings of the fit", [])}
     expected = page.facts["configuration"]
     assert settings == {key: "none" if value is None else str(value) for key, value in expected.items()}
@@ -63,18 +66,19 @@ def test_a_model_of_images_and_its_images(at):
         at / "fit.json",
     )
     assert_complete(text, page)
-    titles = [title for _, title in page.headings]
-    for title in (
-        "Spectrum",
-        "Dictionary",
+    assert str(at) not in text
+    assert [title for _, title in page.headings][1:] == [
         "Accuracy",
         "Map of images",
         "Mistakes",
         "Matching patches",
-        "The run",
+        "Dictionary",
+        "Spectrum",
+        "What it holds",
         "Audit",
-    ):
-        assert title in titles
+        "The run",
+        "Settings",
+    ]
     model = smtdist.load(at / "model <b>.h5")
     z, labels = {}, {}
     for group in ("train", "test"):
