@@ -80,7 +80,7 @@ class Page:
         )
         _count_on(workers.xaxis)
         self.memory, memory = _bars(
-            "Memory by worker: used, and projected (|)",
+            "Memory by worker: used of projected (|)",
             ("name", "used", "projected", "colour", "label"),
             "used",
             "MiB",
@@ -275,7 +275,7 @@ def _worker_label(one: dict[str, Any]) -> str:
 
 def _memory_label(one: dict[str, Any]) -> str:
     limit = f", limit {size(one['limit_bytes'])}" if one.get("limit_bytes") else ""
-    return f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])} projected{limit}"
+    return f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])}{limit}"
 
 
 def _head(found: dict[str, Any]) -> str:
@@ -294,12 +294,12 @@ def _head(found: dict[str, Any]) -> str:
         )
     made = f"<b>{escape(visible(found['model']))}</b>" if found["model"] else "smtdist run"
     read = f" from {escape(visible(without_folders(found['data'])))}" if found["data"] else ""
-    done = f"{found['share']:.0%}"
+    done = round(100 * found["share"])
     return (
         f"<div style='font-size:15px;padding:4px;overflow-wrap:anywhere'>{made}{read} · {' · '.join(parts)}"
         f"<div style='background:#ddd;border-radius:3px;margin:4px 0'><div style='background:"
-        f"{COLOURS.get(status, '#ccc')};width:{done};height:10px;border-radius:3px'></div></div>"
-        f"{done} of all passes{escape(_to_come(found['passes']))}</div>"
+        f"{COLOURS.get(status, '#ccc')};width:{done}%;height:10px;border-radius:3px'></div></div>"
+        f"{done} % of all passes{escape(_to_come(found['passes']))}</div>"
     )
 
 

@@ -198,7 +198,7 @@ def test_the_head_says_how_far_what_is_and_every_axis_what_it_counts():
     page.update(state.snapshot(now=1200.0))
     assert "<b>&lt;model&gt;.h5</b> from data.h5:train/images" in page.head.text
     assert "width:50%" in page.head.text
-    assert "50% of all passes; statistics has 16:40 left, then solve" in page.head.text
+    assert "50 % of all passes; statistics has 16:40 left, then solve" in page.head.text
     for plot in page.figures.values():
         assert all(axis.axis_label for axis in (plot.xaxis, plot.yaxis)), plot.title.text
         assert plot.styles["flex"] == "1 1 420px"  # one below the other where it is narrow
