@@ -108,7 +108,7 @@ def coded_feature(assignments: list[str] | None) -> str | None:
     found = [value for name, _, value in given if name == "feature"]
     if not found or found[-1] in configuration.FEATURES:
         return None
-    if found[-1] in configuration.CODED or plugins.is_brought(plugins.ENCODERS, found[-1]):
+    if plugins.is_learned(found[-1]):
         return found[-1]
     raise WrongUsage(
         f"feature is {found[-1]!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "
