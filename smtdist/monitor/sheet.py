@@ -57,7 +57,11 @@ class Sheet:
         if self._across(shown) > width - least:
             shown = every
         groups = self._groups(shown, width - least)
-        return [(group, max(least, min(self._widths[0], width - self._across(group)))) for group in groups]
+        # where a column leaves little room for the first, a path say, it is the first that is broken
+        return [
+            (group, min(self._widths[0], max(width - self._across(group), min(least, width // 4))))
+            for group in groups
+        ]
 
     def _groups(self, columns: list[int], width: int) -> list[list[int]]:
         """Return as few groups of columns as fit a width, and of about one width."""
