@@ -127,6 +127,7 @@ Workers = Annotated[
     int | None,
     typer.Option(
         min=0,
+        metavar="N",
         help="Worker processes; 0 works in this one. Default: 0; half the cores for more than 1 GiB of data.",
     ),
 ]
@@ -155,7 +156,9 @@ Insecure = Annotated[
 MaxWorkers = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Let the number of workers grow from --workers to this while there is work for them."
+        min=1,
+        metavar="N",
+        help="Let the number of workers grow from --workers to this while there is work for them.",
     ),
 ]
 Memory = Annotated[

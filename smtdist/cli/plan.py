@@ -46,7 +46,7 @@ def plan(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Cores of each worker. Default: this machine's, shared."),
+        typer.Option(min=1, metavar="N", help="Cores of each worker. Default: this machine's, shared."),
     ] = None,
     checkpoint: opt.Checkpoint = None,
     calibrate: Annotated[
