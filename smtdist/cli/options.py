@@ -115,8 +115,8 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         help="The sparse manifold transform (smt); a learned code of patches alone: l1, s3c, omp or sc (sparse coding "
-        "beside s3c), which --from-model embeds later; or kernel-contrastive, kernel-spectral, kernel-autoencoder (as "
-        "smtdist kernel fit).",
+        "beside s3c), which --from-model embeds later; or kernel-NAME with contrastive, spectral or autoencoder as NAME "
+        "(as smtdist kernel fit).",
     ),
 ]
 Atoms = Annotated[

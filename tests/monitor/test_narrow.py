@@ -207,3 +207,10 @@ def test_commands_are_whole_in_a_narrow_terminal(at, monkeypatch, width):
         assert "…" not in result.stdout, command
         tables_there = [line for line in result.stdout.splitlines() if line.startswith(" ")]
         assert max(map(cell_len, tables_there), default=0) <= int(width), command
+
+
+def test_help_is_whole_at_80_columns():
+    for command in ("plan", "fit", "evaluate", "watch"):  # those with the longest options, and a short one
+        result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+        assert result.exit_code == 0
+        assert "…" not in result.stdout, command
