@@ -337,7 +337,7 @@ def of_dashboard(out: Path) -> None:
     """Take the picture of the dashboard's page in the middle of a run."""
     from smtdist.monitor.dashboard import page_address
 
-    with tempfile.TemporaryDirectory() as name, cluster() as client, chromium(WIDTH, 860) as driver:
+    with tempfile.TemporaryDirectory() as name, cluster() as client, chromium(WIDTH, 1010) as driver:
         run = started(client, Path(name))
         driver.get(page_address(client))
 

@@ -217,7 +217,7 @@ class Configuration:
             if name == "feature" and value in CODED:
                 raise ConfigurationError(
                     f"feature={value} is a code of floats, which only a fit takes: smtdist fit --set feature={value}, or in "
-                    f"Python smtdist.CodedSMT(feature={value!r})."
+                    f"Python smtdist.SMT(feature={value!r})."
                 )
             if not good(value):
                 raise ConfigurationError(f"The setting {name} is {value!r}; it must be {expected}.")

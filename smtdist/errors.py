@@ -76,6 +76,7 @@ MASK: Final = "***"
 _USER: Final = re.compile(r"(?<!file)://[^\s/?#]*@")
 _QUERY: Final = re.compile(r"((?<!file)://[^\s?#]*)[?#]\S*?(?=[.,;:)\]'\"]*(\s|$))")
 
+_FOLDERS: Final = re.compile(r"(?<![^\s(,'\"])/(?:[^/:,\s][^/:,]*/)*(?=[^/:,\s])")
 _CONTROL: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -101,6 +102,15 @@ def visible(text: str) -> str:
     ('a\\x1b[31m.h5', 'two\\nlines')
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def without_folders(text: str) -> str:
+    """Return a text with the names of files in place of their absolute paths: where a file lies is of one machine alone.
+
+    >>> without_folders("/home/me/data.h5:train/images"), without_folders("https://host/a/data.h5:x")
+    ('data.h5:train/images', 'https://host/a/data.h5:x')
+    """
+    return _FOLDERS.sub("", text)
 
 
 class SmtdistError(Exception):

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +17,9 @@ from typer.testing import CliRunner
 
 import smtdist
 from smtdist.cli import app
+from smtdist.engine import answering, clusters
+from smtdist.engine.memory import memory_limit
+from smtdist.engine.session import executor_for
 from smtdist.models.fit import fit as fit_model
 
 SMALL = ["patch=3", "feature=vq", "context=2", "dictionary=24", "n_components=6", "drop=1", "pool_size=2"]
@@ -102,7 +107,7 @@ def test_demo_as_a_newcomer_runs_it(tmp_path):
     assert os.listdir(tmp_path) == ["smtdist-demo.h5"]
     assert smtdist.load(result["model"]).embedding.rank > 32
     assert "Traceback" not in done.stderr
-    assert "Dashboard: http://127.0.0.1" in done.stderr
+    assert re.search(r"^Dashboard: http://127\.0\.0\.1:\d+/smtdist$", done.stderr, re.MULTILINE)
     assert time.monotonic() - started < 240
 
 
@@ -299,6 +304,57 @@ def test_plan_says_what_the_fit_takes(data, tmp_path):
     assert "written" in out
     assert "2 workers" in out
     assert not folder.exists()
+
+
+def test_fit_keeps_to_the_memory_that_it_is_given(data, tmp_path):
+    few = ("--memory", "100MB", "--workers", 0)
+    _, err = fit(data, tmp_path / "m.h5", *few, code=1)
+    _, planned = run("plan", data, "--dataset", "train/images", *settings(), *few, "--no-calibrate", code=1)
+    for sentence in (err, planned):
+        assert "95.4 MiB" in sentence
+    assert memory_limit() > 10**8
+    fit(data, tmp_path / "m.h5", "--memory", "8GB", "--quiet")
+    _, err = fit(data, tmp_path / "n.h5", "--memory", "8GB", "--cluster", "tcp://127.0.0.1:9", code=2)
+    assert "--memory is for workers of this machine" in err
+    _, err = fit(data, tmp_path / "n.h5", "--memory", "much", code=2)
+    assert "'much' is no number of bytes" in err
+
+
+def test_workers_of_this_machine_get_the_memory_that_is_given(data, tmp_path, monkeypatch):
+    asked = {}
+
+    def started(workers, **how):
+        asked.update(how, workers=workers)
+        raise RuntimeError
+
+    monkeypatch.setattr(clusters, "local_cluster", started)
+    with pytest.raises(RuntimeError), executor_for(None, 2, memory=10**9):
+        pass
+    assert (asked["workers"], asked["limit_bytes"]) == (2, 10**9)
+
+
+def test_a_wrong_address_is_known_within_seconds(data, tmp_path, monkeypatch):
+    assert answering.LISTENING_SECONDS <= 5
+    monkeypatch.setattr(answering, "LISTENING_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]  # where nothing listens a moment later
+    started = time.monotonic()
+    _, err = fit(data, tmp_path / "m.h5", "--cluster", f"tcp://127.0.0.1:{port}", "--quiet", code=1)
+    assert time.monotonic() - started < 5
+    (line,) = err.splitlines()
+    assert line.startswith(f"smtdist: No Dask scheduler answers at tcp://127.0.0.1:{port} (")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("smtdist ev", "evaluate"), ("smtdist fit --mem", "--memory"), ("smtdist head f", "fit")],
+)
+def test_a_shell_completes_commands_and_options(words, found):
+    asked = {"_SMTDIST_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    asked["COMP_CWORD"] = str(len(words.split()) - 1)
+    result = CliRunner().invoke(app, [], env=asked, prog_name="smtdist")
+    assert result.stdout.split() == [found]
+    assert "complete -o default -F" in run("--show-completion", "bash")[0]
 
 
 def test_info(model):

@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -18,6 +19,7 @@ from smtdist.cli.app import app
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.errors import in_python
 from smtdist.evaluate import judging
+from smtdist.evaluate.knn import evaluate_knn
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -61,6 +63,21 @@ def test_an_evaluation_is_that_of_the_command(smt, tmp_path):
     assert one_line(found).startswith(f"<Evaluation: top-1 {100 * found.top1:.1f} %")
     from_file = smt.evaluate((tmp_path / "d.h5", "train"), None, (tmp_path / "d.h5", "test"), neighbours=5)
     assert from_file.to_dict() == found.to_dict()
+
+
+def test_raw_pixels_stand_beside_an_evaluation_and_win_openly(smt):
+    found = smt.evaluate(X[:40], Y[:40], X[40:], Y[40:], neighbours=5)
+    rows = X.reshape(60, -1).astype(np.float32)
+    alone = evaluate_knn(rows[:40], Y[:40], rows[40:], Y[40:], k=5)
+    assert found.raw_pixels.to_dict() == alone.to_dict()
+    assert repr(found).endswith(f"; raw pixels {100 * alone.top1:.1f} %>")
+    same = smt.evaluate(X, Y, X, Y, neighbours=1)  # each image is its own neighbour, however it is seen
+    assert same.raw_pixels.top1 == same.top1 == 1
+    assert "Raw pixels are no worse than the model" in same._repr_html_()
+    assert 'try metric="kernel", more images' in same.advice
+    other = replace(same, raw_pixels=replace(same.raw_pixels, top1=0.9))
+    assert other.advice == ""
+    assert "note" not in other.shown()
 
 
 def test_all_classifiers_judge_all_estimators(smt):

@@ -133,7 +133,6 @@ app = typer.Typer(
     cls=_Group,
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -164,4 +163,4 @@ def main() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", PATIENCE)
-    app()
+    app(prog_name="smtdist")

@@ -32,7 +32,7 @@ from smtdist.cli.fit import model_line
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.writing import check_target
-from smtdist.evaluate import run
+from smtdist.evaluate import metrics, run
 from smtdist.models import files
 from smtdist.models.fit import fit
 from smtdist.models.transform import represented
@@ -95,6 +95,8 @@ def demo(
     ]
     title = f"{result['knn']['n_test']} digits by {result['knn']['n_train']:,} others"
     console.print(tables.accuracy_table(title, found))
+    if note := metrics.advice(result["knn"]["top1"], result["raw_knn"]["top1"]):
+        console.print(note, style="yellow", highlight=False)
     rows = [
         (f"{own['labels']:,}", tables.percent(own["mean"]), tables.percent(raw["mean"]))
         for own, raw in zip(result["few_labels"], result["raw_few_labels"], strict=True)

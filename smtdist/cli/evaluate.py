@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +17,10 @@ from smtdist.cli.patch_coders import encoder_at
 from smtdist.cli.session import Where, engine_for, print_json, result_console
 from smtdist.configuration import Configuration
 from smtdist.data.table import as_table
-from smtdist.errors import MemoryBudgetError
 from smtdist.evaluate import judging, run, stored
 from smtdist.evaluate.kernel_ridge import KernelEvaluation
 from smtdist.evaluate.probe import LinearEvaluation
 from smtdist.models import readout
-from smtdist.models.pixels import RawPixels
 from smtdist.monitor import tables
 from smtdist.report import head_facts
 
@@ -208,15 +205,10 @@ def evaluate(
             say_evaluation_plan(costs, json, model=str(model.absolute()), metric=how.metric)
             return
         found = judging.judged(seen, known, asked, engine, how)
-        baseline = None
-        if isinstance(seen.settings, run.Neighbours):
-            raw = RawPixels(known.source.shape[1:], seen.model.votes, seen.model.scaling)
-            with suppress(MemoryBudgetError):  # what was asked for is there
-                baseline = run.evaluated(raw, known, asked, engine, seen.settings)
     if isinstance(found, list):
         _say_sweep(found, how.metric, json)
         return
-    say_evaluation(found, model, "images", json, how.directions, seen.mirrored, baseline)
+    say_evaluation(found, model, "images", json, how.directions, seen.mirrored)
 
 
 def _evaluate_files(
@@ -315,18 +307,12 @@ def say_evaluation(
     as_json: bool,
     seen: run.Directions | None = None,
     mirrored: bool = False,
-    baseline: run.Found | None = None,
 ) -> None:
-    """Print an accuracy, and beside it that of a baseline: raw pixels, with the same votes."""
+    """Print an accuracy, and beside it that of raw pixels where they were judged."""
     if as_json:
         leading = None if seen is None else {"directions": seen.count, "whiten": seen.whiten}
         about = {"leading": leading, "mirrored": mirrored, "model": str(model.absolute())}
-        raw = (
-            {}
-            if baseline is None
-            else {"raw_pixels": {"top1": baseline.top1, "interval": baseline.interval}}
-        )
-        print_json({**found.to_dict(), **about, **raw})
+        print_json({**found.to_dict(), **about})
         return
     title = f"{found.n_test:,} test {what}, {found.n_train:,} training {what}, {found.n_classes} classes"
     if mirrored:
@@ -334,11 +320,10 @@ def say_evaluation(
     if seen is not None:
         title += f", {seen.count:,} leading directions"
     rows = [(run.classifier(found), found.to_dict())]
-    rows += [] if baseline is None else [("the same, raw pixels", baseline.to_dict())]
+    rows += [] if found.raw_pixels is None else [("the same, raw pixels", found.raw_pixels.to_dict())]
     result_console().print(tables.accuracy_table(title, rows))
-    if baseline is not None and baseline.top1 >= found.top1:
-        line = "Raw pixels are no worse than the model: try --metric kernel, more images, or other settings (smtdist tune)."
-        result_console().print(line, style="yellow", highlight=False)
+    if found.advice:
+        result_console().print(found.advice, style="yellow", highlight=False)
     edge = (
         head_facts.edge_sentence(found.penalty, found.path) if isinstance(found, KernelEvaluation) else ""
     )

@@ -36,6 +36,7 @@ def fit(
     atoms: opt.Atoms = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     checkpoint: opt.Checkpoint = None,
     on_bad_chunk: opt.OnBadChunk = None,
     solve_on: opt.SolveOn = None,
@@ -52,7 +53,7 @@ def fit(
     """
     opt.refuse_model(model)
     feature = coded_feature(set_)
-    where = Where(workers, cluster, quiet, events)
+    where = Where(workers, cluster, quiet, events, memory)
     coder = from_model if from_model is not None and kind_in(from_model) else None
     if model != opt.SMT or feature is not None or coder is not None:
         if preset or atoms or solve_on or (from_model and (coder is None or model != opt.SMT)):
@@ -107,7 +108,7 @@ def coded_feature(assignments: list[str] | None) -> str | None:
     found = [value for name, _, value in given if name == "feature"]
     if not found or found[-1] in configuration.FEATURES:
         return None
-    if found[-1] in configuration.CODED or plugins.is_brought(plugins.ENCODERS, found[-1]):
+    if plugins.is_learned(found[-1]):
         return found[-1]
     raise WrongUsage(
         f"feature is {found[-1]!r}; it must be one of {', '.join((*configuration.FEATURES, *configuration.CODED))}, "

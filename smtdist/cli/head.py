@@ -75,7 +75,9 @@ def fit(
             "--mirrored/--not-mirrored", help="See features of mirror images, where the file has some."
         ),
     ] = True,
-    seed: Annotated[int, typer.Option(min=0, help="Of the landmarks, or of the rows held out.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Of the landmarks, or of the rows held out.")
+    ] = 0,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
     checkpoint: opt.Checkpoint = None,

@@ -115,8 +115,8 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         help="The sparse manifold transform (smt); a learned code of patches alone: l1, s3c, omp or sc (sparse coding "
-        "beside s3c), which --from-model embeds later; or kernel-contrastive, kernel-spectral, kernel-autoencoder (as "
-        "smtdist kernel fit).",
+        "beside s3c), which --from-model embeds later; or kernel-NAME with contrastive, spectral or autoencoder as NAME "
+        "(as smtdist kernel fit).",
     ),
 ]
 Atoms = Annotated[
@@ -127,6 +127,7 @@ Workers = Annotated[
     int | None,
     typer.Option(
         min=0,
+        metavar="N",
         help="Worker processes; 0 works in this one. Default: 0; half the cores for more than 1 GiB of data.",
     ),
 ]
@@ -155,7 +156,15 @@ Insecure = Annotated[
 MaxWorkers = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Let the number of workers grow from --workers to this while there is work for them."
+        min=1,
+        metavar="N",
+        help="Let the number of workers grow from --workers to this while there is work for them.",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Memory of each worker, such as 16GB. Default: this machine's, shared."
     ),
 ]
 Checkpoint = Annotated[

@@ -23,13 +23,6 @@ from smtdist.models.plan import Machines
 from smtdist.models.rehearsal import planned_run
 from smtdist.monitor import tables
 
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE", help="Memory of each worker, such as 16GB. Default: this machine's, shared."
-    ),
-]
-
 
 def plan(
     data: opt.Data,
@@ -41,7 +34,7 @@ def plan(
     atoms: opt.Atoms = None,
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
-    memory: Memory = None,
+    memory: opt.Memory = None,
     driver_memory: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +46,7 @@ def plan(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Cores of each worker. Default: this machine's, shared."),
+        typer.Option(min=1, metavar="N", help="Cores of each worker. Default: this machine's, shared."),
     ] = None,
     checkpoint: opt.Checkpoint = None,
     calibrate: Annotated[

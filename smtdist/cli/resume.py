@@ -20,6 +20,7 @@ def resume(
     ],
     workers: opt.Workers = None,
     cluster: opt.Cluster = None,
+    memory: opt.Memory = None,
     on_bad_chunk: opt.OnBadChunk = None,
     solve_on: opt.SolveOn = None,
     overwrite: opt.Overwrite = False,
@@ -36,6 +37,7 @@ def resume(
 
     given = {
         "--workers": workers,
+        "--memory": memory,
         "--on-bad-chunk": on_bad_chunk,
         "--solve-on": solve_on,
         "--events": events if events in (None, STANDARD_ERROR) else events.absolute(),

@@ -35,6 +35,7 @@ PLACE: Final = {
     "--max-workers": 1,
     "--cluster-config": 1,
     "--tls": 1,
+    "--memory": 1,
     "--insecure": 0,
 }
 """Options that say where the work is done: a resumed run has all of them anew, or those of before."""

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from smtdist.cli.commands import CHECKPOINT
+from smtdist.cli.commands import CHECKPOINT, WORDS
 from smtdist.cli.errors import usage
 from smtdist.cli.runfile import write_command
 from smtdist.data.source import Source
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.executor import StopRequest, available_cores
+from smtdist.engine.memory import size_of
 from smtdist.errors import InterruptedRun, visible
 from smtdist.monitor.console import VisibleConsole
 from smtdist.monitor.lines import STANDARD_ERROR, EventLines
@@ -47,6 +50,7 @@ class Where:
     cluster: ClusterChoice | None = None
     quiet: bool = False
     events: Path | None = None
+    memory: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -105,24 +109,34 @@ def engine_for(
                 raise InterruptedRun("Stopped as asked.", stop.exit_code)
 
         with usage():
-            executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting))
+            size = None if where.memory is None else size_of(where.memory)
+            executor = stack.enter_context(session.executor_for(where.cluster, workers, waiting, size))
         cluster = executor.cluster
-        if cluster is not None and cluster.dashboard:
-            events.emit("note", text=f"Dashboard: {cluster.dashboard}")
-        engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs)
+        engine = Engine(executor, events, checkpoint, key, stop, holds_checkpoint=runs, model=_made())
         if checkpoint is not None or where.events is not None or cluster is not None:
             events.subscribe(Previewer(engine))
-        if cluster is not None and not where.is_local:
-            from smtdist.monitor.dashboard import install
+        if cluster is not None:
+            from smtdist.monitor import dashboard
 
-            page = install(cluster.client)
-            events.emit("note", text=f"Page of this run: {page}" if page else NO_PAGE)
+            page = (dashboard.page_address if where.is_local else dashboard.install)(cluster.client)
+            if page:
+                events.emit("note", text=f"Dashboard: {page}")
+            elif not where.is_local:
+                events.emit("note", text=NO_PAGE)
         events.subscribe(_heeding(engine))
         if runs or checkpoint is None:
             stack.enter_context(engine.opened())
         with engine.told():
             yield engine
             engine.heed_stop()
+
+
+def _made() -> str:
+    """Return what the command under way makes: the name of its output, else its own."""
+    words = WORDS.get()
+    outputs = [value for option, value in pairwise(words) if option == "--out"]
+    outputs += [word.removeprefix("--out=") for word in words if word.startswith("--out=")]
+    return os.path.basename(outputs[-1]) if outputs else "".join(words[:1])
 
 
 def _heeding(engine: Engine) -> Any:
@@ -161,8 +175,9 @@ def error_console() -> Console:
 
 
 def result_console() -> Console:
-    """Return the console for results; a pipe or a file is as wide as the tables."""
-    return VisibleConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    """Return the console for results; a pipe or a file has room for the tables unless COLUMNS says otherwise."""
+    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return VisibleConsole(width=None if told else PIPE_WIDTH)
 
 
 def say(line: str) -> None:

@@ -34,7 +34,7 @@ def settings(
         if json:
             print_json({"feature": feature, "settings": coded})
         else:
-            console.print(tables.settings_table(coded))
+            console.print(tables.settings_table(coded, console.width))
         return
     known = configuration.described()
     if json:
@@ -46,7 +46,7 @@ def settings(
             }
         )
         return
-    console.print(tables.settings_table(known))
+    console.print(tables.settings_table(known, console.width))
     for name, changes in configuration.PRESETS.items():
         line = ", ".join(f"{key}={value}" for key, value in changes.items())
         console.print(f"--preset {name}: {line}", highlight=False)

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.table import Table
 
 from smtdist import configuration
 from smtdist.cli import options as opt
@@ -29,6 +28,7 @@ from smtdist.evaluate.run import Labelled
 from smtdist.models.tuning import grid as grids
 from smtdist.models.tuning.tune import Trial
 from smtdist.monitor import tables
+from smtdist.monitor.sheet import Sheet
 
 SHARE = "0.2"
 
@@ -162,13 +162,13 @@ def _labelled(data: Location, group: str, settings: Configuration) -> Labelled:
     return Labelled(source, checked_labels(labels, source.n_samples, f"labels of {group}"))
 
 
-def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: dict[str, Any]) -> Table:
+def trials_table(rows: Sequence[Trial], values: dict[str, list[Any]], result: dict[str, Any]) -> Sheet:
     """Return all combinations, the best first, with their intervals, and which lie within that of the best."""
     varied = [key for key in values if len(values[key]) > 1] or list(values)
     lines = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, 1):
         low, high = row.interval
-        mark = "best" if not number else ("within" if row.within else "")
+        mark = f"{number} best" if number == 1 else f"{number} within" if row.within else f"{number}"
         interval = f"{tables.percent(low)} to {tables.percent(high)}"
         chosen = [grids.value_text(row.changes[key]) for key in varied]
         lines.append([mark, *chosen, tables.percent(row.top1), interval, tables.percent(row.top5)])

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
+from smtdist.cli import options as opt
+from smtdist.cli.errors import usage
 from smtdist.cli.session import print_json, result_console
 from smtdist.errors import SmtdistError
 from smtdist.monitor import text
@@ -34,9 +36,13 @@ def watch(
         ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only wait for the run to end.")] = False,
+    cluster_config: opt.ClusterConfig = None,
+    tls: opt.Tls = None,
 ) -> None:
     """Watch a run that was started elsewhere, until it ends; the run does not notice. Exit code 1: it failed or was stopped."""
-    with watching.watch(where) as view:
+    with usage():
+        watched = watching.watch(where, tls=tls, config=cluster_config)
+    with watched as view:
         if once:
             _say(view.progress(), json)
             return
@@ -60,7 +66,7 @@ def _say(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        typer.echo(text.as_text(found))
+        result_console().print(text.rendered(found), highlight=False)
 
 
 def _wait(view: watching.Watched) -> None:

@@ -6,12 +6,15 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from distributed.comm import connect
+from distributed.comm import connect, get_address_host_port
 from distributed.security import Security
 
 from smtdist.errors import SmtdistError
 
 SECONDS = 20.0
+"""How long a scheduler that is busy has to answer."""
+LISTENING_SECONDS = 5.0
+"""How long a scheduler that is about to start has to listen at its address."""
 
 
 def require_scheduler(address: str, security: Security | None = None, remedy: str = "") -> None:
@@ -35,9 +38,27 @@ async def _asked(address: str, security: Security) -> None:
 
 
 async def _answer(address: str, security: Security) -> Any:
-    comm = await connect(address, timeout=SECONDS, **security.get_connection_args("client"))
+    how: dict[str, Any] = security.get_connection_args("client")
+    try:
+        comm = await connect(address, timeout=LISTENING_SECONDS, **how)
+    except OSError:
+        if not await _listens(address):
+            raise
+        comm = await connect(address, timeout=SECONDS, **how)
     try:
         await comm.write({"op": "identity", "reply": True})
         return await comm.read()
     finally:
         comm.abort()
+
+
+async def _listens(address: str) -> bool:
+    """Tell whether anything listens at an address."""
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(*get_address_host_port(address)), LISTENING_SECONDS
+        )
+    except (OSError, ValueError):
+        return False
+    writer.close()
+    return True

@@ -24,8 +24,8 @@ class ClusterChoice:
 
     `config` is a YAML file (Dask's own configuration, with a section of the kind's keywords; a DaskCluster
     resource for kubernetes), `tls` a folder of `smtdist tls init`, `insecure` accepts connections without
-    encryption that leave this machine, and `max_workers` lets the number of workers grow from `workers` on
-    while there is work.
+    encryption that leave this machine, `max_workers` lets the number of workers grow from `workers` on
+    while there is work, and `memory` is what each worker of this machine may use, in bytes.
 
     >>> ClusterChoice("slurm", config=Path("site.yaml")).is_address
     False
@@ -38,6 +38,7 @@ class ClusterChoice:
     tls: Path | None = None
     insecure: bool = False
     max_workers: int | None = None
+    memory: int | None = None
 
     @property
     def is_address(self) -> bool:
@@ -59,6 +60,11 @@ class ClusterChoice:
             raise ConfigurationError(
                 f"The number of workers follows the work with {', '.join(SCALING)} only, not with {self.name}; "
                 f"leave --max-workers out."
+            )
+        if self.memory is not None and not self.is_local:
+            raise ConfigurationError(
+                f"--memory is for workers of this machine, and those of {self.name} have what their cluster gives them; "
+                f"leave it out, or give it in --cluster-config."
             )
         if self.config is not None and not self.config.is_file():
             raise ConfigurationError(f"There is no configuration {self.config}; give a YAML file.")

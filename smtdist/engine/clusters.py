@@ -22,7 +22,7 @@ import dask
 import distributed
 from distributed import Client, LocalCluster, Nanny, Worker
 
-from smtdist.engine import tls
+from smtdist.engine import answering, tls
 from smtdist.engine.adaptive import Demand, policy
 from smtdist.engine.cluster_choice import (
     ENCRYPTED,
@@ -75,6 +75,17 @@ def executor_of(
 @contextmanager
 def _address(choice: ClusterChoice) -> Iterator[Executor]:
     """Connect to a scheduler that runs already."""
+    with client_of(choice) as client:
+        executor = DaskExecutor(client)
+        try:
+            yield executor
+        finally:
+            executor.close()
+
+
+@contextmanager
+def client_of(choice: ClusterChoice, **options: Any) -> Iterator[Client]:
+    """Connect to a scheduler that runs already, and say so where none answers; `options` are the Client's."""
     with dask.config.set(sections(choice)[1]):
         security = security_of(choice, ("client",))
         scheme, separator, rest = choice.name.partition("://")
@@ -94,26 +105,12 @@ def _address(choice: ClusterChoice) -> Iterator[Executor]:
                 "start the scheduler with certificates of `smtdist tls init` and give tls:// with --tls"
             )
             refuse_open(choice, f"{address} is reached without encryption", remedy)
-        with ExitStack() as stack:
-            try:
-                client = stack.enter_context(
-                    Client(
-                        address,
-                        security=security if encrypted else None,
-                        timeout="20s",
-                        set_as_default=False,
-                    )
-                )
-            except OSError as error:
-                remedy = (
-                    "check that --tls is the folder it was started with, and is still valid" * encrypted
-                )
-                raise SmtdistError(
-                    f"No Dask scheduler answers at {address} ({error}); {remedy or 'start one with `dask scheduler`'}."
-                ) from error
-            executor = DaskExecutor(client)
-            stack.callback(executor.close)
-            yield executor
+        security = security if encrypted else None
+        if scheme != "inproc":
+            remedy = "check that --tls is the folder it was started with, and is still valid" * encrypted
+            answering.require_scheduler(address, security, remedy)
+        with Client(address, security=security, timeout="20s", set_as_default=False, **options) as client:
+            yield client
 
 
 def _require_known(options: dict[str, Any], choice: ClusterChoice) -> None:
@@ -146,7 +143,7 @@ def _local(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
             cluster = started(
                 "local",
                 stack.enter_context,
-                local_cluster(first, most=choice.max_workers, **options),
+                local_cluster(first, limit_bytes=choice.memory, most=choice.max_workers, **options),
             )
             if choice.max_workers is None:
                 with executor_on(cluster) as executor:

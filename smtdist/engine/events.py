@@ -2,7 +2,8 @@
 
 Events are plain dictionaries with a `kind`, the `time` (seconds since 1970) and the `run` they belong to:
 
-`run_started` (passes), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes, workers, unit),
+`run_started` (passes; model: what it is called), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes,
+workers, unit; data: what its samples are called),
 `progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same
 and memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running:
 tasks under way), `lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes,
@@ -20,6 +21,8 @@ import time
 import uuid
 from collections.abc import Callable
 from typing import Any
+
+from smtdist.errors import masked
 
 Event = dict[str, Any]
 Subscriber = Callable[[Event], None]
@@ -81,9 +84,10 @@ class EventStream:
         workers: int = 1,
         projected_bytes: int = 0,
         unit: str = "samples",
+        data: str = "",
     ) -> None:
-        """Send that a pass of this name has started, which counts `unit`."""
-        about: Event = {"resumed_leaves": resumed_leaves, "workers": workers}
+        """Send that a pass of this name has started, which counts `unit`; `data` is what its samples are called."""
+        about: Event = {"resumed_leaves": resumed_leaves, "workers": workers, "data": masked(data)}
         about |= {"projected_bytes": projected_bytes, "unit": unit}
         self.emit("pass_started", **{"pass": name}, n_samples=n_samples, n_leaves=n_leaves, **about)
 

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -41,9 +42,23 @@ def settle_heap() -> None:
         mallopt(M_TRIM_THRESHOLD, IDLE_HEAP)
 
 
+_stated: list[int] = []
+
+
+@contextlib.contextmanager
+def stated_limit(size: int | None) -> Iterator[None]:
+    """Let this process use no more than so many bytes meanwhile, where a number is given."""
+    _stated.extend([] if size is None else [size])
+    try:
+        yield
+    finally:
+        if size is not None:
+            _stated.remove(size)
+
+
 def memory_limit() -> int:
-    """Return the bytes this process may use: the tightest of the machine's memory and its control groups."""
-    limits = [psutil.virtual_memory().total]
+    """Return the bytes this process may use: the tightest of what it was told, the machine's memory and its control groups."""
+    limits = [*_stated, psutil.virtual_memory().total]
     for path in (
         "/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",

@@ -60,6 +60,7 @@ class Engine:
     on_bad_chunk: str = "raise"  # or "skip": leave out samples that cannot be read, the same in every pass
     solve_on: str = "driver"  # or "workers": they hold the matrices of an iterative solve, and multiply
     holds_checkpoint: bool = False  # the caller holds the checkpoint folder
+    model: str = ""  # what those who watch call what the run makes
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
 
     current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
@@ -131,7 +132,7 @@ class Engine:
         with self.opened(facts), self.told(), self._removal_explained():
             self._running = True
             try:
-                self.events.emit("run_started", passes=list(steps))
+                self.events.emit("run_started", passes=list(steps), model=self.model)
                 yield
                 self.events.emit("run_finished", seconds=time.perf_counter() - started)
             finally:
@@ -223,6 +224,7 @@ class Engine:
             workers=limits.workers,
             projected_bytes=plan.projected_bytes,
             unit=source.unit,
+            data=source.name,
         )
         counted = Tally(PassProgress(name, self.events))
         counted.watch(LastWords(name, plan.projected_bytes, self.events))

@@ -7,30 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.executor import Executor, SerialExecutor
+from smtdist.engine.memory import stated_limit
 from smtdist.errors import ConfigurationError
 
 
 @contextmanager
 def executor_for(
-    cluster: Any = None, workers: int | None = None, waiting: Callable[[], None] | None = None
+    cluster: Any = None,
+    workers: int | None = None,
+    waiting: Callable[[], None] | None = None,
+    memory: int | None = None,
 ) -> Iterator[Executor]:
     """Yield an executor for `cluster`, closing only what was opened here.
 
     `cluster` is None or "local" (a LocalCluster of `workers` processes, or for 0 workers or none given this
     process alone), another kind or a scheduler's address, a `ClusterChoice` (either with options), a
     `distributed.Client`, or an executor. `waiting` is called each second while a cluster that was started
-    here has no worker yet.
+    here has no worker yet. `memory` is what each worker of this machine may use, or this process where it
+    works alone.
     """
     if hasattr(cluster, "slots"):
         yield cluster
     elif cluster is None or isinstance(cluster, str | ClusterChoice):
         choice = cluster if isinstance(cluster, ClusterChoice) else ClusterChoice(cluster or "local")
-        if choice.checked().is_local and not workers and choice.max_workers is None:
-            yield SerialExecutor()
+        choice = replace(choice, memory=memory).checked()
+        if choice.is_local and not workers and choice.max_workers is None:
+            with stated_limit(memory):
+                yield SerialExecutor()
         else:
             from smtdist.engine.clusters import executor_of
 

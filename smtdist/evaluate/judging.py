@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,12 @@ from smtdist.data.array import as_source
 from smtdist.data.opening import EncodedSettings
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate import run
-from smtdist.evaluate.metrics import checked_labels
+from smtdist.errors import ConfigurationError, DataError, MemoryBudgetError
+from smtdist.evaluate import metrics, run
 from smtdist.evaluate.plan import EvaluationPlan
 from smtdist.models import given, readout
 from smtdist.models.model import Model
+from smtdist.models.pixels import RawPixels
 from smtdist.models.transform import Represents
 
 METRICS: Final = ("knn", "linear", "svm", "kernel")
@@ -201,15 +202,37 @@ def judged(
     engine: Engine,
     how: Asked,
 ) -> run.Found | list[dict[str, Any]]:
-    """Represent both groups and classify the second by the first; with `labels` by few of them: a list, a number each."""
+    """Represent both groups and classify the second by the first; with `labels` by few of them: a list, a number each.
+
+    What neighbours find has raw pixels beside it.
+    """
     both = seen.model, known, asked
     if not how.labels:
         beside = how.n_components, how.drop, seen.others
-        return run.evaluated(*both, engine, seen.settings, *beside, how.directions)
+        found = run.evaluated(*both, engine, seen.settings, *beside, how.directions)
+        if isinstance(found, metrics.Evaluation) and isinstance(seen.settings, run.Neighbours):
+            return with_pixels(found, *both, engine, seen.settings)
+        return found
     costs = planned(seen, known, asked, engine, how)
     costs.require_room()
     with run.represented(costs, *both, engine, seen.settings) as (near, far):
         return how.swept(engine, seen.settings, near, known.labels, far, asked.labels)
+
+
+def with_pixels(
+    found: metrics.Evaluation,
+    model: Represents,
+    known: run.Labelled,
+    asked: run.Labelled,
+    engine: Engine,
+    settings: run.Neighbours,
+) -> metrics.Evaluation:
+    """Return what neighbours found with what they find by raw pixels beside it, unless memory has no room for these."""
+    raw = RawPixels(known.source.shape[1:], model.votes, model.scaling)
+    with suppress(MemoryBudgetError):  # what was asked for is there
+        pixels = run.evaluated(raw, known, asked, engine, settings)
+        return replace(found, raw_pixels=cast(metrics.Evaluation, pixels))
+    return found
 
 
 def planned(
@@ -272,4 +295,4 @@ def labelled(
 
 
 def _labels(y: Any, n_samples: int) -> NDArray[np.int64]:
-    return checked_labels(np.asarray(y), n_samples, "labels")
+    return metrics.checked_labels(np.asarray(y), n_samples, "labels")

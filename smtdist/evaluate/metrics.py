@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smtdist.data.showing import Shown
-from smtdist.errors import DataError
+from smtdist.errors import COMMAND_LINE, DataError, in_python
 
 Labels = npt.NDArray[np.int64]
 Scores = npt.NDArray[Any]
@@ -32,23 +32,33 @@ class Judged(Shown):
     n_test: int
     n_classes: int
     confusion: Labels
+    raw_pixels: Evaluation | None = None
+
+    @property
+    def advice(self) -> str:
+        """What to try where raw pixels are no worse; empty where they are worse, or were not judged."""
+        return "" if self.raw_pixels is None else advice(self.top1, self.raw_pixels.top1)
 
     def shown(self) -> dict[str, str]:
-        """Return the accuracies and what they were measured on."""
+        """Return the accuracies, that of raw pixels too, and what they were measured on."""
         low, high = self.interval
+        raw = None if self.raw_pixels is None else f"{100 * self.raw_pixels.top1:.1f} %"
         return {
             "top-1": f"{100 * self.top1:.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f} %)",
+            **({"top-1 of raw pixels": raw} if raw else {}),
             "top-5": f"{100 * self.top5:.1f} %",
             "classifier": self.metric,
             "test samples": f"{self.n_test:,}",
             "training samples": f"{self.n_train:,}",
             "classes": f"{self.n_classes:,}",
+            **({"note": self.advice} if self.advice else {}),
         }
 
     def line(self) -> str:
-        """Return the accuracy."""
+        """Return the accuracy, beside that of raw pixels."""
         shown = self.shown()
-        return f"top-1 {shown['top-1']}, {shown['classifier']}, {shown['test samples']} test samples"
+        raw = f"; raw pixels {shown['top-1 of raw pixels']}" if self.raw_pixels else ""
+        return f"top-1 {shown['top-1']}, {shown['classifier']}, {shown['test samples']} test samples{raw}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +73,7 @@ class Evaluation(Judged):
     interval : 95 % Wilson interval of `top1`, (low, high).
     n_train, n_test, n_classes : what it was measured on; classes are those that occur.
     confusion : (classes, classes) counts, up to the largest label; rows are true classes, columns predicted ones.
+    raw_pixels : the same of raw pixels in place of representations, with the same votes; None where none were judged.
     """
 
     metric: str
@@ -76,9 +87,12 @@ class Evaluation(Judged):
     n_test: int
     n_classes: int
     confusion: Labels
+    raw_pixels: Evaluation | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field as plain JSON types."""
+        """Return every field as plain JSON types; of raw pixels the accuracy and its interval."""
+        raw = self.raw_pixels
+        beside = {} if raw is None else {"raw_pixels": {"top1": raw.top1, "interval": list(raw.interval)}}
         return {
             "metric": self.metric,
             "vote": self.vote,
@@ -91,7 +105,23 @@ class Evaluation(Judged):
             "n_test": self.n_test,
             "n_classes": self.n_classes,
             "confusion": self.confusion.tolist(),
+            **beside,
         }
+
+
+def advice(top1: float, raw_top1: float) -> str:
+    """Return what to try where raw pixels have so high an accuracy, in the words of the command line or of Python.
+
+    >>> advice(0.9, 0.8), advice(0.8, 0.8)[:40]
+    ('', 'Raw pixels are no worse than the model: ')
+    """
+    if raw_top1 < top1:
+        return ""
+    sentence = (
+        "Raw pixels are no worse than the model: try --metric kernel, more images, or other settings "
+        "(smtdist tune)."
+    )
+    return sentence if COMMAND_LINE.is_set() else in_python(sentence)
 
 
 def hits(scores: Scores, labels: Labels, first: int) -> npt.NDArray[np.bool_]:

@@ -185,13 +185,14 @@ def tune(
     """
     from smtdist.models.coders.estimators import CodedSMT
 
+    learnt = isinstance(estimator, CodedSMT) or estimator.is_learned
     started = time.perf_counter()
     judging.refuse_idle(metric, neighbours=neighbours)
     if metric not in ("knn", "linear"):
         raise ConfigurationError(f"The metric is {metric!r}; choose knn or linear.")
-    values = grids.checked_grid(grid, learnt=isinstance(estimator, CodedSMT))
+    values = grids.checked_grid(grid, learnt=learnt)
     shape = getattr(estimator, "image_shape", None)
-    if isinstance(estimator, CodedSMT):
+    if isinstance(estimator, CodedSMT) or learnt:
         trials, scaling = Trials.of_learnt(estimator.given_settings(), values), None
         whole = judging.labelled(X, y, scaling, shape)
     else:

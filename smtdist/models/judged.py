@@ -31,7 +31,8 @@ class Evaluates:
         mirrored, leading, whiten, features, pool, n_components, drop : see `smtdist.evaluate.judging.Asked`.
         labels, draws : judge by so many labels each, such as labels=[100, 1000]; returns a list.
 
-        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`. Raises ConfigurationError for
+        Returns an evaluation with `top1`, `interval`, `top5` and `confusion`; of images by "knn" also `raw_pixels`, what
+        their pixels have with the same votes, and `advice` where these are no worse. Raises ConfigurationError for
         settings without a meaning, DataError for labels that do not fit.
         """
         # named, not imported: it is a layer above

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
+from smtdist import configuration
 from smtdist.errors import ConfigurationError
 
 ENCODERS: Final = "smtdist.encoders"
@@ -44,6 +45,17 @@ def brought(group: str, name: str) -> Any:
 def is_brought(group: str, name: str) -> bool:
     """Tell whether an installed package brings a name; loads nothing."""
     return bool(_named(group, name))
+
+
+def is_learned(feature: str) -> bool:
+    """Tell whether a feature is a learned code: one of ours, or of an encoder that another package brings.
+
+    >>> is_learned("l1"), is_learned("gq"), is_learned("nonsense")
+    (True, False, False)
+    """
+    if feature in configuration.FEATURES:
+        return False
+    return feature in configuration.CODED or is_brought(ENCODERS, feature)
 
 
 def _named(group: str, name: str) -> list[EntryPoint]:

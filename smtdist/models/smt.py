@@ -22,8 +22,8 @@ from smtdist.data.source import Source
 from smtdist.engine import folder, session
 from smtdist.engine.events import Event, EventStream
 from smtdist.engine.passes import Engine
-from smtdist.errors import DataError, ModelError
-from smtdist.models import files, planning, readout
+from smtdist.errors import ConfigurationError, DataError, ModelError
+from smtdist.models import coded, learned, loading, planning, plugins, readout
 from smtdist.models.fit import fit
 from smtdist.models.forecast import FitPlan
 from smtdist.models.judged import Evaluates
@@ -86,6 +86,11 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Pixels are uint8 or bool (0 and 255), other whole numbers, or floats; see `pixel_range`.
 
+    `feature` may also be a learned code, "l1", "s3c", "omp", "sc", or the encoder of another package. Then the
+    code is learned first, and its embedding after it. `settings` are those of the code that have no parameter
+    here, such as {"penalty": 0.5, "rounds": 20}; `smtdist settings --feature l1` lists them. Parameters that such a
+    code does not have must be left as they are.
+
     `image_shape` is the shape (height, width[, channels]) of images that come as rows of pixels.
     Parameters that change where the work is done, not its result: `cluster` (None, "local", a scheduler's
     address, a `distributed.Client`), `workers` (processes of a local cluster; 0 is this process),
@@ -103,6 +108,9 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     >>> smt = SMT(patch=3, feature="vq", dictionary=16, n_components=4, pool_size=2)
     >>> smt.fit_transform(images).shape
     (40, 36)
+    >>> learned = SMT(feature="l1", patch=3, dictionary=12, n_components=4, settings={"rounds": 2})
+    >>> learned.fit_transform(images).shape
+    (40, 64)
     """
 
     def __init__(
@@ -144,6 +152,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         temperature: float = 0.03,
         vote: str = "exp",
         mirrored_votes: bool = False,
+        settings: dict[str, Any] | None = None,
         random_state: int = 0,
         atoms: NDArray[np.floating[Any]] | None = None,
         image_shape: tuple[int, ...] | None = None,
@@ -190,6 +199,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature = temperature
         self.vote = vote
         self.mirrored_votes = mirrored_votes
+        self.settings = settings
         self.random_state = random_state
         self.atoms = atoms
         self.image_shape = image_shape
@@ -210,8 +220,11 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **where: Any) -> Self:
         """Return a fitted estimator from a model file."""
-        model = files.load(path)
-        return cls(**{**parameters_of(vars(model.settings)), **where})._fitted(model, [])
+        model = loading.load_transform(path)
+        if isinstance(model, Model):
+            return cls(**{**parameters_of(vars(model.settings)), **where})._fitted(model, [])
+        given, others = learned.parameters_and_settings(model)
+        return cls(**{**parameters_of(given), "settings": others, **where})._fitted(model, [])
 
     @property
     def configuration(self) -> Configuration:
@@ -223,8 +236,29 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         defaults = configuration.defaults_for(source.shape, self.grey) if base is None else base.settings
         return self._settings(defaults)
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether the code is learned, so that `given_settings` are the settings, and there is no `configuration`."""
+        return plugins.is_learned(self.feature)
+
+    def given_settings(self) -> dict[str, Any]:
+        """Return the settings of a learned code and its embedding, by the names that `fit --set` has for them."""
+        return learned.given_settings(settings_in(self, configuration.FIELDS), self.settings)
+
+    def _coded(self) -> coded.CodedSettings:
+        """Return them, checked."""
+        if self.atoms is not None:
+            raise ConfigurationError(
+                f"With feature={self.feature} atoms are learned; leave out --atoms, or choose another feature."
+            )
+        return coded.coded_settings(**self.given_settings())
+
     def _settings(self, defaults: Configuration) -> Configuration:
         """Return the settings, with these where none are given."""
+        if self.settings is not None:
+            raise ConfigurationError(
+                f"`settings` are for a learned code, and those of feature={self.feature} are parameters; leave `settings` out."
+            )
         given = settings_in(self, configuration.FIELDS)
         follow = {name: getattr(defaults, name) for name in configuration.GREY if given[name] is None}
         return Configuration(**given | follow)
@@ -247,11 +281,24 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not block:
             # named, not imported: handles are a layer above
             return import_module("smtdist").start(self, X, y, base=base)
+        if self.is_learned:
+            return self._fit_learned(X, base)
         source = as_source(X, self.configuration, image_shape=self.image_shape)
         settings = self.settings_for(source, base)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, self.checkpoint)
             model, records = fit(source, settings, engine, atoms=self.atoms, base=base)
+        return self._fitted(model, records)
+
+    def _fit_learned(self, X: Any, base: Any) -> Self:
+        if base is not None:
+            raise ConfigurationError(
+                f"With feature={self.feature} whitening and dictionary are learned with the code; leave out --from-model."
+            )
+        settings, source = self._coded(), as_source(X, image_shape=self.image_shape)
+        coded.require_pooled(source, settings)
+        with session.executor_for(self.cluster, self.workers) as executor:
+            model, records = coded.fit_coded(source, settings, self._engine(executor, self.checkpoint))
         return self._fitted(model, records)
 
     @_with_value_errors
@@ -274,15 +321,21 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises MemoryBudgetError if the fit does not fit, with what would.
         """
+        sizes = planning.in_bytes(memory, driver_memory, gpu_memory)
+        place = None if self.checkpoint is None else Path(self.checkpoint)
+        if self.is_learned:
+            source = as_source(X, image_shape=self.image_shape)
+            how = self.workers, sizes, threads, place, calibrate
+            return learned.planned(source, self._coded(), *how)
         source = as_source(X, self.configuration, image_shape=self.image_shape)
         return planning.plan_fit(
             source,
             self.settings_for(source, base),
             cluster=self.cluster,
             workers=self.workers,
-            sizes=planning.in_bytes(memory, driver_memory, gpu_memory),
+            sizes=sizes,
             threads=threads,
-            checkpoint=None if self.checkpoint is None else Path(self.checkpoint),
+            checkpoint=place,
             calibrate=calibrate,
             base=base,
             atoms=self.atoms,
@@ -306,6 +359,10 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def refit(self) -> Self:
         """Solve again from the sums alone, with the present n_components, drop, moment and pooling."""
         check_is_fitted(self)
+        if self.is_learned:
+            given = self.given_settings()
+            changes = {name: given[name] for name in self.model_.free if name in given}
+            return self._fitted(refit(self.model_, **changes), self.passes_)
         present = self.model_.settings
         settings = self._settings(present).with_atoms(present.dictionary)
         changes = {name: getattr(settings, name) for name in Model.free}
@@ -314,7 +371,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @_with_value_errors
     def _updated(self, X: Any, *, withdraw: bool = False) -> Self:
         model = self.model_
-        source = as_source(X, model.settings, fitted=True, image_shape=self.image_shape)
+        source = as_source(X, model.scaling, fitted=True, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor, folder.of_change(self.checkpoint, model.fingerprint))
             model, records = update(model, source, engine, withdraw=withdraw)
@@ -340,7 +397,7 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         model = readout.with_readout(self.model_, features, pool, mirrored=mirrored, half=half)
-        source = as_source(X, self.model_.settings, fitted=True, image_shape=self.image_shape)
+        source = as_source(X, self.model_.scaling, fitted=True, image_shape=self.image_shape)
         with session.executor_for(self.cluster, self.workers) as executor:
             engine = self._engine(executor)
             with engine.run(("transform",)):
@@ -350,12 +407,12 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted model to a file."""
         check_is_fitted(self)
-        files.save(self.model_, path, overwrite=overwrite)
+        loading.save(self.model_, path, overwrite=overwrite)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return names smt_row_column_component."""
         check_is_fitted(self)
-        rows, columns, count = self.model_.feature_shape(self.model_.components().shape[1])
+        rows, columns, count = self.model_.representation_shape()
         names = [f"smt_{r}_{c}_{k}" for r in range(rows) for c in range(columns) for k in range(count)]
         return np.array(names, dtype=object)
 
@@ -368,13 +425,14 @@ class SMT(Evaluates, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _engine(self, executor: Any, checkpoint: str | os.PathLike[str] | None = None) -> Engine:
         events = EventStream(*([self.on_event] if self.on_event else []))
         place = None if checkpoint is None else Path(checkpoint)
-        return Engine(executor, events, place, on_bad_chunk=self.on_bad_chunk, solve_on=self.solve_on)
+        how: dict[str, Any] = {"on_bad_chunk": self.on_bad_chunk, "solve_on": self.solve_on}
+        return Engine(executor, events, place, **how, model=type(self).__name__)
 
-    def _fitted(self, model: Model, records: list[dict[str, Any]]) -> Self:
+    def _fitted(self, model: Any, records: list[dict[str, Any]]) -> Self:
         self.model_ = model
         self.passes_ = records
         self.components_ = model.components().T
         assert model.embedding is not None
         self.eigenvalues_ = model.embedding.eigenvalues
-        self.n_features_out_ = int(np.prod(model.feature_shape(len(self.components_))))
+        self.n_features_out_ = int(np.prod(model.representation_shape()))
         return self

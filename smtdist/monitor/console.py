@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,17 @@ class VisibleConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print; what a file has in one line (`soft_wrap`) a terminal wraps between words, and a path stays whole."""
+        if soft_wrap and self.is_terminal:
+            objects = tuple(self._wrapped(one) if isinstance(one, str) else one for one in objects)
+        super().print(*objects, soft_wrap=soft_wrap, **options)
+
+    def _wrapped(self, text: str) -> str:
+        lines = text.split("\n")
+        how: Any = {"width": self.width, "break_long_words": False, "break_on_hyphens": False}
+        return "\n".join(textwrap.fill(line, **how) for line in lines)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

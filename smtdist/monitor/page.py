@@ -6,13 +6,22 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, Final
 
-from bokeh.layouts import column, gridplot
-from bokeh.models import ColumnDataSource, Div, LabelSet, NumeralTickFormatter, Range1d, Title
+from bokeh.models import (
+    BasicTicker,
+    Column,
+    ColumnDataSource,
+    Div,
+    LabelSet,
+    NumeralTickFormatter,
+    Range1d,
+    Row,
+    Title,
+)
 from bokeh.palettes import Category20_20
 from bokeh.plotting import figure
 
-from smtdist.errors import visible
-from smtdist.monitor.state import SILENT_SECONDS
+from smtdist.errors import visible, without_folders
+from smtdist.monitor.state import SILENT_SECONDS, share
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock, preview_title, tasks
 
@@ -28,6 +37,11 @@ COLOURS: Final = {
 GONE: Final = "#d62728"
 HERE: Final = "#1f77b4"
 MIB: Final = 2**20
+SUMS: Final = "Partial sums: which leaves each covers"
+TIME: Final = "time since the run began ({})"
+WRAPPED: Final = {"flex-wrap": "wrap"}
+BESIDE: Final = {"flex": "1 1 420px", "min-width": "0"}
+"""Two plots stand side by side where there is room for both."""
 
 Snapshot = Callable[[], dict[str, Any]]
 
@@ -55,48 +69,48 @@ def _framed(doc: Any, extra: dict[str, Any]) -> None:
 
 
 class Page:
-    """Six plots and a line of text."""
+    """Six plots and a head: how far the run is, what it reads and what it makes."""
 
     def __init__(self) -> None:
-        self.head = Div(text="", sizing_mode="stretch_width")
-        self.passes, passes = _bars("Passes", ("name", "done", "colour", "label"), "done")
-        passes.x_range.end = 1.6
-        passes.xaxis.visible = False
-        self.workers, workers = _bars("Leaves by worker", ("name", "leaves", "colour", "label"), "leaves")
+        self.head = Div(text="", sizing_mode="stretch_width", stylesheets=[".bk-clearfix { width: 100% }"])
+        self.passes, passes = _bars("Passes", ("name", "done", "colour", "label"), "done", "done", "pass")
+        passes.xaxis.formatter = NumeralTickFormatter(format="0 %")
+        self.workers, workers = _bars(
+            "Leaves by worker", ("name", "leaves", "colour", "label"), "leaves", "leaves", "worker"
+        )
+        _count_on(workers.xaxis)
         self.memory, memory = _bars(
-            "Memory by worker (MiB): used, and projected (|)",
+            "Memory by worker: used of projected (|)",
             ("name", "used", "projected", "colour", "label"),
             "used",
+            "MiB",
+            "worker",
         )
+        memory.xaxis.formatter = NumeralTickFormatter(format="0,0")
         memory.scatter(
             "projected", "name", marker="dash", angle=1.5708, size=22, color="black", source=self.memory
         )
         self.tree = ColumnDataSource({key: [] for key in ("left", "right", "sum", "colour")})
-        tree = _plot(
-            "Partial sums: which leaves each covers",
-            x_axis_label="leaf",
-            y_axis_label="sum",
-            y_range=Range1d(-0.5, 4),
-        )
+        tree = _plot(SUMS, "leaf", "partial sum", y_range=Range1d(-0.5, 4))
+        _count_on(tree.xaxis)
+        _count_on(tree.yaxis)
         tree.hbar(y="sum", left="left", right="right", height=0.8, color="colour", source=self.tree)
         self.rates = ColumnDataSource({"at": [], "rate": []})
-        rates = _plot("Patches a second", x_axis_label="reports, oldest first")
+        rates = _plot("Speed", TIME.format("s"), "patches a second")
         rates.yaxis.formatter = NumeralTickFormatter(format="0.[00]a")
         rates.line("at", "rate", line_width=2, source=self.rates)
         rates.scatter("at", "rate", size=4, source=self.rates)
         self.spectrum = ColumnDataSource({"at": [], "value": []})
-        spectrum = _plot("Preview: spectrum so far", x_axis_label="component")
+        spectrum = _plot("Preview: spectrum so far", "component", "eigenvalue")
+        _count_on(spectrum.xaxis)
         spectrum.line("at", "value", line_width=2, source=self.spectrum)
         spectrum.scatter("at", "value", size=4, source=self.spectrum)
         self.figures = {"passes": passes, "workers": workers, "memory": memory, "tree": tree}
         self.figures |= {"rates": rates, "spectrum": spectrum}
-        grid = gridplot(
-            [[passes, rates], [workers, memory], [tree, spectrum]],
-            sizing_mode="stretch_width",
-            toolbar_location=None,
-            merge_tools=False,
+        plots = Row(
+            passes, rates, workers, memory, tree, spectrum, sizing_mode="stretch_width", styles=WRAPPED
         )
-        self.root = column(self.head, grid, sizing_mode="stretch_width")
+        self.root = Column(self.head, plots, sizing_mode="stretch_width")
 
     def update(self, found: dict[str, Any]) -> None:
         """Draw a snapshot."""
@@ -104,14 +118,23 @@ class Page:
         self._draw_passes(found["passes"])
         self._draw_workers(found["workers"])
         self._draw_tree(found)
-        values = found["rates"]
-        self.rates.data = {"at": list(range(len(values))), "rate": values}
-        _reach(self.figures["rates"], x=len(values), y=1.1 * max(values, default=1.0))
+        self._draw_rates(found)
         preview = found["preview"] or {}
         if preview.get(
             "spectrum"
         ):  # the last one stays while a pass has none, such as that of a dictionary
             self._draw_spectrum(preview)
+
+    def _draw_rates(self, found: dict[str, Any]) -> None:
+        plot, values = self.figures["rates"], found["rates"]
+        unit, length = _unit(values[-1][0] if values else 0.0)
+        at = [seconds / length for seconds, _ in values]
+        self.rates.data = {"at": at, "rate": [rate for _, rate in values]}
+        plot.x_range.start = at[0] if at else 0
+        _reach(plot, x=at[-1] if at else 1, y=1.1 * max(self.rates.data["rate"], default=1.0))
+        plot.xaxis.axis_label = TIME.format(unit)
+        counted = [one["unit"] for one in found["passes"] if one.get("positions")]
+        plot.yaxis.axis_label = f"{counted[-1] if counted else 'patches'} a second"
 
     def _draw_spectrum(self, preview: dict[str, Any]) -> None:
         spectrum, plot = preview["spectrum"], self.figures["spectrum"]
@@ -121,14 +144,14 @@ class Page:
         atoms = ""
         if "atoms_in_use" in preview:
             atoms = f"; {preview['atoms_in_use']:,} of {preview['atoms']:,} atoms in use"
-        plot.xaxis.axis_label = f"component of the spectrum{atoms}"
+        plot.xaxis.axis_label = f"component{atoms}"
 
     def _draw_passes(self, passes: Sequence[dict[str, Any]]) -> None:
         names = [one["name"] for one in passes]
         _set_rows(self.figures["passes"], names)
         self.passes.data = {
             "name": names,
-            "done": [_share(one) for one in passes],
+            "done": [share(one) for one in passes],
             "colour": [COLOURS[one["status"]] for one in passes],
             "label": [_pass_label(one) for one in passes],
         }
@@ -144,7 +167,7 @@ class Page:
             "colour": colours,
             "label": [_worker_label(one) for one in workers],
         }
-        _reach(self.figures["workers"], x=1.3 * max((one["leaves"] for one in workers), default=1))
+        _reach(self.figures["workers"], x=max((one["leaves"] for one in workers), default=1))
         self.memory.data = {
             "name": names,
             "used": [one.get("memory_bytes", 0) / MIB for one in workers],
@@ -153,7 +176,7 @@ class Page:
             "label": [_memory_label(one) for one in workers],
         }
         most = max(max(self.memory.data[key], default=0) for key in ("used", "projected"))
-        _reach(self.figures["memory"], x=1.25 * most)
+        _reach(self.figures["memory"], x=1.05 * most)
 
     def _draw_tree(self, found: dict[str, Any]) -> None:
         pieces = [(*piece, row) for row, one in enumerate(found["sums"]) for piece in one["covers"]]
@@ -167,18 +190,43 @@ class Page:
         total = next((one["n_leaves"] for one in found["passes"] if one["status"] == "running"), 0)
         _reach(self.figures["tree"], x=total, y=max(4, len(found["sums"])))
         self.figures["tree"].title.text = (
-            f"{len(found['sums'])} partial sums over {covered} of {total} leaves{tasks(found['running'])}"
+            f"{len(found['sums'])} partial sums over {covered:,} of {total:,} leaves{tasks(found['running'])}"
             if total
-            else "Partial sums: which leaves each covers"
+            else SUMS
         )
 
 
-def _plot(title: str, **options: Any) -> Any:
+def _plot(title: str, across: str, up: str, **options: Any) -> Any:
     options.setdefault("y_range", Range1d(0, 1))
     options["x_range"] = Range1d(0, 1)  # what is empty has no range of its own
-    plot = figure(title=Title(text=title), height=HEIGHT, tools="", sizing_mode="stretch_width", **options)
+    plot = figure(
+        title=Title(text=title),
+        x_axis_label=across,
+        y_axis_label=up,
+        height=HEIGHT,
+        tools="",
+        sizing_mode="stretch_width",
+        styles=BESIDE,
+        **options,
+    )
     plot.toolbar.logo = None
+    plot.toolbar_location = None
     return plot
+
+
+def _count_on(axis: Any) -> None:
+    """Let an axis have whole ticks only."""
+    axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    axis.formatter = NumeralTickFormatter(format="0,0")
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """Return the unit of a time axis that is so long, and its length in seconds.
+
+    >>> _unit(90.0), _unit(5000.0)
+    (('s', 1.0), ('min', 60.0))
+    """
+    return ("s", 1.0) if seconds < 600 else ("min", 60.0) if seconds < 4 * 3600 else ("h", 3600.0)
 
 
 def _reach(plot: Any, *, x: float, y: float | None = None) -> None:
@@ -188,11 +236,13 @@ def _reach(plot: Any, *, x: float, y: float | None = None) -> None:
         plot.y_range.end = y or 1
 
 
-def _bars(title: str, columns: tuple[str, ...], value: str) -> tuple[ColumnDataSource, Any]:
-    """Return the source and the plot of horizontal bars with a label at the end of each."""
+def _bars(
+    title: str, columns: tuple[str, ...], value: str, across: str, up: str
+) -> tuple[ColumnDataSource, Any]:
+    """Return the source and the plot of horizontal bars, each with a label on it."""
     source = ColumnDataSource({key: [] for key in columns})
-    plot = _plot(title, y_range=["–"])
-    plot.hbar(y="name", right=value, height=0.7, color="colour", alpha=0.75, source=source)
+    plot = _plot(title, across, up, y_range=["–"])
+    plot.hbar(y="name", right=value, height=0.7, color="colour", alpha=0.5, source=source)
     plot.add_layout(
         LabelSet(x=0, y="name", text="label", source=source, x_offset=6, y_offset=-8, text_font_size="12px")
     )
@@ -204,12 +254,6 @@ def _set_rows(plot: Any, names: Sequence[str]) -> None:
     rows = list(reversed(names)) or ["–"]
     if list(plot.y_range.factors) != rows:
         plot.y_range.factors = rows
-
-
-def _share(one: dict[str, Any]) -> float:
-    if one["status"] in ("waiting", "finished"):
-        return float(one["status"] == "finished")
-    return one["samples"] / one["n_samples"] if one["n_samples"] else 0.0
 
 
 def _pass_label(one: dict[str, Any]) -> str:
@@ -231,7 +275,7 @@ def _worker_label(one: dict[str, Any]) -> str:
 
 def _memory_label(one: dict[str, Any]) -> str:
     limit = f", limit {size(one['limit_bytes'])}" if one.get("limit_bytes") else ""
-    return f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])} projected{limit}"
+    return f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])}{limit}"
 
 
 def _head(found: dict[str, Any]) -> str:
@@ -248,4 +292,23 @@ def _head(found: dict[str, Any]) -> str:
         parts.append(
             f"<span style='color:{GONE}'>{lost} worker{'s' * (lost != 1)} lost, work done again</span>"
         )
-    return f"<div style='font-size:15px;padding:4px'>smtdist run {' · '.join(parts)}</div>"
+    made = f"<b>{escape(visible(found['model']))}</b>" if found["model"] else "smtdist run"
+    read = f" from {escape(visible(without_folders(found['data'])))}" if found["data"] else ""
+    done = round(100 * found["share"])
+    return (
+        f"<div style='font-size:15px;padding:4px;overflow-wrap:anywhere'>{made}{read} · {' · '.join(parts)}"
+        f"<div style='background:#ddd;border-radius:3px;margin:4px 0'><div style='background:"
+        f"{COLOURS.get(status, '#ccc')};width:{done}%;height:10px;border-radius:3px'></div></div>"
+        f"{done} % of all passes{escape(_to_come(found['passes']))}</div>"
+    )
+
+
+def _to_come(passes: Sequence[dict[str, Any]]) -> str:
+    """Say how long the pass under way will take yet, and which ones follow.
+
+    >>> _to_come([{"name": "whitening", "status": "running", "left": 75.0}, {"name": "solve", "status": "waiting"}])
+    '; whitening has 1:15 left, then solve'
+    """
+    now = [f"{one['name']} has {clock(one['left'])} left" for one in passes if one.get("left") is not None]
+    waiting = ", ".join(one["name"] for one in passes if one["status"] == "waiting")
+    return "".join(f"; {one}" for one in now) + (f", then {waiting}" if now and waiting else "")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
@@ -14,6 +15,9 @@ from smtdist.engine.events import Event
 from smtdist.errors import visible
 from smtdist.monitor.tables import rate, size
 from smtdist.monitor.text import clock
+
+WIDEST: Final = 1000
+"""Characters that a line of progress never has."""
 
 
 class ProgressView:
@@ -25,7 +29,7 @@ class ProgressView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars = _bars(console) if console.is_terminal else None
+        self._bars = _WholeBars(console) if console.is_terminal else None
         self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, float] = {}
         self._samples: dict[str, int] = {}
@@ -88,7 +92,9 @@ class ProgressView:
             memory = f"peak {size(event['peak_bytes'])} of {size(event['projected_bytes'])}"
         if self._bars is not None:
             total = self._samples[name] or 1
-            self._bars.update(self._tasks[name], total=total, completed=total, memory=memory)
+            self._bars.update(
+                self._tasks[name], total=total, completed=total, memory=memory, seconds=seconds
+            )
             self._bars.stop_task(self._tasks[name])
         else:
             unit = self._units[name]
@@ -107,17 +113,49 @@ def _line(name: str, event: Event, seconds: float, unit: str, memory: str, resum
     return f"{name}: {', '.join(parts)}"
 
 
-def _bars(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<14}"),
-        BarColumn(bar_width=20),
-        _Count(),
-        _Clock(),
-        TextColumn("{task.fields[speed]}", style="cyan"),
-        TextColumn("{task.fields[memory]}", style="dim"),
-        console=console,
-        refresh_per_second=8,
-    )
+class _WholeBars(Progress):
+    """Bars that are never cut: where they do not fit, the bar is shorter, then figures share a column or go."""
+
+    def __init__(self, console: Console) -> None:
+        self._room = console
+        name, count, clock = TextColumn("{task.description:<14}"), _Count(), _Clock()
+        speed, memory = _Field("speed", style="cyan"), _Field("memory", style="dim")
+        bar, short = (_healthy_bar(width) for width in (20, 10))
+        self._choices: list[tuple[ProgressColumn, ...]] = [
+            (name, bar, count, clock, speed, memory),
+            (name, short, count, clock, speed, memory),
+            (name, short, count, clock, _Field("memory", "speed", style="cyan")),
+            (name, short, count, clock),
+            (name, count, clock),
+        ]
+        super().__init__(console=console, refresh_per_second=8)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bars with the first columns that fit; a terminal that gets wider has more again."""
+        wide = self._room.options.update(max_width=WIDEST)
+        for columns in self._choices:
+            self.columns = columns
+            drawn = self.make_tasks_table(self.tasks)
+            if self._room.measure(drawn, options=wide).maximum <= self._room.width:
+                break
+        yield drawn
+
+
+def _healthy_bar(width: int) -> BarColumn:
+    """Return a bar without the red that rich has for a task that goes on."""
+    return BarColumn(width, complete_style="cyan", finished_style="green", pulse_style="cyan")
+
+
+class _Field(ProgressColumn):
+    """The first of some fields that has something to say."""
+
+    def __init__(self, *fields: str, style: str) -> None:
+        super().__init__()
+        self._fields, self._style = fields, style
+
+    def render(self, task: Task) -> Text:
+        found = next((task.fields[name] for name in self._fields if task.fields[name]), "")
+        return Text(found, style=self._style)
 
 
 class _Count(ProgressColumn):
@@ -136,6 +174,6 @@ class _Clock(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         if task.finished or task.stop_time is not None:
-            return Text(clock(task.finished_time if task.finished_time is not None else task.elapsed))
+            return Text(clock(task.fields.get("seconds", task.elapsed)))
         left: Any = task.time_remaining
         return Text(f"{clock(left)} left" if left is not None else clock(task.elapsed), style="yellow")

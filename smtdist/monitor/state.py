@@ -18,7 +18,8 @@ SILENT_SECONDS: Final = 60.0
 class RunState:
     """Takes events, in order or again, and keeps what they add up to as plain JSON types.
 
-    `status` is "waiting", "running", "finished", "failed" or "stopped". Each of `passes` has the samples,
+    `status` is "waiting", "running", "finished", "failed" or "stopped", `share` how much of the run is done,
+    `data` and `model` what it reads and makes. Each of `passes` has the samples,
     positions, leaves and bytes done, the rate of this run and the seconds left; each of `workers` what it
     did in the present pass, its memory against the projection, and the seconds since it last spoke. Where
     runs share a stream, as on a scheduler, one is followed until it ends or falls silent; `alone` says that
@@ -40,6 +41,7 @@ class RunState:
         self.started: float | None = None
         self.updated: float | None = None
         self.planned: list[str] = []
+        self.model, self.data = "", ""
         self.passes: dict[str, dict[str, Any]] = {}
         self.covers: list[list[list[int]]] = []
         self.running = 0
@@ -85,6 +87,7 @@ class RunState:
     def _on_run_started(self, event: Event) -> None:
         self.status, self.started = "running", event.get("time")
         self.planned = list(event["passes"])
+        self.model = event.get("model", "")
 
     def _on_note(self, event: Event) -> None:
         self.notes = [*self.notes[-MOST_NOTES + 1 :], event["text"]]
@@ -93,6 +96,7 @@ class RunState:
         if not self.ended:
             self.status = "running"
         name, leaves = event["pass"], event["n_leaves"]
+        self.data = event.get("data") or self.data
         resumed = event["resumed_leaves"]
         self.started = self.started if self.started is not None else event.get("time")
         self.passes[name] = {
@@ -178,6 +182,9 @@ class RunState:
             "run": self.run,
             "status": self.status,
             "text": self.text,
+            "model": self.model,
+            "data": self.data,
+            "share": total_share(passes),
             "seconds": (end or 0.0) - self.started if self.started is not None else 0.0,
             "silent": max(0.0, (end or 0.0) - self.updated) if self.updated is not None else 0.0,
             "passes": passes,
@@ -227,10 +234,27 @@ class RunState:
                 ]
         return []
 
-    def _rates(self) -> list[float]:
-        """Return positions a second between the latest reports, for a small curve."""
+    def _rates(self) -> list[list[float]]:
+        """Return seconds since the run began, and positions a second there, between the latest reports: a small curve."""
+        begun = self.started or 0.0
         pairs = zip(self.history, self.history[1:], strict=False)
-        return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs if b[0] > a[0]]
+        return [[b[0] - begun, (b[1] - a[1]) / (b[0] - a[0])] for a, b in pairs if b[0] > a[0]]
+
+
+def share(one: dict[str, Any]) -> float:
+    """Return how much of a pass is done, from 0 to 1."""
+    if one["status"] in ("waiting", "finished"):
+        return float(one["status"] == "finished")
+    return min(1.0, one["samples"] / one["n_samples"]) if one["n_samples"] else 0.0
+
+
+def total_share(passes: list[dict[str, Any]]) -> float:
+    """Return how much of a run is done, from 0 to 1: all its passes count alike.
+
+    >>> total_share([{"status": "finished"}, {"status": "running", "samples": 5, "n_samples": 10}, {"status": "waiting"}])
+    0.5
+    """
+    return sum(map(share, passes)) / len(passes) if passes else 0.0
 
 
 def _count(covers: list[list[int]]) -> int:

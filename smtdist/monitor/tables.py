@@ -12,26 +12,25 @@ from rich.table import Table
 from smtdist.data import retry
 from smtdist.engine.memory import readable
 from smtdist.errors import visible
+from smtdist.monitor.sheet import Sheet
+
+WIDE = 100
+"""Characters from which four columns of text can be read."""
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table with the first column to the left and all others to the right."""
-    result = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for number, column in enumerate(columns):
-        result.add_column(column, justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        result.add_row(*map(visible, row))
-    return result
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], spare: Sequence[str] = ()
+) -> Sheet:
+    """Return a table that is whole at any width; columns of `spare` are left out first where there is no room."""
+    return Sheet(visible(title), columns, [[visible(cell) for cell in row] for row in rows], spare)
 
 
-def passes_table(records: Iterable[Mapping[str, Any]]) -> Table:
+def passes_table(records: Iterable[Mapping[str, Any]]) -> Sheet:
     """Return what each pass took, and its peak memory against what the plan said."""
     records = list(records)
     unit = unit_of(record.get("unit", "patches") for record in records if record["n_positions"])
     columns = ("pass", "samples", unit, "seconds", f"{unit}/s", "read", "peak", "projected")
-    return table("What the fit took", columns, [_record_row(record) for record in records])
+    return table("What the fit took", columns, [_record_row(record) for record in records], ("read",))
 
 
 def unit_of(units: Iterable[str]) -> str:
@@ -88,7 +87,7 @@ def plan_table(
         sizes = (size(total[f"{name}_bytes"]) for name in ("worker_peak", "driver_peak", "checkpoint"))
         memory.append(["in all", "", "", "", *sizes])
     return Group(
-        table("What the fit will cost", columns, work),
+        table("What the fit will cost", columns, work, ("depth", "leaves")),
         table("Memory it will take", columns_of_memory, memory),
     )
 
@@ -119,7 +118,7 @@ def _memory_row(cost: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
+def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -> Sheet:
     """Return classifiers side by side: top-1 with its 95 % interval, and top-5."""
     rows = []
     for name, result in found:
@@ -130,7 +129,7 @@ def accuracy_table(title: str, found: Iterable[tuple[str, Mapping[str, Any]]]) -
     return table(title, ("", "top-1", "95 % interval", "top-5"), rows)
 
 
-def audit_table(audit: Iterable[Mapping[str, Any]]) -> Table:
+def audit_table(audit: Iterable[Mapping[str, Any]]) -> Sheet:
     """Return what was added to a model and withdrawn from it, in order."""
     rows = [
         (str(entry["source"]), str(entry["action"]), number(entry["n_samples"]), str(entry["fingerprint"]))
@@ -139,14 +138,28 @@ def audit_table(audit: Iterable[Mapping[str, Any]]) -> Table:
     return table("Samples added and withdrawn", ("data", "", "samples", "fingerprint"), rows)
 
 
-def settings_table(settings: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return every setting with its default, its values and its meaning, wrapped to the console."""
-    result = table("Settings", ("setting", "default"), [])
-    for column in ("values", "meaning"):
-        result.add_column(column, ratio=1)
+def settings_table(settings: Mapping[str, Mapping[str, Any]], width: int) -> Table:
+    """Return every setting with its default, its values and its meaning; where it is narrow, in two columns."""
+    wide = width >= WIDE
+    result = Table(
+        title="Settings", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    result.add_column("setting", no_wrap=True)
+    if wide:
+        result.add_column("default", justify="right", no_wrap=True)
+        result.add_column("values", ratio=1)
+    result.add_column("meaning", ratio=1)
     for name, about in settings.items():
         default = "null" if about["default"] is None else str(about["default"])
-        result.add_row(name, default, about["values"], about["meaning"])
+        values, meaning = about["values"], about["meaning"]
+        result.add_row(
+            name,
+            *(
+                (default, values, meaning)
+                if wide
+                else (f"{meaning.rstrip('.')} ({values}; default {default})",)
+            ),
+        )
     return result
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from smtdist.monitor.console import VisibleConsole
-from smtdist.monitor.state import ENDED, SILENT_SECONDS
+from smtdist.monitor.sheet import Sheet
+from smtdist.monitor.state import ENDED, SILENT_SECONDS, share
 from smtdist.monitor.tables import number, rate, size, table, unit_of
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -61,15 +61,12 @@ def headline(snapshot: dict[str, Any]) -> Text:
     return line
 
 
-def _passes(passes: Sequence[dict[str, Any]]) -> Table:
+def _passes(passes: Sequence[dict[str, Any]]) -> Sheet:
     rows = []
     for one in passes:
         if one["status"] == "waiting":
             rows.append([one["name"], "waiting", "", "", "", "", ""])
             continue
-        share = (
-            one["samples"] / one["n_samples"] if one["n_samples"] else float(one["status"] == "finished")
-        )
         left = "" if one["left"] is None else f"{clock(one['left'])} left"
         memory = (
             f"{size(one['peak_bytes'])} of {size(one['projected_bytes'])}"
@@ -79,7 +76,7 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Table:
         rows.append(
             [
                 one["name"],
-                _bar(share) if one["status"] == "running" else one["status"],
+                _bar(share(one)) if one["status"] == "running" else one["status"],
                 f"{one['samples']:,}/{one['n_samples']:,}" if one["n_samples"] else "",
                 f"{one['leaves']:,}/{one['n_leaves']:,}" if one["n_leaves"] else "",
                 rate(one["positions"], one["seconds"]),
@@ -88,10 +85,12 @@ def _passes(passes: Sequence[dict[str, Any]]) -> Table:
             ]
         )
     unit = unit_of(one["unit"] for one in passes if one.get("positions"))
-    return table("", ("pass", "", "samples", "leaves", f"{unit}/s", "time", "memory"), rows)
+    speed = f"{unit}/s"
+    columns = ("pass", "", "samples", "leaves", speed, "time", "memory")
+    return table("", columns, rows, ("leaves", speed, "memory"))
 
 
-def _workers(workers: Sequence[dict[str, Any]]) -> Table:
+def _workers(workers: Sequence[dict[str, Any]]) -> Sheet:
     rows = []
     for one in workers[:MOST_WORKERS]:
         memory = f"{size(one.get('memory_bytes', 0))} of {size(one['projected_bytes'])}"
@@ -100,7 +99,9 @@ def _workers(workers: Sequence[dict[str, Any]]) -> Table:
         rows.append([one["name"] or "this process", number(one["leaves"]), memory, device, heard])
     if len(workers) > MOST_WORKERS:
         rows.append([f"and {len(workers) - MOST_WORKERS} more", "", "", "", ""])
-    return table("", ("worker", "leaves", "memory", "GPU", ""), rows)
+    columns = ("worker", "leaves", "memory", "GPU", "")
+    said = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    return table("", [columns[at] for at in said], [[row[at] for at in said] for row in rows])
 
 
 def _sums(snapshot: dict[str, Any]) -> Text:
@@ -152,8 +153,8 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in values)
 
 
-def _bar(share: float, width: int = 12) -> str:
-    full = round(width * min(1.0, max(0.0, share)))
+def _bar(done: float, width: int = 12) -> str:
+    full = round(width * done)
     return "█" * full + "░" * (width - full)
 
 

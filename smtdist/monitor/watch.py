@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import h5py
-from distributed import Client
 
-from smtdist.engine import answering, lock, outlets
+from smtdist.engine import clusters, lock, outlets
 from smtdist.engine import folder as folders
+from smtdist.engine.cluster_choice import ClusterChoice
 from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.events import Event
-from smtdist.errors import CheckpointError, SmtdistError
+from smtdist.errors import CheckpointError, ConfigurationError, SmtdistError
 from smtdist.monitor.view import View
 
 POLL_SECONDS: Final = 0.5
@@ -26,16 +26,30 @@ RUN: Final = "run.json"
 """The command of a run that was started on the command line."""
 
 
-def watch(where: str | os.PathLike[str]) -> Watched:
+def watch(
+    where: str | os.PathLike[str],
+    *,
+    tls: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | None = None,
+) -> Watched:
     """Attach to the run behind a checkpoint folder or a scheduler's address, and return a live view of it.
 
     The run does not notice: a folder is only read, and a scheduler is asked for what the run has told it. A
     view may be closed and opened again at any time, in another process or on another machine.
 
+    tls : a folder of `smtdist tls init`, for a scheduler at tls://. config : a YAML file of Dask's
+    configuration, which may name other certificates.
+
     Raises CheckpointError where the folder holds no run, SmtdistError where no scheduler answers.
     """
     text = os.fspath(where)
-    return WatchedCluster(text) if "://" in text else WatchedFolder(Path(text))
+    if "://" in text:
+        # nothing leaves this machine that needs a secret, so that no encryption is required
+        folder, file = (None if one is None else Path(one) for one in (tls, config))
+        return WatchedCluster(ClusterChoice(text, file, folder, insecure=folder is None).checked())
+    if tls is not None or config is not None:
+        raise ConfigurationError(f"{text} is a folder; leave out --tls and --cluster-config.")
+    return WatchedFolder(Path(text))
 
 
 class Watched(View):
@@ -199,14 +213,14 @@ def stored_passes(folder: Path) -> list[dict[str, Any]]:
 class WatchedCluster(Watched):
     """Asks a scheduler for what its runs have told it, and for what they tell from now on."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, choice: ClusterChoice) -> None:
         super().__init__(alone=False)
-        self.where = address
+        self.where = choice.name
         self._early: list[Event] | None = []
-        answering.require_scheduler(address)
-        self._client = Client(address, timeout="20s", set_as_default=False, name="smtdist-watch")
-        self._client.subscribe_topic(TOPIC, self._receive)
-        known = [event for _, event in self._client.get_events(TOPIC)]
+        self._connection = contextlib.ExitStack()
+        client = self._connection.enter_context(clusters.client_of(choice, name="smtdist-watch"))
+        client.subscribe_topic(TOPIC, self._receive)
+        known = [event for _, event in client.get_events(TOPIC)]
         newest = max((event.get("time", 0.0) for event in known), default=0.0)
         for event in _latest_run_last(known):
             self.take(event)
@@ -225,7 +239,7 @@ class WatchedCluster(Watched):
     def close(self) -> None:
         """Leave the scheduler."""
         self.closed = True
-        self._client.close()
+        self._connection.close()
 
 
 def _latest_run_last(events: list[Event]) -> list[Event]:

@@ -65,7 +65,9 @@ function bar(share, status) {
 
 function drawPasses(box, snapshot) {
   const table = make("table", box, { className: "passes" });
-  row(table, ["pass", "", "samples", "leaves", "patches/s", "time", "memory"], "th");
+  const units = new Set(snapshot.passes.filter((one) => one.positions).map((one) => one.unit));
+  const unit = units.size > 1 ? "units" : [...units, "patches"][0];
+  row(table, ["pass", "", "samples", "leaves", `${unit}/s`, "time", "memory"], "th");
   for (const one of snapshot.passes) {
     if (one.status === "waiting") {
       row(table, [one.name, bar(0, ""), "", "", "", "waiting", ""]).className = "waiting";

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from smtdist.data.writing import check_target, whole_file
 from smtdist.engine import session
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError
+from smtdist.errors import ConfigurationError, without_folders
 from smtdist.evaluate import judging
 from smtdist.models import given
 from smtdist.report import sections
@@ -36,25 +38,40 @@ def build(
     records : what a fit printed of its passes. called : what the page calls the file.
     others : further files for the same page, such as the concepts of the model's representations.
 
+    What was measured and the pictures come first, settings last. Files are named without their folders.
+
     Memory: the file, and its pictures. Raises ModelError for a file that is none of ours.
     """
-    facts = facts_of(path)
+    facts = _without_folders(facts_of(path))
     if called is not None:
         facts["file"] = called
-    found = sections.about(facts)
-    if records:
-        found.append(sections.passes(records))
+    found = [] if looked is None else sections.of_looks(looked, names)
     found += sections.BY_KIND.get(facts["kind"], _nothing)(path)
+    last = sections.about(facts)
+    if records:
+        last.append(sections.passes(records))
+    last += sections.settings(facts)
     if looked is not None:
-        found += sections.of_looks(looked, names)
         facts["evaluation"] = looked.evaluation.to_dict()
     for other in others:
-        more = facts_of(other)
+        more = _without_folders(facts_of(other))
         facts.setdefault("others", []).append(more)
-        found += [_named(one, other) for one in sections.about(more)]
         found += [_named(one, other) for one in sections.BY_KIND.get(more["kind"], _nothing)(other)]
-    summary = f"What {facts['file']} holds, written by smtdist; the page is complete in itself."
-    return render(f"Report: {called or path.name}", summary, found, facts)
+        last += [_named(one, other) for one in (*sections.about(more), *sections.settings(more))]
+    summary = (
+        f"What {facts['file']} holds. Made by smtdist {version('smtdist')} on {time.strftime('%Y-%m-%d')}; the page is "
+        f"complete in itself."
+    )
+    return render(f"Report: {called or path.name}", summary, [*found, *last], facts)
+
+
+def _without_folders(value: Any) -> Any:
+    """Return facts with files by their names alone: the page is for others, who have them elsewhere."""
+    if isinstance(value, dict):
+        return {name: _without_folders(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(one) for one in value]
+    return without_folders(value) if isinstance(value, str) else value
 
 
 def write_report(

@@ -24,7 +24,7 @@ POINTS: Final = 2000
 def kernel_sections(path: Path) -> list[Section]:
     """Return the spectrum of a kernel model, the samples it remembers and their embedding: what the file holds of them."""
     model = load_kernel(path)
-    sections = []
+    sections, spectra = list[Section](), list[Section]()
     if model.spectrum is not None:
         values = model.spectrum.eigenvalues
         words = f"A curve of {len(values)} eigenvalues from {values[0]:.4g} to {values[-1]:.4g}."
@@ -32,10 +32,10 @@ def kernel_sections(path: Path) -> list[Section]:
             f"Eigenvalues: {model.spectrum.n_positive:,} positive, {model.spectrum.n_negative:,} negative."
         )
         picture = drawn(caption, words, lambda: plot.curve(values, "eigenvalue, by number", "eigenvalue"))
-        sections.append(Section("Spectrum", [picture]))
+        spectra.append(Section("Spectrum", [picture]))
     rows = remembered(model)
     if rows is None:
-        return sections
+        return spectra
     height, width, channels = model.shape
     if min(height, width) > 1 and rows.shape[1] == height * width * channels:
         some = rows[:SAMPLES].reshape(-1, height, width, channels)
@@ -67,7 +67,7 @@ def kernel_sections(path: Path) -> list[Section]:
         blocks.insert(
             0, drawn(caption, "A cloud of points in two dimensions.", lambda: cloud(shown[:, :2]))
         )
-    return [*sections, Section("Embedding", blocks)]
+    return [Section("Embedding", blocks), *sections, *spectra]
 
 
 def remembered(model: KernelModel) -> NDArray[Any] | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smtdist.data.source import Source
 from smtdist.engine.passes import Engine
-from smtdist.evaluate import knn, run
+from smtdist.evaluate import judging, knn, run
 from smtdist.evaluate.knn import SoftNeighbours
 from smtdist.evaluate.metrics import Evaluation
 from smtdist.models.loading import Transform
@@ -60,7 +60,7 @@ def look_at_some(model: Transform, pairs: Sequence[run.Labelled], limit: int, en
 def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> Looked:
     """Represent both, and judge the second by its nearest neighbours among the first, who vote as the model says.
 
-    Memory: the representations and images of both.
+    Raw pixels are judged by the same votes beside it. Memory: the representations and images of both.
     """
     votes = model.votes
     settings = SoftNeighbours(min(votes.neighbours, known[0].n_samples), votes.temperature, votes.vote)
@@ -70,9 +70,18 @@ def look(model: Transform, known: Labelled, asked: Labelled, engine: Engine) -> 
     n_classes = int(max(known[1].max(), asked[1].max())) + 1
     found = knn.vote(cosines, known[1][rows], n_classes, settings.vote, settings.temperature).argmax(axis=1)
     shown = min(NEIGHBOURS, settings.k)
+    same = run.Neighbours(settings.k, settings.temperature, settings.vote)
+    evaluation = judging.with_pixels(
+        knn.evaluation_of(cosines, rows, known[1], asked[1], settings),
+        model,
+        run.Labelled(*known),
+        run.Labelled(*asked),
+        engine,
+        same,
+    )
     return Looked(
         model,
-        knn.evaluation_of(cosines, rows, known[1], asked[1], settings),
+        evaluation,
         _pixels(known[0]),
         known[1],
         _pixels(asked[0]),

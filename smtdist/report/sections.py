@@ -33,18 +33,20 @@ WORDS: Final = 40
 """Frequent words whose neighbours are shown."""
 
 
+def settings(facts: dict[str, Any]) -> list[Section]:
+    """Return the settings of a fit, where the file is of one."""
+    rows = [
+        (name, "none" if value is None else str(value)) for name, value in facts["configuration"].items()
+    ]
+    return [Section("Settings", [Facts("Settings of the fit", rows)])] if rows else []
+
+
 def about(facts: dict[str, Any]) -> list[Section]:
-    """Return what all files have: what they hold, their settings, and what was added and withdrawn."""
+    """Return what all files have: what they hold, and what was added and withdrawn."""
     shown = KINDS[facts["kind"]].readable(facts)
     sections = [
         Section("What it holds", [Facts("The file", [("size", tables.size(facts["bytes"])), *shown])])
     ]
-    if facts["configuration"]:
-        rows = [
-            (name, "none" if value is None else str(value))
-            for name, value in facts["configuration"].items()
-        ]
-        sections.append(Section("Settings", [Facts("Settings of the fit", rows)]))
     if facts["audit"]:
         lines = [
             [row["action"], f"{row['n_samples']:,}", row["source"], row["fingerprint"]]
@@ -102,7 +104,7 @@ def _of_transform(model: Transform) -> list[Section]:
         lambda: plot.atom_neighbours(model),
         plain=True,
     )
-    return [Section("Spectrum", [spectral]), Section("Dictionary", [mosaic, near])]
+    return [Section("Dictionary", [mosaic, near]), Section("Spectrum", [spectral])]
 
 
 def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
@@ -113,6 +115,22 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
         f"{100 * found.top1:.2f} % of {found.n_test:,} test images are right by their {found.k} nearest of "
         f"{found.n_train:,} images (95 % interval {100 * low:.1f} to {100 * high:.1f}); "
         f"{100 * found.top5:.2f} % have their class among the first five."
+    )
+    beside = [("representation", found)]
+    if found.raw_pixels is not None:
+        text += f" By raw pixels {100 * found.raw_pixels.top1:.2f} % are. {found.advice}".rstrip()
+        beside.append(("raw pixels", found.raw_pixels))
+    lines = [
+        [
+            name,
+            tables.percent(one.top1),
+            " to ".join(map(tables.percent, one.interval)),
+            tables.percent(one.top5),
+        ]
+        for name, one in beside
+    ]
+    accuracies = Table(
+        f"By the {found.k} nearest neighbours", ["", "top-1", "95 % interval", "top-5"], lines
     )
     names = names if names and len(names) == len(found.confusion) else None
     matrix = drawn(
@@ -130,7 +148,7 @@ def of_looks(looked: Looked, names: Sequence[str] | None) -> list[Section]:
         ),
     )
     return [
-        Section("Accuracy", [Text(text), matrix]),
+        Section("Accuracy", [Text(text), accuracies, matrix]),
         Section("Map of images", [where]),
         *_mistakes(looked, names),
     ]
@@ -206,12 +224,8 @@ def of_words(path: Path) -> list[Section]:
     # the very first are function words, whose neighbours say little
     chosen = alive[len(alive) // 50 : len(alive) // 50 + WORDS]
     lines = [[word, ", ".join(near.word for near in model.nearest(word, 8))] for word in chosen]
-    return [
-        Section("Spectrum", [curve]),
-        Section(
-            "Neighbours of words", [Table("Words and those nearest to them", ["word", "nearest"], lines)]
-        ),
-    ]
+    nearest = Table("Words and those nearest to them", ["word", "nearest"], lines)
+    return [Section("Neighbours of words", [nearest]), Section("Spectrum", [curve])]
 
 
 def of_concepts(path: Path) -> list[Section]:

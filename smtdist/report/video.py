@@ -47,9 +47,9 @@ def video_sections(path: Path) -> list[Section]:
     )
     columns = ["layer", "codes", "embedding", "codes / embedding"]
     return [
-        Section("Spectrum", spectra),
-        Section("Dictionary", mosaics),
         Section("Straightness", [told, Table("How straight paths run", columns, lines)]),
+        Section("Dictionary", mosaics),
+        Section("Spectrum", spectra),
     ]
 
 

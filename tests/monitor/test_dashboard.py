@@ -172,6 +172,54 @@ def test_the_page_draws_every_state_of_a_run():
     assert "&lt;b&gt;why&lt;/b&gt;" in failed.head.text
 
 
+def test_the_head_says_how_far_what_is_and_every_axis_what_it_counts():
+    page, state = Page(), RunState()
+    passes = ["whitening", "statistics", "solve"]
+    about = {
+        "n_samples": 100,
+        "n_leaves": 10,
+        "resumed_leaves": 0,
+        "projected_bytes": 2**28,
+        "unit": "rows",
+    }
+    done = {"n_samples": 50, "read_bytes": 1, "leaves": 5, "memory_bytes": 2**27}
+    events = [{"kind": "run_started", "time": 100.0, "passes": passes, "model": "<model>.h5"}]
+    for at, name in ((100.0, "whitening"), (200.0, "statistics")):
+        data = {"data": "/home/me/data.h5:train/images"}
+        events.append({"kind": "pass_started", "time": at, "pass": name, **about, **data})
+        if name == "whitening":
+            events.append({"kind": "pass_finished", "time": 200.0, "pass": name, "n_positions": 900})
+    events += [
+        {"kind": "progress", "time": 200.0 + at, "pass": "statistics", "n_positions": 9 * at, **done}
+        | {"by_worker": {"one": done}}
+        for at in (700, 1000)
+    ]
+    state.take({"run": "a", **event} for event in events)
+    page.update(state.snapshot(now=1200.0))
+    assert "<b>&lt;model&gt;.h5</b> from data.h5:train/images" in page.head.text
+    assert "width:50%" in page.head.text
+    assert "50 % of all passes; statistics has 16:40 left, then solve" in page.head.text
+    for plot in page.figures.values():
+        assert all(axis.axis_label for axis in (plot.xaxis, plot.yaxis)), plot.title.text
+        assert plot.styles["flex"] == "1 1 420px"  # one below the other where it is narrow
+    assert page.figures["passes"].x_range.end == max(page.passes.data["done"]) == 1
+    counts = (page.figures["workers"].xaxis, page.figures["tree"].xaxis, page.figures["tree"].yaxis)
+    assert all(axis.ticker.min_interval == 1 and axis.ticker.num_minor_ticks == 0 for axis in counts)
+    assert page.rates.data == {"at": [pytest.approx(1100 / 60)], "rate": [9.0]}
+    assert page.figures["rates"].xaxis.axis_label == "time since the run began (min)"
+    assert page.figures["rates"].yaxis.axis_label == "rows a second"
+
+
+def test_what_a_run_reads_and_makes_is_told():
+    events = []
+    smtdist.SMT(patch=3, feature="vq", dictionary=16, n_components=4, on_event=events.append).fit(
+        IMAGES[:64]
+    )
+    begun = [event for event in events if event["kind"].endswith("_started")]
+    assert begun[0]["model"] == "SMT"
+    assert "array" in begun[1]["data"]
+
+
 def test_a_worker_counts_what_is_new_in_the_reports_of_its_tasks():
     done = Done()
     report = {"pass": "a", "task": "a/1", "n_samples": 10, "n_positions": 90, "read_bytes": 5, "leaves": 0}

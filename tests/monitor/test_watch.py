@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import smtdist
 from smtdist.cli.app import app
-from smtdist.engine import lock
+from smtdist.engine import lock, tls
+from smtdist.engine.dask_executor import TOPIC
 from smtdist.engine.outlets import EVENTS
 from smtdist.errors import CheckpointError, SmtdistError
 from smtdist.monitor.watch import stored_passes
@@ -144,6 +145,30 @@ def test_a_scheduler_tells_late_comers_and_those_who_listen(client):
         assert done == [one["samples"] for one in second.progress()["passes"]]
 
 
+def test_a_scheduler_that_asks_who_connects_is_watched_with_certificates(tmp_path):
+    folder = tls.create(tmp_path / "tls")
+    security = tls.security_from(folder, tls.ROLES)
+    how = {"n_workers": 0, "processes": False, "protocol": "tls://", "dashboard_address": None}
+    with (
+        LocalCluster(host="127.0.0.1", security=security, **how) as cluster,
+        Client(cluster, security=security, set_as_default=False) as client,
+    ):
+        client.log_event(TOPIC, {"kind": "run_started", "run": "a", "time": 1.0, "passes": ["solve"]})
+        watch = ("watch", cluster.scheduler_address, "--once", "--json")
+        code, _, error = called(*watch)
+        assert code == 2
+        assert "asks who connects; give --tls" in error
+        code, out, error = called(*watch, "--tls", str(folder))
+        assert code == 0, error
+        assert json.loads(out)["run"] == "a"
+        code, out, error = called(*watch, "--cluster-config", str(folder / tls.FRAGMENT))
+        assert code == 0, error
+        assert json.loads(out)["run"] == "a"
+    code, _, error = called("watch", str(tmp_path), "--tls", str(folder))
+    assert code == 2
+    assert "is a folder; leave out --tls" in error
+
+
 def test_previews_come_from_sums_on_workers(client):
     seen = []
     smt = estimator(cluster=client, on_event=seen.append)
@@ -164,7 +189,8 @@ def test_the_command_line_watches_a_folder_to_its_end(tmp_path):
     code, _, error = called(*fit, "--checkpoint", folder, "--events", str(events))
     assert code == 0, error
     lines = [json.loads(line) for line in events.read_text().splitlines()]
-    assert lines[0]["kind"] == "run_started"
+    assert (lines[0]["kind"], lines[0]["model"]) == ("run_started", "m.h5")
+    assert lines[1]["data"] == f"{tmp_path / 'd.h5'}:x"
     assert lines[-1]["kind"] == "run_finished"
     assert {line["run"] for line in lines} == {lines[0]["run"]}
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 
 import h5py
 import numpy as np
@@ -43,7 +44,9 @@ def at(tmp_path_factory):
 def test_every_kind_of_file_has_a_page_with_its_facts(at, name):
     text, page = page_of(at, name)
     assert_complete(text, page)
-    assert page.facts == json.loads(run("info", at / name, "--json"))
+    assert page.facts == json.loads(run("info", at / name, "--json").replace(f"{at}/", ""))
+    assert str(at) not in text
+    assert f"Made by smtdist {smtdist.__version__} on {time.strftime('%Y-%m-%d')}" in text
     settings = {row[0]: row[1] for row in page.tables.get("Settings of the fit", [])}
     expected = page.facts["configuration"]
     assert settings == {key: "none" if value is None else str(value) for key, value in expected.items()}
@@ -63,18 +66,19 @@ def test_a_model_of_images_and_its_images(at):
         at / "fit.json",
     )
     assert_complete(text, page)
-    titles = [title for _, title in page.headings]
-    for title in (
-        "Spectrum",
-        "Dictionary",
+    assert str(at) not in text
+    assert [title for _, title in page.headings][1:] == [
         "Accuracy",
         "Map of images",
         "Mistakes",
         "Matching patches",
-        "The run",
+        "Dictionary",
+        "Spectrum",
+        "What it holds",
         "Audit",
-    ):
-        assert title in titles
+        "The run",
+        "Settings",
+    ]
     model = smtdist.load(at / "model <b>.h5")
     z, labels = {}, {}
     for group in ("train", "test"):
@@ -93,7 +97,20 @@ def test_a_model_of_images_and_its_images(at):
         with h5py.File(out) as file, h5py.File(at / "data.h5") as data:
             z[group], labels[group] = file["z"][()], data[f"{group}/labels"][()]
     alone = evaluate_knn(z["train"], labels["train"], z["test"], labels["test"])
-    assert page.facts["evaluation"] == alone.to_dict()
+    judged = page.facts["evaluation"]
+    raw = judged.pop("raw_pixels")
+    assert judged == alone.to_dict()
+    with h5py.File(at / "data.h5") as data:
+        rows = [data[f"{group}/images"][()].reshape(len(labels[group]), -1) for group in ("train", "test")]
+    pixels = evaluate_knn(
+        rows[0].astype(np.float32), labels["train"], rows[1].astype(np.float32), labels["test"]
+    )
+    assert raw == {"top1": pixels.top1, "interval": list(pixels.interval)}
+    beside = page.tables[f"By the {alone.k} nearest neighbours"][1:]
+    assert [row[:2] for row in beside] == [
+        ["representation", f"{100 * alone.top1:.1f} %"],
+        ["raw pixels", f"{100 * pixels.top1:.1f} %"],
+    ]
     assert f"{100 * alone.top1:.2f} % of 30 test images are right" in text
     wrong = page.tables["The same in words"][1:]
     assert len(wrong) == min(10, round(30 * (1 - alone.top1)))
