@@ -121,7 +121,8 @@ def _outside(atom: Array, length: float, held: Array, root: Array, column: Array
     if count > 0:
         column[:count] = np.dot(held[:count], atom)
         _forward(root, column, count)
-    return length - np.dot(column[:count], column[:count])
+    outside: float = length - np.dot(column[:count], column[:count])
+    return outside
 
 
 @compiled
