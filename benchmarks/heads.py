@@ -1,7 +1,7 @@
 """How far a head gets on one model of colour and one of grey images: the commands of README, each in a process of its own.
 
     python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 2000 10000 --json benchmarks/results
-    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 50000 --half --landmarks 8192 --json DIR
+    python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 50000 --half --landmarks 8192
     python -m benchmarks.heads --data ../shared/data/cifar10_lossless.h5 --work RUN --images 10000 --labels 100 1000 --draws 3
 
 For each number of training images: `fit --preset cifar10-gq` with the dictionary asked for, once in colour and once in grey;
