@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from smtdist.data import retry
+from smtdist.data import identity, retry
 from smtdist.data.piece import piece_of, without_data
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
 from smtdist.engine import folder as folders
-from smtdist.engine import worker
+from smtdist.engine import unchanged, worker
 from smtdist.engine.checkpoint import PassFolder, remove_pass
 from smtdist.engine.events import EventStream, PassProgress
 from smtdist.engine.executor import Executor, Handle, StopRequest, TaskLost
@@ -63,6 +63,7 @@ class Engine:
     model: str = ""  # what those who watch call what the run makes
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
 
+    readings: unchanged.Readings = field(default_factory=unchanged.Readings, init=False)
     current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
     _open: bool = field(default=False, init=False)
     _running: bool = field(default=False, init=False)
@@ -107,6 +108,7 @@ class Engine:
                 yield
             finally:
                 self._open = False
+                self.readings.clear()
 
     def _identify(self, facts: Callable[[], Facts] | None) -> None:
         """Refuse a folder of another run, and take the key of this one."""
@@ -197,7 +199,9 @@ class Engine:
         held_bytes: int,
     ) -> tuple[Partial, dict[str, Any]]:
         started = time.perf_counter()
-        folder = self._folder(name)
+        folder, known = self._folder(name), self.readings.of(source)
+        whole = known.source() is source
+        checks = known.checks if whole else None
         limits = self.limits(statistic, source)
         if limits.alone:
             limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes)
@@ -241,12 +245,18 @@ class Engine:
                 folder,
                 self.on_bad_chunk == "skip",
                 self.skipped.get((source.name, source.n_samples)),
+                checks,
             )
             with self.executor.reports_to(counted):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
                 result = self._in_sight(name, reduction, resumed)
+            if checks is None:
+                self._require_unmoved(name, source, known, result.counters.checks)
             if folder is not None:
                 folder.finish(result)
+        unchanged.require_same(name, source, plan.bounds, checks, result.counters.checks)
+        if whole and checks is None:
+            known.checks = result.counters.checks
         record = {
             "seconds": time.perf_counter() - started,
             "n_samples": result.counters.n_samples,
@@ -260,6 +270,30 @@ class Engine:
         }
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return result, {"name": name, **record}
+
+    def _require_unmoved(
+        self, name: str, source: Source, known: unchanged.Reading, now: unchanged.Checks
+    ) -> None:
+        """Read data again whose files were touched since they were looked at, where a pass had nothing to compare with."""
+        whole = known.source()
+        assert whole is not None, "the caller holds it"
+        stamps = identity.stamps(whole)
+        if stamps == known.stamps:
+            return
+        if known.checks is None and whole is not source:
+            raise unchanged.changed(source.name, name)
+        known.stamps, known.checks = stamps, known.checks or now
+        again, folder = f"{name}-again", self.checkpoint
+        self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
+        try:
+            self._reduced(again, unchanged.Again(), whole, False, 0.0, 0)
+        except DataError:
+            if folder is not None:  # what it has summed belongs to no state of the data
+                remove_pass(folder / name)
+            raise
+        finally:
+            if folder is not None:
+                remove_pass(folder / again)
 
     def note(self, text: str) -> None:
         """Tell the user something that does not end the run."""
