@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from smtdist.cli import options as opt
-from smtdist.cli.session import print_json, result_console
+from smtdist.cli.session import print_json, say
 from smtdist.report import checking
 
 Files = Annotated[
@@ -26,8 +26,7 @@ def check(files: Files, json: opt.Json = False) -> None:
     if json:
         print_json({"files": [verdict._asdict() for verdict in found]})
     else:
-        console = result_console()
         for verdict in found:
-            console.print(f"{verdict.file}: {verdict.text}", highlight=False, soft_wrap=True, markup=False)
+            say(f"{verdict.file}: {verdict.text}")
     if any(verdict.state == checking.WRONG for verdict in found):
         raise typer.Exit(1)
