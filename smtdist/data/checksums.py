@@ -184,14 +184,13 @@ def record(file: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Iterab
 
 def recorded(file: Any) -> dict[str, Any]:
     """Return what a file says of itself, nothing for one without checksums; OSError where that is damaged."""
-    if ATTRIBUTE not in file.attrs:
-        return {}
     try:
-        found = json.loads(file.attrs[ATTRIBUTE])
-        assert isinstance(found, dict)
-        return found
-    except (ValueError, TypeError, AssertionError):
-        raise OSError("its list of checksums is damaged") from None
+        found = json.loads(file.attrs[ATTRIBUTE]) if ATTRIBUTE in file.attrs else {}
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise OSError(f"its list of checksums is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise OSError("its list of checksums is damaged")
+    return found
 
 
 def require_attributes(file: Any, found: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from smtdist.data import identity, retry
+from smtdist.data.array import ArraySource
 from smtdist.data.piece import piece_of, without_data
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
@@ -40,6 +41,9 @@ ON_BAD_CHUNK: Final = ("raise", "skip")
 SOLVE_ON: Final = ("driver", "workers")
 
 
+STAYING_SHARE: Final = 0.25
+"""Of a worker's memory: what samples that stay there may take."""
+
 WATCHERS: ContextVar[tuple[Callable[[Engine], None], ...]] = ContextVar("WATCHERS", default=())
 """Called with each engine that is made in this context: how a run is watched that someone else starts."""
 
@@ -62,6 +66,7 @@ class Engine:
     holds_checkpoint: bool = False  # the caller holds the checkpoint folder
     model: str = ""  # what those who watch call what the run makes
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
+    staying: dict[int, Staying] = field(default_factory=dict)  # by the source that they are samples of
 
     readings: unchanged.Readings = field(default_factory=unchanged.Readings, init=False)
     current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
@@ -431,13 +436,39 @@ class Engine:
         self.events.emit("pass_finished", **{"pass": name}, **record)
         return value, {"name": name, **record}
 
+    @contextmanager
+    def keeping(self, source: Source) -> Iterator[bool]:
+        """Let samples in memory go to workers once and stay, in maps that ask for it, until the block ends.
+
+        Yields whether they do: not where this process does the work, nor where a worker's share of them takes more
+        than a quarter of its memory.
+        """
+        executor, known = self.executor, id(source) in self.staying
+        share = source.stored_bytes // max(1, executor.slots())
+        fits = share <= STAYING_SHARE * executor.limit_bytes()
+        if known or not isinstance(source, ArraySource) or executor.alone or not fits:
+            yield known
+            return
+        self.staying[id(source)] = Staying(executor, source)
+        try:
+            yield True
+        finally:
+            self.staying.pop(id(source)).close()
+
     def map(
-        self, function: Callable[..., Any], shared: Any, source: Source, ranges: list[tuple[int, int]]
+        self,
+        function: Callable[..., Any],
+        shared: Any,
+        source: Source,
+        ranges: list[tuple[int, int]],
+        *,
+        stay: bool = False,
     ) -> Iterator[tuple[tuple[int, int], Any]]:
         """Call function(shared, source, start, stop) for each range of samples; yield (range, result) as they end.
 
         At most two tasks a slot are under way, so results wait for whoever takes them, not the other way
-        round; where this process does the work, one, since a result that waited would only take memory.
+        round; where this process does the work, one, since a result that waited would only take memory. With `stay`
+        samples in memory stay on the workers for the next map over the same ranges, within `keeping`.
         """
         executor = self.executor
         ahead = 1 if executor.alone else 2
@@ -445,25 +476,36 @@ class Engine:
         handle_shared = executor.share(shared)
         pending, running = deque(ranges), dict[Handle, tuple[int, int]]()
         failures, attendance = 0, Attendance(executor, self.note)
+        held = self.staying.get(id(source)) if stay else None
+
+        def begun(piece: tuple[int, int]) -> Handle:
+            if held is not None:
+                data = held.at(piece)
+                return executor.submit(_mapped, function, handle_shared, data, *piece, near=data)
+            value = piece_of(source, *piece)
+            sent = None if value is None else executor.share(value, everywhere=False)
+            return executor.submit(_mapped, function, handle_shared, sent, *piece)
+
         try:
             while pending or running:
                 self.heed_stop()
-                while pending and len(running) < ahead * executor.slots():
-                    piece = pending.popleft()
-                    data = piece_of(source, *piece)
-                    sent = None if data is None else executor.share(data, everywhere=False)
-                    running[executor.submit(_mapped, function, handle_shared, sent, *piece)] = piece
-                handle = executor.wait(list(running), POLL_SECONDS)
-                if handle is None:
-                    attendance.check()
-                    continue
-                piece = running.pop(handle)
                 try:
+                    while pending and len(running) < ahead * executor.slots():
+                        running[begun(pending[0])] = pending[0]
+                        pending.popleft()
+                    handle = executor.wait(list(running), POLL_SECONDS)
+                    if handle is None:
+                        attendance.check()
+                        continue
+                    piece = running.pop(handle)
+                    pending.append(piece)  # until its result is here
                     result = executor.result(handle)
+                    pending.pop()
                 except TaskLost as lost:
                     failures = count_failure(failures, lost)
                     handle_shared = executor.share(shared)
-                    pending.append(piece)
+                    if held is not None:
+                        held.look()
                     continue
                 executor.release([handle])
                 yield piece, result
@@ -475,6 +517,36 @@ class Engine:
         if self.stop.is_set():
             kept = f"; what is done is in {self.checkpoint}" if self.checkpoint is not None else ""
             raise InterruptedRun(f"Stopped as asked{kept}.", self.stop.exit_code)
+
+
+class Staying:
+    """Samples in memory that were sent to workers, and are there still."""
+
+    def __init__(self, executor: Executor, source: Source) -> None:
+        self._executor, self._source = executor, source
+        self._pieces: dict[tuple[int, int], Handle] = {}
+
+    def at(self, piece: tuple[int, int]) -> Handle:
+        """Return where a range lies; it is sent where it lies nowhere. Ranges of another division make room for it."""
+        if piece not in self._pieces:
+            held = sum(stop - start for start, stop in self._pieces)
+            if held + piece[1] - piece[0] > self._source.n_samples:
+                self.close()
+            self._pieces[piece] = self._executor.share(piece_of(self._source, *piece), everywhere=False)
+        return self._pieces[piece]
+
+    def look(self) -> None:
+        """Forget what is gone with its worker."""
+        for piece, handle in list(self._pieces.items()):
+            try:
+                self._executor.check(handle)
+            except TaskLost:
+                self._executor.release([self._pieces.pop(piece)])
+
+    def close(self) -> None:
+        """Let the workers forget it."""
+        self._executor.release(list(self._pieces.values()))
+        self._pieces.clear()
 
 
 class Tally:

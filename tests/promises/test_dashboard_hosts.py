@@ -18,7 +18,7 @@ def servers():
     """Addresses of the web servers of a scheduler and of a worker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(hosts.ALLOWED, "dash.example, other.example")
-        with local_cluster(1, processes=False) as cluster:
+        with local_cluster(1, processes=False, protocol="tcp://") as cluster:
             scheduler = cluster.scheduler
             (worker,) = scheduler.workers.values()
             ports = scheduler.services["dashboard"].port, worker.services["dashboard"]
