@@ -259,7 +259,7 @@ class Engine:
                 self._require_unmoved(name, source, known, result.counters.checks)
             if folder is not None:
                 folder.finish(result)
-        unchanged.require_same(name, source, plan.bounds, checks, result.counters.checks)
+        unchanged.require_same(source, plan.bounds, checks, result.counters.checks)
         if whole and checks is None:
             known.checks = result.counters.checks
         record = {
@@ -286,7 +286,7 @@ class Engine:
         if stamps == known.stamps:
             return
         if known.checks is None and whole is not source:
-            raise unchanged.changed(source.name, name)
+            raise unchanged.changed(source.name)
         known.stamps, known.checks = stamps, known.checks or now
         again, folder = f"{name}-again", self.checkpoint
         self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
@@ -477,6 +477,7 @@ class Engine:
         pending, running = deque(ranges), dict[Handle, tuple[int, int]]()
         failures, attendance = 0, Attendance(executor, self.note)
         held = self.staying.get(id(source)) if stay else None
+        known = self.readings.of(source)
 
         def begun(piece: tuple[int, int]) -> Handle:
             if held is not None:
@@ -509,6 +510,8 @@ class Engine:
                     continue
                 executor.release([handle])
                 yield piece, result
+            if known.checks is not None:
+                self._require_unmoved("next", source, known, known.checks)
         finally:
             executor.release([*running, handle_shared])
 

@@ -55,20 +55,18 @@ class Readings:
         self._known.clear()
 
 
-def require_same(
-    name: str, source: Source, bounds: tuple[int, ...], then: Checks | None, now: Checks
-) -> None:
+def require_same(source: Source, bounds: tuple[int, ...], then: Checks | None, now: Checks) -> None:
     """End the run where leaves that two passes have read differ."""
     for leaf, (start, stop) in enumerate(pairwise(bounds)):
         if then and leaf in then and now.get(leaf, then[leaf]) != then[leaf]:
-            raise changed(f"{source.name}, samples {start} to {stop - 1}", name)
+            raise changed(f"{source.name}, samples {start} to {stop - 1}")
 
 
-def changed(what: str, name: str) -> DataError:
+def changed(what: str) -> DataError:
     """Return the refusal of data that have changed."""
     return DataError(
-        f"{what}: the {name} pass reads other contents than this run has read before, so the data have changed meanwhile; "
-        f"restore them, or start again with the data as they are now."
+        f"{what}: the contents are not what this run has read before, so the data have changed under it; restore them, or start "
+        f"again with the data as they are now."
     )
 
 

@@ -195,7 +195,7 @@ def _stream(
                 counters.digests[leaf] = np.concatenate(digests)
             _require_same_skipped(job, found, leaf)
             counters.checks[leaf] = check.value
-            unchanged.require_same(job.name, job.source, job.bounds, job.checks, {leaf: check.value})
+            unchanged.require_same(job.source, job.bounds, job.checks, {leaf: check.value})
     counters.skipped = retry.joined_ranges(found)
     partial.state = {name: to_host(value) for name, value in state.items()}
     partial.counters = partial.counters + counters
