@@ -29,6 +29,10 @@ _POLYNOMIAL: Final = 0xEDB88320
 _PIECE: Final = 16 * 2**20
 
 
+class Altered(OSError):
+    """What was read is not what was written; the message says what, for the middle of a sentence."""
+
+
 class Running:
     """The checksum of values, numbers or text, that come piece by piece in their order.
 
@@ -183,24 +187,24 @@ def record(file: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Iterab
 
 
 def recorded(file: Any) -> dict[str, Any]:
-    """Return what a file says of itself, nothing for one without checksums; OSError where that is damaged."""
+    """Return what a file says of itself, nothing for one without checksums; raise Altered where that is damaged."""
     try:
         found = json.loads(file.attrs[ATTRIBUTE]) if ATTRIBUTE in file.attrs else {}
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise OSError(f"its list of checksums is damaged: {error}") from error
+        raise Altered(f"its list of checksums is damaged: {error}") from error
     if not isinstance(found, dict):
-        raise OSError("its list of checksums is damaged")
+        raise Altered("its list of checksums is damaged")
     return found
 
 
 def require_attributes(file: Any, found: Mapping[str, Any], but: str = "schema") -> None:
-    """Raise an OSError where an attribute is not what was written; those that end in `but` are judged by who reads the file."""
+    """Raise Altered where an attribute is not what was written; those that end in `but` are judged by who reads the file."""
     for name, expected in found.items():
         group, is_attribute, attribute = name.rpartition("@")
         if but and attribute.endswith(but):
             continue
         if is_attribute and _attribute_crc((file[group] if group else file).attrs[attribute]) != expected:
-            raise OSError(f"the attribute {attribute} of {group or 'the root'} fails its checksum")
+            raise Altered(f"the attribute {attribute} of {group or 'the root'} fails its checksum")
 
 
 def wrong_in(file: Any) -> str:
@@ -236,9 +240,9 @@ def _read_through(stored: Any, expected: Any) -> None:
         raise _altered(stored)
 
 
-def _altered(stored: Any, rows: tuple[int, int] | None = None) -> OSError:
+def _altered(stored: Any, rows: tuple[int, int] | None = None) -> Altered:
     where = "" if rows is None else f", rows {rows[0]} to {rows[1] - 1},"
-    return OSError(f"the array {stored.name.strip('/')}{where} fails its checksum")
+    return Altered(f"the array {stored.name.strip('/')}{where} fails its checksum")
 
 
 class _Verified:
@@ -247,14 +251,14 @@ class _Verified:
     expected: Any = None
 
     def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
-        """Read as h5py does; OSError for what is not what was written."""
+        """Read as h5py does; Altered for what is not what was written."""
         values = super().__getitem__(args, new_dtype)  # type: ignore[misc]
         if new_dtype is None:
             self._compare(args, values)
         return values
 
     def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
-        """Read as h5py does; OSError for what is not what was written."""
+        """Read as h5py does; Altered for what is not what was written."""
         super().read_direct(dest, source_sel, dest_sel)  # type: ignore[misc]
         if dest_sel is None and dest.dtype == self.dtype:  # type: ignore[attr-defined]
             self._compare(() if source_sel is None else source_sel, dest)

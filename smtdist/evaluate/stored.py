@@ -165,7 +165,10 @@ def opened(path: str | os.PathLike[str], *, labelled: bool = True) -> Iterator[S
             raise DataError(
                 f"{name} is not a whole file of representations ({hdf5.reason_of(error)}); transform again."
             ) from error
-        yield found
+        try:
+            yield found
+        except checksums.Altered as error:
+            raise DataError(f"{name} is not whole ({error}); transform again.") from error
 
 
 def _read(name: str, file: Any, labelled: bool) -> StoredFeatures:

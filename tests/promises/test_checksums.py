@@ -91,6 +91,22 @@ def test_rows_of_representations_are_compared_block_by_block(at, run, monkeypatc
     assert "z.h5: the array z, rows 8 to 15, fails its checksum" in run("check", at / "z.h5").stdout
 
 
+def test_an_altered_file_of_representations_is_named_by_evaluate(at, run):
+    with h5py.File(at / "a.h5", "r+") as file:
+        file["labels"] = np.arange(20) % 2
+        file.move("images", "train/images")
+        file.move("labels", "train/labels")
+    words = ("transform", at / "model.h5", at / "a.h5", "--dataset", "train", "--quiet")
+    assert run(*words, "--out", at / "z.h5").exit_code == 0
+    altered(at / "z.h5", "z", lambda values: values.__setitem__((10, 0), 7))
+    result = run("evaluate", at / "z.h5", at / "z.h5", "--metric", "knn", "--neighbours", "3", "--quiet")
+    assert result.exit_code == 1
+    assert (
+        "z.h5 is not whole (the array z, rows 0 to 19, fails its checksum); transform again."
+        in result.stderr
+    )
+
+
 def test_manifests_have_a_checksum(at, run):
     out = at / "all.json"
     assert run("manifest", at / "a.h5", at / "b.h5", "--out", out).exit_code == 0
