@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +56,9 @@ class Readings:
 
 def require_same(source: Source, bounds: tuple[int, ...], then: Checks | None, now: Checks) -> None:
     """End the run where leaves that two passes have read differ."""
-    for leaf, (start, stop) in enumerate(pairwise(bounds)):
-        if then and leaf in then and now.get(leaf, then[leaf]) != then[leaf]:
-            raise changed(f"{source.name}, samples {start} to {stop - 1}")
+    for leaf, value in now.items():
+        if then and then.get(leaf, value) != value:
+            raise changed(f"{source.name}, samples {bounds[leaf]} to {bounds[leaf + 1] - 1}")
 
 
 def changed(what: str) -> DataError:

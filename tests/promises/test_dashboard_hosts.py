@@ -25,7 +25,7 @@ def servers():
             yield [f"127.0.0.1:{port}" for port in ports]
 
 
-def status(address, path="/smtdist", **headers):
+def status(address, path="/health", **headers):
     request = urllib.request.Request(f"http://{address}{path}", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
