@@ -38,6 +38,17 @@ def data_facts(source: Source) -> dict[str, Any]:
     return {**facts, "sampled": _sampled(source)}
 
 
+def only_touched(then: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Say whether files have other times, and nothing else that is known of the data is different.
+
+    >>> only_touched({"bytes": 3, "modified": [1]}, {"bytes": 3, "modified": [2]})
+    True
+    """
+    times = then.get("modified"), now.get("modified")
+    rest = [{key: value for key, value in one.items() if key != "modified"} for one in (then, now)]
+    return None not in times and times[0] != times[1] and rest[0] == rest[1]
+
+
 def data_differences(then: dict[str, Any], now: dict[str, Any], name: str) -> list[str]:
     """Say what is different about data, fact by fact; nothing for equal facts.
 

@@ -65,6 +65,7 @@ class Engine:
     solve_on: str = "driver"  # or "workers": they hold the matrices of an iterative solve, and multiply
     holds_checkpoint: bool = False  # the caller holds the checkpoint folder
     model: str = ""  # what those who watch call what the run makes
+    touched: bool = False  # files have other times than those that sums in the checkpoint folder are from
     skipped: dict[tuple[str, int], Ranges] = field(default_factory=dict)
     staying: dict[int, Staying] = field(default_factory=dict)  # by the source that they are samples of
 
@@ -80,6 +81,7 @@ class Engine:
             )
         if self.solve_on not in SOLVE_ON:
             raise ConfigurationError(f"solve_on is {self.solve_on!r}; choose one of {', '.join(SOLVE_ON)}.")
+        self.readings.suspect = self.touched
         for watcher in WATCHERS.get():
             watcher(self)
 
@@ -118,7 +120,9 @@ class Engine:
     def _identify(self, facts: Callable[[], Facts] | None) -> None:
         """Refuse a folder of another run, and take the key of this one."""
         if facts is not None and self.checkpoint is not None:
-            self.key = require_same(self.checkpoint, facts())
+            now = facts()
+            self.key = require_same(self.checkpoint, now)
+            self.readings.suspect = self.key != now.digest
 
     def _let_go(self, outlet: Outlet) -> None:
         self.events.unsubscribe(outlet)
@@ -237,6 +241,7 @@ class Engine:
         )
         counted = Tally(PassProgress(name, self.events))
         counted.watch(LastWords(name, plan.projected_bytes, self.events))
+        computed = result is None
         if result is None:
             job = worker.Job(
                 statistic,
@@ -255,10 +260,10 @@ class Engine:
             with self.executor.reports_to(counted):
                 reduction = Reduction(self.executor, job, plan, self.heed_stop, self.note, self.events)
                 result = self._in_sight(name, reduction, resumed)
-            if checks is None:
-                self._require_unmoved(name, source, known, result.counters.checks)
-            if folder is not None:
-                folder.finish(result)
+        if checks is None:
+            self._require_unmoved(name, source, known, result.counters.checks)
+        if computed and folder is not None:
+            folder.finish(result)
         unchanged.require_same(source, plan.bounds, checks, result.counters.checks)
         if whole and checks is None:
             known.checks = result.counters.checks
@@ -285,15 +290,17 @@ class Engine:
         stamps = identity.stamps(whole)
         if stamps == known.stamps:
             return
-        if known.checks is None and whole is not source:
+        known.checks = known.checks or (now if whole is source else None)
+        if known.checks is None or len(known.checks) < len(whole.leaf_bounds()) - 1:
             raise unchanged.changed(source.name)
-        known.stamps, known.checks = stamps, known.checks or now
-        again, folder = f"{name}-again", self.checkpoint
+        known.stamps, again, folder = stamps, f"{name}-again", self.checkpoint
         self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
         try:
             self._reduced(again, unchanged.Again(), whole, False, 0.0, 0)
         except DataError:
-            if folder is not None:  # what it has summed belongs to no state of the data
+            if (
+                folder is not None and not self.readings.suspect
+            ):  # what is summed belongs to no state of the data
                 remove_pass(folder / name)
             raise
         finally:

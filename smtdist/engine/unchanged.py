@@ -38,6 +38,8 @@ class Readings:
 
     def __init__(self) -> None:
         self._known: list[Reading] = []
+        self.suspect = False
+        """Whether files were touched since an earlier run, from which sums are there."""
 
     def of(self, source: Source) -> Reading:
         """Return what is known of a source, or of what its chunks are from; a new one is looked at before it is read."""
@@ -46,12 +48,13 @@ class Readings:
         for known in self._known:
             if known.source() is whole:
                 return known
-        self._known.append(Reading(weakref.ref(whole), identity.stamps(whole)))
+        self._known.append(Reading(weakref.ref(whole), [] if self.suspect else identity.stamps(whole)))
         return self._known[-1]
 
     def clear(self) -> None:
         """Forget all, when a run ends."""
         self._known.clear()
+        self.suspect = False
 
 
 def require_same(source: Source, bounds: tuple[int, ...], then: Checks | None, now: Checks) -> None:
