@@ -151,7 +151,11 @@ Tls = Annotated[
     typer.Option(metavar="FOLDER", help="Certificates for --cluster, made by smtdist tls init."),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Accept connections to other machines without encryption.")
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Accept connections to other machines without encryption, and other users of this one.",
+    ),
 ]
 MaxWorkers = Annotated[
     int | None,
