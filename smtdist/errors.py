@@ -25,7 +25,7 @@ _NAMES: Final = {
 }
 _VALUES: Final = (
     r"\d[\d.,]*\b|N\b|tls://\S+|\b(?:knn|linear|svm|kernel|skip|raise|none|folders|embedding|codes|both|encoded|plain"
-    r"|local|kubernetes|ssh|slurm|time)\b"
+    r"|local|kubernetes|ssh|slurm|pbs|sge|lsf|oar|moab|time)\b"
 )
 _OPTION: Final = re.compile(rf"(?<![\w-])--(no-)?([a-z][a-z-]*)(?:[ =]({_VALUES}))?")
 _COMMAND: Final = re.compile(r"`[^`]*`|smtdist [a-z]+(?: [A-Z]+)?(?: --[a-z-]+(?: [^\s;,]+)?)*")

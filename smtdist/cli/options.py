@@ -136,7 +136,7 @@ Cluster = Annotated[
     typer.Option(
         parser=ClusterChoice,
         metavar="KIND|ADDRESS",
-        help="local, slurm, ssh, kubernetes or cuda, or the address of a Dask scheduler, tls://host:8786.",
+        help="local, slurm, pbs, sge, lsf, oar, moab, ssh, kubernetes or cuda, or the address of a Dask scheduler, tls://host:8786.",
     ),
 ]
 ClusterConfig = Annotated[

@@ -12,9 +12,11 @@ from typing import Self
 
 from smtdist.errors import ConfigurationError
 
-KINDS = ("local", "slurm", "ssh", "kubernetes", "cuda")
+QUEUES = ("slurm", "pbs", "sge", "lsf", "oar", "moab")
+"""Batch queues, whose jobs are workers."""
+KINDS = ("local", *QUEUES, "ssh", "kubernetes", "cuda")
 ENCRYPTED = ("tls", "wss")
-SCALING = ("local", "slurm", "kubernetes")
+SCALING = ("local", *QUEUES, "kubernetes")
 """Kinds whose number of workers can follow the work."""
 
 

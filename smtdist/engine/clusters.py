@@ -1,7 +1,7 @@
 """Clusters by kind, each with the package that knows it: one function a kind, which starts it and stops it.
 
 All start workers that run one task at a time. Whatever leaves this machine is encrypted: with the
-certificates of `--tls` or of Dask's configuration, on SLURM else with certificates made for the run; or it
+certificates of `--tls` or of Dask's configuration, in a batch queue else with certificates made for the run; or it
 is refused. On this machine certificates made for the run keep other users out.
 """
 
@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import shlex
-import shutil
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -31,8 +27,6 @@ from smtdist.engine.cluster_choice import (
     refuse_open,
 )
 from smtdist.engine.cluster_setup import (
-    as_environment,
-    certificates_of,
     package,
     sections,
     security_of,
@@ -46,15 +40,12 @@ from smtdist.engine.local_cluster import (
     SILENT,
     executor_on,
     local_cluster,
-    thread_environment,
 )
-from smtdist.errors import ConfigurationError, SmtdistError
+from smtdist.engine.queues import QUEUES, queue_cluster
+from smtdist.errors import ConfigurationError
 
 Waiting = Callable[[], None]
 """Called each second while a first worker is awaited; it may raise to end the wait."""
-
-LOST_WORKER = {"distributed.deploy.lost-worker-timeout": "5s"}
-"""How long after a worker has gone its job is given up and replaced; Dask's 15 s are for networks that blink."""
 
 
 def executor_of(
@@ -68,8 +59,8 @@ def executor_of(
         )
     if choice.is_address:
         return _address(choice)
-    start = {"local": _local, "slurm": _slurm, "ssh": _ssh, "kubernetes": _kubernetes, "cuda": _cuda}
-    return start[choice.name](choice, workers, waiting)
+    start = {"local": _local, "ssh": _ssh, "kubernetes": _kubernetes, "cuda": _cuda}
+    return start.get(choice.name, _queue)(choice, workers, waiting)
 
 
 @contextmanager
@@ -162,67 +153,17 @@ def _local(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) 
 
 
 @contextmanager
-def _slurm(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
-    """Jobs of dask-jobqueue, a worker each unless `processes` says more; lost ones are submitted again."""
-    jobqueue = package("dask_jobqueue", "dask-jobqueue", "slurm")
+def _queue(choice: ClusterChoice, workers: int | None, waiting: Waiting | None) -> Iterator[Executor]:
+    """Jobs of a batch queue; lost ones are submitted again."""
     if not workers:
         raise ConfigurationError(
-            "A SLURM cluster has no size of its own; say how many workers with --workers."
+            f"A {QUEUES[choice.name].name} cluster has no size of its own; say how many workers with --workers."
         )
-    if shutil.which("sbatch") is None:
-        raise SmtdistError("There is no sbatch here; start this on a machine that submits SLURM jobs.")
-    other = sections(choice)[1]
-    with dask.config.set({**CONFIGURATION, **LOST_WORKER, **other}):
-
-        def site(key: str, default: Any = None) -> Any:
-            return dask.config.get(f"jobqueue.slurm.{key}", None) or default
-
-        processes = int(site("processes", 1))
-        cores = int(site("job-cpu", 0)) or int(site("cores", 0))
-        if not cores or not site("memory"):
-            raise ConfigurationError(
-                "A SLURM job needs a size; give cores and memory in the section jobqueue.slurm of --cluster-config."
-            )
-        extra = [str(word) for word in site("worker-extra-args", [])]
-        if "--dashboard-address" not in extra:
-            extra += ["--dashboard-address", f"{LOOPBACK}:0"]
-        environment = {
-            **thread_environment(max(1, cores // processes)),
-            **as_environment({**CONFIGURATION, **other}),
-        }
-        environment["DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON"] = repr(
-            thread_environment(cores // processes)
-        )
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
-        with certificates_of(choice, Path(site("shared-temp-directory", "."))) as security:
-            cluster = started(
-                "SLURM",
-                jobqueue.SLURMCluster,
-                cores=processes,  # a worker runs one task at a time, on all of its share of the cores
-                processes=processes,
-                job_cpu=cores,
-                security=security,
-                scheduler_options={"dashboard_address": f"{LOOPBACK}:0", **site("scheduler-options", {})},
-                worker_extra_args=extra,
-                job_script_prologue=[*site("job-script-prologue", []), *exports],
-                silence_logs=SILENT,
-            )
-            with cluster:
-                _require_acceptable(cluster.job_script())
-                jobs = -(-workers // processes)
-                most = -(-(choice.max_workers or workers) // processes)
-                with _following(cluster, jobs * processes, most * processes, waiting) as executor:
-                    yield executor
-
-
-def _require_acceptable(script: str) -> None:
-    """Ask SLURM whether it would take a job: dask-jobqueue submits in the background, where nobody hears the answer."""
-    asked = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True)
-    if asked.returncode:
-        said = " ".join(asked.stderr.split())
-        raise SmtdistError(
-            f"SLURM would not take a worker's job ({said}); change the section jobqueue.slurm of --cluster-config."
-        )
+    with queue_cluster(choice) as (cluster, processes):
+        jobs = -(-workers // processes)
+        most = -(-(choice.max_workers or workers) // processes)
+        with _following(cluster, jobs * processes, most * processes, waiting) as executor:
+            yield executor
 
 
 @contextmanager

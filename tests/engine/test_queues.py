@@ -1,0 +1,88 @@
+"""Batch queues: what a job asks for, and a run whose workers are jobs of a queue that is played by a script."""
+
+import os
+import stat
+
+import pytest
+
+from smtdist.engine import cluster_choice, clusters, queues
+from smtdist.engine.cluster_choice import ClusterChoice
+from smtdist.errors import ConfigurationError, SmtdistError
+
+pytest.importorskip("dask_jobqueue")
+
+CORES = {
+    "slurm": "#SBATCH --cpus-per-task=4",
+    "pbs": "#PBS -l select=1:ncpus=4:mem=1908MB",
+    "lsf": "#BSUB -n 4",
+    "oar": "#OAR -l /nodes=1/core=4",
+    "moab": "#PBS -l select=1:ncpus=4:mem=1908MB",
+    "sge": "#$ -N dask-worker",  # how many cores a job gets is for the site's directives to say
+}
+PLAYED = """#!/bin/sh
+# a queue of one machine: a job begins at once
+case "$0" in
+*del) kill -- "-${1%%.*}" ;;
+*) cp "$1" "job-$$"; setsid bash "job-$$" > log 2>&1 & echo "$!.played" ;;
+esac
+"""
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    """Commands that submit and cancel, in the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("qsub", "qdel", "sbatch", "bsub", "oarsub", "msub"):
+        (folder / name).write_text("#!/bin/sh\nexit 0\n" if name == "sbatch" else PLAYED)
+        (folder / name).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+
+
+def site(folder, kind, **more):
+    lines = [f"    {key}: {value}" for key, value in {"cores": 4, "memory": "2GB", **more}.items()]
+    path = folder / "site.yaml"
+    path.write_text("\n".join(["jobqueue:", f"  {kind}:", *lines]))
+    return ClusterChoice(kind, config=path)
+
+
+@pytest.mark.parametrize("kind", queues.QUEUES)
+def test_a_job_asks_for_its_cores_and_runs_one_task_at_a_time(kind, played, tmp_path):
+    assert set(queues.QUEUES) == set(cluster_choice.QUEUES)
+    more = {"memory-per-core-property-name": "not_applicable"} if kind == "oar" else {}
+    with queues.queue_cluster(site(tmp_path, kind, **more)) as (cluster, processes):
+        script = cluster.job_script()
+    assert processes == 1
+    assert CORES[kind] in script
+    assert script.rpartition("--nthreads ")[2].split()[0] == "1"
+    assert "export OMP_NUM_THREADS=4" in script
+    assert "--tls-key" in script
+
+
+def test_a_queue_that_is_not_here_and_a_job_without_a_size_are_refused(played, tmp_path, monkeypatch):
+    def refused(choice, workers=2):
+        with clusters.executor_of(choice, workers):
+            pass
+
+    with pytest.raises(ConfigurationError, match="A PBS job needs a size; give cores and memory"):
+        refused(ClusterChoice("pbs"))
+    with pytest.raises(ConfigurationError, match="A PBS cluster has no size of its own"):
+        refused(site(tmp_path, "pbs"), None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(
+        SmtdistError, match="There is no msub here; start this on a machine that submits Moab"
+    ):
+        refused(site(tmp_path, "moab"))
+
+
+def test_workers_are_jobs(played, tmp_path):
+    choice = site(tmp_path, "pbs", cores=1, memory="1GB")
+    with clusters.executor_of(choice, 1) as executor:
+        handle = executor.submit(_session)
+        assert executor.wait([handle], 60) is not None
+        assert executor.result(handle) != os.getsid(0)
+
+
+def _session(*, report, permit):
+    return os.getsid(0)
